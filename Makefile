@@ -1,0 +1,72 @@
+# Everything a newcomer or CI runs. Each target sets up what it needs; nothing is skipped silently.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+STAMP := $(VENV)/.requirements-installed
+KAFKA_VERSION := 4.3.1
+KAFKA_JARS := .cache/kafka/$(KAFKA_VERSION)
+COMPILE := $(UV) pip compile --universal --generate-hashes --no-emit-index-url --quiet
+
+.PHONY: help setup run demo check format test test-fast bench kafka-jars java lock clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
+
+setup: $(STAMP)  ## the environment in .venv, from the pins in requirements/
+
+$(UV): requirements/uv.txt
+	sh requirements/make-venv.sh "$(PYTHON)" "$(VENV)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	@touch $@
+
+$(STAMP): $(UV) requirements/dev.txt pyproject.toml
+	$(UV) pip install --quiet --require-hashes -r requirements/dev.txt
+	$(UV) pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: setup  ## the sidecar on a Kafka inside its own process, to try it out
+	$(BIN)/pilotfish serve --embedded
+
+demo: setup  ## starts it, asks it three things, shows the answers, stops it
+	$(BIN)/python examples/demo.py
+
+check: setup kafka-jars  ## format, lint, types, import contracts, generated code
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m client_core.protocol.generate --check
+
+format: setup  ## formats the code and sorts the imports
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: setup java kafka-jars  ## all tests, those on a real three-broker Kafka too
+	$(BIN)/pytest
+
+test-fast: setup  ## what needs no Java
+	$(BIN)/pytest -m "not kafka"
+
+bench: setup java kafka-jars  ## the figures of README and docs, measured here
+	sh requirements/make-venv.sh "$(PYTHON)" .cache/bench-venv
+	$(UV) pip install --quiet --python .cache/bench-venv/bin/python --require-hashes -r requirements/bench.txt
+	$(UV) pip install --quiet --python .cache/bench-venv/bin/python --no-deps --no-build-isolation --editable .
+	.cache/bench-venv/bin/python -m benchmarks
+
+kafka-jars: $(KAFKA_JARS)/.complete  ## Apache Kafka's jars from Maven Central, into .cache
+
+$(KAFKA_JARS)/.complete: | setup
+	$(BIN)/python -m tests.support.kafka_jars $(KAFKA_JARS)
+
+java: setup  ## finds Java 17 or newer, or installs it from Debian's packages when root
+	$(BIN)/python -m tests.support.java --require
+
+lock: $(UV)  ## compiles the pins again
+	$(COMPILE) requirements/uv.in -o requirements/uv.txt
+	$(COMPILE) pyproject.toml -o requirements/run.txt
+	$(COMPILE) pyproject.toml --extra embedded --extra test --extra check --extra build -c requirements/run.txt -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra bench --extra build -c requirements/run.txt -o requirements/bench.txt
+
+clean:  ## forgets the environment and every cache
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

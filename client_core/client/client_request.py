@@ -1,0 +1,49 @@
+"""A request on its way to a node, and what became of it. Source: ClientRequest, ClientResponse, Kafka 4.3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from client_core.errors import AuthenticationError, UnsupportedVersionError
+from client_core.protocol.request import RequestBuilder
+
+#: Called with the response on the I/O thread, by the poll that completed it.
+CompletionHandler = Callable[["ClientResponse"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequest:
+    """A request that a caller wants sent to a node. The version is negotiated when it is sent."""
+
+    destination: int
+    builder: RequestBuilder
+    correlation_id: int
+    created_ms: int
+    expect_response: bool
+    request_timeout_ms: int
+    on_complete: CompletionHandler | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientResponse:
+    """What became of a request. Exactly one holds: a body came, none was expected, or one of the failures is set."""
+
+    request: ClientRequest
+    version: int
+    received_ms: int
+    latency_ms: int
+    body: object | None = None
+    disconnected: bool = False
+    timed_out: bool = False
+    version_mismatch: UnsupportedVersionError | None = None
+    authentication_error: AuthenticationError | None = None
+
+    @property
+    def destination(self) -> int:
+        return self.request.destination
+
+    def on_complete(self) -> None:
+        """Tells the caller, if it wants to be told."""
+        if self.request.on_complete is not None:
+            self.request.on_complete(self)

@@ -1,0 +1,57 @@
+"""Time as something that is passed in.
+
+`now_ms` is monotonic: deadlines, backoffs and ages. `wall_ms` is the calendar: timestamps of records and events,
+nothing else. Only KafkaProducer, Sender, Selector and BufferPool hold a Clock; everything else takes `now_ms`.
+The twin that a test turns by hand is `tests/support/mock_clock.py`. Source: Time, SystemTime, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+#: Further away than any deadline: waits that nobody bounds. Java's Long.MAX_VALUE.
+FOREVER_MS: Final = (1 << 63) - 1
+
+
+class Clock(Protocol):
+    """What the client asks of time."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since an arbitrary moment; never goes back."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC, as the machine's calendar has it now; may jump."""
+        ...
+
+    def wait_for(
+        self, condition: threading.Condition, predicate: Callable[[], bool], deadline_ms: int
+    ) -> bool:
+        """Waits on a held condition until the predicate holds (True) or now_ms reaches deadline_ms (False).
+
+        Source: Time.waitObject.
+        """
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def wait_for(
+        self, condition: threading.Condition, predicate: Callable[[], bool], deadline_ms: int
+    ) -> bool:
+        while not predicate():
+            left_ms = deadline_ms - self.now_ms()
+            if left_ms <= 0:
+                return False
+            condition.wait(min(left_ms / 1000, threading.TIMEOUT_MAX))
+        return True

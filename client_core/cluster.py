@@ -1,0 +1,168 @@
+"""What a cluster is made of: nodes, topics, partitions and who leads them. Immutable values, no behaviour but look-up.
+
+`Cluster` is the view that Java's callers know; the partitions behind it may be decoded lazily (`TopicPartitions` is
+the seam, `metadata/topic_table.py` the implementation). Read by any thread without a lock.
+Source: Node, TopicPartition, PartitionInfo, Cluster, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker: its id and where it listens. Ids of bootstrap addresses are -1, -2, ..."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nowhere to connect to: a replica id without a broker entry."""
+        return not self.host or self.port < 0
+
+    def __str__(self) -> str:
+        rack = f" rack {self.rack}" if self.rack else ""
+        return f"{self.host}:{self.port} (id {self.id}{rack})"
+
+
+def missing_node(node_id: int) -> Node:
+    """The stand-in for a replica whose broker is not in the response. Source: MetadataResponse.toBrokerNodes."""
+    return Node(node_id, "", -1)
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class PartitionInfo(NamedTuple):
+    """Who leads a partition and who holds copies of it.
+
+    `leader` is None while there is no leader, or while its broker is not in the response. `leader_epoch` is None where
+    the broker did not say one that can be relied on. `error_code` is the partition's own wire code, 0 for none.
+    """
+
+    topic: str
+    partition: int
+    leader: Node | None
+    leader_epoch: int | None
+    replicas: tuple[Node, ...]
+    in_sync_replicas: tuple[Node, ...]
+    offline_replicas: tuple[Node, ...]
+    error_code: int = 0
+
+
+class TopicPartitions(Protocol):
+    """The partitions of one topic, however they are stored."""
+
+    @property
+    def partition_count(self) -> int: ...
+
+    def partition(self, partition: int, nodes: Mapping[int, Node]) -> PartitionInfo | None:
+        """One partition, its node ids resolved by `nodes`; None if there is no such partition."""
+        ...
+
+    def leader_id(self, partition: int) -> int | None:
+        """The leader's node id, whether or not its broker is known; None if there is none."""
+        ...
+
+
+_NO_TOPICS: Mapping[str, TopicPartitions] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """An immutable picture of (a part of) a cluster. Look-ups of what is unknown answer None or nothing."""
+
+    cluster_id: str | None
+    nodes_by_id: Mapping[int, Node]
+    topic_partitions: Mapping[str, TopicPartitions] = field(default_factory=lambda: _NO_TOPICS)
+    unauthorized_topics: frozenset[str] = frozenset()
+    invalid_topics: frozenset[str] = frozenset()
+    internal_topics: frozenset[str] = frozenset()
+    controller: Node | None = None
+    topic_ids: Mapping[str, UUID] = field(default_factory=lambda: MappingProxyType({}))
+    is_bootstrap_configured: bool = False
+
+    @staticmethod
+    def empty() -> Cluster:
+        """A cluster of which nothing is known."""
+        return Cluster(cluster_id=None, nodes_by_id=MappingProxyType({}))
+
+    @staticmethod
+    def bootstrap(addresses: Sequence[tuple[str, int]]) -> Cluster:
+        """The cluster before the first answer: nodes -1, -2, ... in the order of the addresses (META-04, CLU-01)."""
+        nodes = {-n: Node(-n, host, port) for n, (host, port) in enumerate(addresses, start=1)}
+        return Cluster(cluster_id=None, nodes_by_id=MappingProxyType(nodes), is_bootstrap_configured=True)
+
+    @property
+    def nodes(self) -> Collection[Node]:
+        """All brokers, in no order that means anything."""
+        return self.nodes_by_id.values()
+
+    @property
+    def topics(self) -> Collection[str]:
+        """The names of the topics whose partitions are known."""
+        return self.topic_partitions.keys()
+
+    def node_by_id(self, node_id: int) -> Node | None:
+        return self.nodes_by_id.get(node_id)
+
+    def partition_count_for_topic(self, topic: str) -> int | None:
+        """How many partitions the topic has; None while the topic is unknown."""
+        partitions = self.topic_partitions.get(topic)
+        return None if partitions is None else partitions.partition_count
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionInfo | None:
+        """All that is known of a partition; None while it is unknown."""
+        partitions = self.topic_partitions.get(topic_partition.topic)
+        return None if partitions is None else partitions.partition(topic_partition.partition, self.nodes_by_id)
+
+    def leader_for(self, topic_partition: TopicPartition) -> Node | None:
+        """The partition's leader; None if it has none, if its broker is unknown, or if the partition is."""
+        partitions = self.topic_partitions.get(topic_partition.topic)
+        if partitions is None:
+            return None
+        leader_id = partitions.leader_id(topic_partition.partition)
+        return None if leader_id is None else self.nodes_by_id.get(leader_id)
+
+    def partitions_for_topic(self, topic: str) -> Sequence[PartitionInfo]:
+        """Every partition of a topic in the order of their numbers; empty while it is unknown (CLU-02)."""
+        partitions = self.topic_partitions.get(topic)
+        if partitions is None:
+            return ()
+        found = (partitions.partition(p, self.nodes_by_id) for p in range(partitions.partition_count))
+        return tuple(info for info in found if info is not None)
+
+    def available_partitions_for_topic(self, topic: str) -> Sequence[PartitionInfo]:
+        """The topic's partitions that have a leader with a known broker (CLU-03)."""
+        return tuple(info for info in self.partitions_for_topic(topic) if info.leader is not None)
+
+    def partitions_for_node(self, node_id: int) -> Sequence[PartitionInfo]:
+        """The partitions that a broker leads (CLU-04). Walks every topic: for status pages, not for a hot path."""
+        return tuple(
+            info
+            for info in self._every_partition()
+            if info.leader is not None and info.leader.id == node_id
+        )
+
+    def _every_partition(self) -> Iterator[PartitionInfo]:
+        for topic in self.topic_partitions:
+            yield from self.partitions_for_topic(topic)
+
+    def with_nodes(self, nodes: Iterable[Node]) -> Mapping[int, Node]:
+        """The known nodes, overridden and joined by the given ones (META-22)."""
+        return MappingProxyType({**self.nodes_by_id, **{node.id: node for node in nodes}})

@@ -1,0 +1,397 @@
+"""The errors that callers see, as one tree. Java's names, with Error for Exception.
+
+    KafkaError                          everything below; .error is the row of Kafka's table, .code its number
+    ├── ApiError                        judged by code: what a broker answered, or what the client says in its stead
+    │   ├── RetriableError              the same request may succeed later
+    │   │   ├── InvalidMetadataError    ... after a metadata refresh
+    │   │   │   ├── UnknownTopicOrPartitionError, LeaderNotAvailableError, NotLeaderOrFollowerError,
+    │   │   │   └── NetworkError, DisconnectError, UnknownTopicIdError, FencedLeaderEpochError, ...
+    │   │   ├── TimeoutError            a deadline ran out (max.block.ms, delivery.timeout.ms, request.timeout.ms)
+    │   │   │   └── BufferExhaustedError    no memory of buffer.memory came free in time
+    │   │   └── CorruptRecordError, NotEnoughReplicasError, CoordinatorLoadInProgressError, ...
+    │   ├── AuthorizationError          TopicAuthorizationError, ClusterAuthorizationError
+    │   ├── AuthenticationError         SaslAuthenticationError, SslAuthenticationError, ...
+    │   └── InvalidTopicError, RecordTooLargeError, UnsupportedVersionError, OutOfOrderSequenceError, ...
+    ├── ConfigError                     a setting is unknown, unsupported or out of range (the caller's fault)
+    ├── ProtocolError                   the peer sent what can't be read (the peer's fault)
+    │   ├── SchemaError                 bytes do not follow their schema: truncated, hostile length, bad varint
+    │   ├── InvalidReceiveError         a frame's size is negative or larger than allowed
+    │   └── CorrelationIdMismatchError  an answer to another question
+    ├── SerializationError              a value can't be put into bytes
+    ├── NoBrokersError                  no broker has answered since the client started
+    └── ProducerClosedError             the producer was closed while a record waited
+    IllegalStateError (RuntimeError)    a bug in the caller or in this client, never a peer's fault
+    IllegalArgumentError (ValueError)   an argument that no state could make valid
+
+`retriable` and `refreshes_metadata` are attributes: nobody needs to ask isinstance. A code that this client has no
+class for becomes a plain ApiError, RetriableError or InvalidMetadataError with the right attributes, and a code
+that it has never heard of an UnknownServerError that keeps the number.
+
+Who calls: everyone, on any thread. Source: Errors, ApiException and kin, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Final
+
+from client_core.error_codes import Errors
+
+
+class KafkaError(Exception):
+    """Any failure that this library reports. `message` is for people, `error` and `code` for programs."""
+
+    error: Errors = Errors.UNKNOWN_SERVER_ERROR
+
+    def __init__(self, message: str | None = None, *, code: int | None = None) -> None:
+        self.message = message if message is not None else self.error.message
+        self.code = code if code is not None else self.error.code
+        super().__init__(self.message)
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the same request may succeed later without anyone changing anything."""
+        return self.error.retriable
+
+    @property
+    def refreshes_metadata(self) -> bool:
+        """Whether the error says that the cached metadata is out of date."""
+        return self.error.refreshes_metadata
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.message!r})"
+
+
+class ApiError(KafkaError):
+    """What a broker answered with an error code, or what the client says in its stead."""
+
+    def __init__(
+        self, message: str | None = None, *, error: Errors | None = None, code: int | None = None
+    ) -> None:
+        if error is not None:
+            self.error = error
+        super().__init__(message, code=code)
+
+
+class RetriableError(ApiError):
+    """The same request may succeed later."""
+
+
+class InvalidMetadataError(RetriableError):
+    """The same request may succeed after a metadata refresh."""
+
+
+class UnknownServerError(ApiError):
+    """The broker failed in a way it does not name, or with a code newer than this client."""
+
+    error = Errors.UNKNOWN_SERVER_ERROR
+
+
+# -- out-of-date metadata ------------------------------------------------------------------------------------
+
+
+class UnknownTopicOrPartitionError(InvalidMetadataError):
+    error = Errors.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class LeaderNotAvailableError(InvalidMetadataError):
+    error = Errors.LEADER_NOT_AVAILABLE
+
+
+class NotLeaderOrFollowerError(InvalidMetadataError):
+    error = Errors.NOT_LEADER_OR_FOLLOWER
+
+
+class ReplicaNotAvailableError(InvalidMetadataError):
+    error = Errors.REPLICA_NOT_AVAILABLE
+
+
+class NetworkError(InvalidMetadataError):
+    """The connection broke while the request was on its way."""
+
+    error = Errors.NETWORK_EXCEPTION
+
+
+class DisconnectError(InvalidMetadataError):
+    """The connection to a node ended, or this client is closing."""
+
+    error = Errors.NETWORK_EXCEPTION
+
+
+class KafkaStorageError(InvalidMetadataError):
+    error = Errors.KAFKA_STORAGE_ERROR
+
+
+class ListenerNotFoundError(InvalidMetadataError):
+    error = Errors.LISTENER_NOT_FOUND
+
+
+class FencedLeaderEpochError(InvalidMetadataError):
+    error = Errors.FENCED_LEADER_EPOCH
+
+
+class UnknownTopicIdError(InvalidMetadataError):
+    error = Errors.UNKNOWN_TOPIC_ID
+
+
+class InconsistentTopicIdError(InvalidMetadataError):
+    error = Errors.INCONSISTENT_TOPIC_ID
+
+
+# -- retriable -----------------------------------------------------------------------------------------------
+
+
+class TimeoutError(RetriableError, builtins.TimeoutError):
+    """A deadline ran out. The message says which, and after how long."""
+
+    error = Errors.REQUEST_TIMED_OUT
+
+
+class BufferExhaustedError(TimeoutError):
+    """buffer.memory was full for as long as the caller was ready to wait."""
+
+
+class CorruptRecordError(RetriableError):
+    error = Errors.CORRUPT_MESSAGE
+
+
+class CoordinatorLoadInProgressError(RetriableError):
+    error = Errors.COORDINATOR_LOAD_IN_PROGRESS
+
+
+class CoordinatorNotAvailableError(RetriableError):
+    error = Errors.COORDINATOR_NOT_AVAILABLE
+
+
+class NotEnoughReplicasError(RetriableError):
+    error = Errors.NOT_ENOUGH_REPLICAS
+
+
+class NotEnoughReplicasAfterAppendError(RetriableError):
+    error = Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+class ConcurrentTransactionsError(RetriableError):
+    error = Errors.CONCURRENT_TRANSACTIONS
+
+
+class ThrottlingQuotaExceededError(RetriableError):
+    error = Errors.THROTTLING_QUOTA_EXCEEDED
+
+
+# -- not allowed ---------------------------------------------------------------------------------------------
+
+
+class AuthorizationError(ApiError):
+    """Kafka's ACLs refuse it."""
+
+
+class TopicAuthorizationError(AuthorizationError):
+    error = Errors.TOPIC_AUTHORIZATION_FAILED
+
+
+class ClusterAuthorizationError(AuthorizationError):
+    error = Errors.CLUSTER_AUTHORIZATION_FAILED
+
+
+class AuthenticationError(ApiError):
+    """Who we are was not accepted. Waiters are woken at once; the connection is tried again after its backoff."""
+
+    error = Errors.SASL_AUTHENTICATION_FAILED
+
+
+class SaslAuthenticationError(AuthenticationError):
+    error = Errors.SASL_AUTHENTICATION_FAILED
+
+
+class UnsupportedSaslMechanismError(AuthenticationError):
+    error = Errors.UNSUPPORTED_SASL_MECHANISM
+
+
+class IllegalSaslStateError(AuthenticationError):
+    error = Errors.ILLEGAL_SASL_STATE
+
+
+class SslAuthenticationError(AuthenticationError):
+    """The TLS handshake failed for a reason that a retry alone won't mend (certificate, protocol)."""
+
+    error = Errors.NETWORK_EXCEPTION
+
+
+# -- fatal for what was asked --------------------------------------------------------------------------------
+
+
+class InvalidTopicError(ApiError):
+    error = Errors.INVALID_TOPIC_EXCEPTION
+
+
+class RecordTooLargeError(ApiError):
+    error = Errors.MESSAGE_TOO_LARGE
+
+
+class RecordBatchTooLargeError(ApiError):
+    error = Errors.RECORD_LIST_TOO_LARGE
+
+
+class InvalidRequiredAcksError(ApiError):
+    error = Errors.INVALID_REQUIRED_ACKS
+
+
+class InvalidTimestampError(ApiError):
+    error = Errors.INVALID_TIMESTAMP
+
+
+class InvalidRecordError(ApiError):
+    error = Errors.INVALID_RECORD
+
+
+class InvalidRequestError(ApiError):
+    error = Errors.INVALID_REQUEST
+
+
+class PolicyViolationError(ApiError):
+    error = Errors.POLICY_VIOLATION
+
+
+class UnsupportedVersionError(ApiError):
+    """The broker does not speak a version of the API that the request needs."""
+
+    error = Errors.UNSUPPORTED_VERSION
+
+
+class UnsupportedForMessageFormatError(ApiError):
+    error = Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+
+class UnsupportedCompressionTypeError(ApiError):
+    error = Errors.UNSUPPORTED_COMPRESSION_TYPE
+
+
+class TopicExistsError(ApiError):
+    error = Errors.TOPIC_ALREADY_EXISTS
+
+
+class RebootstrapRequiredError(ApiError):
+    error = Errors.REBOOTSTRAP_REQUIRED
+
+
+class OutOfOrderSequenceError(ApiError):
+    error = Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class DuplicateSequenceError(ApiError):
+    error = Errors.DUPLICATE_SEQUENCE_NUMBER
+
+
+class InvalidProducerEpochError(ApiError):
+    error = Errors.INVALID_PRODUCER_EPOCH
+
+
+class UnknownProducerIdError(ApiError):
+    error = Errors.UNKNOWN_PRODUCER_ID
+
+
+class ProducerFencedError(ApiError):
+    error = Errors.PRODUCER_FENCED
+
+
+# -- not by code ---------------------------------------------------------------------------------------------
+
+
+class ConfigError(KafkaError):
+    """A setting is unknown, unsupported or out of range. `name` is Kafka's name of it."""
+
+    error = Errors.INVALID_CONFIG
+
+    def __init__(self, message: str, *, name: str | None = None) -> None:
+        self.name = name
+        super().__init__(message)
+
+
+class ProtocolError(KafkaError):
+    """The peer sent what can't be read: it is no Kafka broker, or a broken one. The connection is closed."""
+
+    error = Errors.UNKNOWN_SERVER_ERROR
+
+
+class SchemaError(ProtocolError):
+    """Bytes that do not follow their schema: truncated, a length beyond the bytes left, a bad varint."""
+
+
+class InvalidReceiveError(ProtocolError):
+    """A frame's size is negative, or larger than what this client is ready to hold."""
+
+
+class CorrelationIdMismatchError(ProtocolError):
+    """The answer bears another correlation id than the oldest request in flight."""
+
+
+class SerializationError(KafkaError):
+    """A key, value or header can't be put into bytes."""
+
+
+class NoBrokersError(KafkaError):
+    """No broker has answered since this client started, so nothing is known of the cluster yet."""
+
+    error = Errors.BROKER_NOT_AVAILABLE
+
+    @property
+    def retriable(self) -> bool:
+        return True
+
+
+class ProducerClosedError(KafkaError):
+    """The producer was closed while a record waited in it."""
+
+
+class IllegalStateError(RuntimeError):
+    """A bug: a call that the present state forbids. Never the fault of a peer or of a setting."""
+
+
+class IllegalArgumentError(ValueError):
+    """An argument that no state of the object could make valid."""
+
+
+# -- from code to class --------------------------------------------------------------------------------------
+
+
+def _by_error() -> dict[Errors, type[ApiError]]:
+    """The class that stands for each row: the first one in this file that claims it."""
+    classes: dict[Errors, type[ApiError]] = {}
+    for value in globals().values():
+        if isinstance(value, type) and issubclass(value, ApiError) and "error" in vars(value):
+            classes.setdefault(value.error, value)
+    # These share a code with an ancestor or a sibling, which must not stand for it.
+    classes[Errors.NETWORK_EXCEPTION] = NetworkError
+    classes[Errors.REQUEST_TIMED_OUT] = TimeoutError
+    classes[Errors.SASL_AUTHENTICATION_FAILED] = SaslAuthenticationError
+    return classes
+
+
+_CLASS_OF: Final[dict[Errors, type[ApiError]]] = _by_error()
+
+
+def error_for(code: int, message: str | None = None) -> ApiError:
+    """The exception for a wire code other than 0, with the broker's own text where it sent one.
+
+    Raises IllegalArgumentError for code 0, which is no error. Source: Errors.forCode, Errors.exception.
+    """
+    if code == 0:
+        raise IllegalArgumentError("code 0 is NONE: there is no exception for success")
+    row = Errors.of(code)
+    if row.code != code:
+        return UnknownServerError(message or f"The broker answered with the unknown error code {code}.", code=code)
+    known = _CLASS_OF.get(row)
+    if known is not None:
+        return known(message)
+    if row.refreshes_metadata:
+        return InvalidMetadataError(message, error=row)
+    return RetriableError(message, error=row) if row.retriable else ApiError(message, error=row)
+
+
+def explains(error: BaseException) -> str:
+    """`Class: message` of an error and of what caused it, on one line, for logs and status answers."""
+    parts = [f"{type(error).__name__}: {error}"]
+    if error.__cause__ is not None:
+        parts.append(explains(error.__cause__))
+    return "; caused by ".join(parts)

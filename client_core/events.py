@@ -1,0 +1,198 @@
+"""What happens inside the client, told to whoever listens: metrics, logs, the event log.
+
+Events are immutable facts. `EventSink.emit` is called on the thread where the fact arose (mostly the I/O thread), often
+inside the hot path: it must not block, and must not call back into the client. Times are now_ms unless named wall_ms.
+One event per batch, request or connection; never one per record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from client_core.error_codes import Errors
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRefreshed:
+    """A metadata response was applied."""
+
+    reason: str  # why it was asked for: initial, expired, topic_missing, leader_error, disconnect, bootstrap, manual
+    update_version: int
+    request_version: int
+    is_partial: bool
+    duration_ms: int  # request sent -> response applied
+    topics: int
+    partitions: int
+    leaderless_partitions: int
+    cluster_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRefreshFailed:
+    """A metadata request failed, or its response was of no use. `outcome`: error, timeout or no_node."""
+
+    reason: str
+    outcome: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rebootstrapped:
+    """The client forgot the brokers that it knew and began again with bootstrap.servers (KIP-899, KIP-1102)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderChanged:
+    """A partition that was known has another leader or a greater leader epoch. None: no leader, no epoch."""
+
+    topic: str
+    partition: int
+    old_leader_id: int | None
+    new_leader_id: int | None
+    leader_epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCountChanged:
+    """A topic appeared (old_count None), grew, was re-created, or is gone (new_count None)."""
+
+    topic: str
+    old_count: int | None
+    new_count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersChanged:
+    """Brokers joined, left, or moved to another address. `moved` are ids that were and are known."""
+
+    joined: tuple[int, ...]
+    left: tuple[int, ...]
+    moved: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConnecting:
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReady:
+    """ApiVersions was answered: requests may be sent."""
+
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDisconnected:
+    """A connection ended or could not be made. `reason` is one word for a label, `detail` a sentence for people."""
+
+    node_id: int
+    reason: str  # refused, closed, setup_timeout, request_timeout, authentication, protocol_error, idle, local
+    detail: str
+    backoff_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCompleted:
+    """A response came, or the request ended without one (`error` says how)."""
+
+    api: str  # "Produce", "Metadata", ...
+    node_id: int
+    latency_ms: int
+    sent_bytes: int
+    received_bytes: int
+    error: Errors = Errors.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class NodeThrottled:
+    """A broker asked for a pause (throttle_time_ms)."""
+
+    node_id: int
+    throttle_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSent:
+    """A batch was drained into a Produce request."""
+
+    records: int
+    batch_bytes: int
+    raw_bytes: int
+    queue_ms: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRetried:
+    topic: str
+    partition: int
+    records: int
+    error: Errors
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSplit:
+    topic: str
+    partition: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceFinished:
+    """A batch is done for good: acknowledged (`error` NONE) or failed. `produce_ms` from its creation."""
+
+    topic: str
+    partition: int
+    node_id: int | None
+    records: int
+    batch_bytes: int
+    produce_ms: int
+    retries: int
+    error: Errors
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFinished:
+    """A caller waited for metadata or buffer memory. `phase`: metadata, buffer; `outcome`: success, timeout, error."""
+
+    phase: str
+    outcome: str
+    waited_ms: int
+
+
+Event = (
+    MetadataRefreshed
+    | MetadataRefreshFailed
+    | Rebootstrapped
+    | LeaderChanged
+    | PartitionCountChanged
+    | BrokersChanged
+    | NodeConnecting
+    | NodeReady
+    | NodeDisconnected
+    | RequestCompleted
+    | NodeThrottled
+    | BatchSent
+    | BatchRetried
+    | BatchSplit
+    | ProduceFinished
+    | WaitFinished
+)
+
+
+class EventSink(Protocol):
+    """Where events go."""
+
+    def emit(self, event: Event, /) -> None:
+        """Takes one event; returns at once and raises nothing. Called on any of the client's threads."""
+        ...
+
+
+class _NoEvents:
+    def emit(self, event: Event, /) -> None:
+        """Nobody listens."""
+
+
+NO_EVENTS: Final[EventSink] = _NoEvents()

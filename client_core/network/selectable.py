@@ -1,0 +1,112 @@
+"""What NetworkClient asks of the network: connections by node id, one send each, and a poll. Source: Selectable.
+
+Two implementations: `Selector` (real sockets) and `tests/support/mock_selector.py`. Everything here is called on the
+I/O thread only, but `wakeup`, which any thread may call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from client_core.errors import KafkaError
+
+
+class ChannelStateName(Enum):
+    """The states of a channel (SEL-18)."""
+
+    NOT_CONNECTED = "not connected"
+    AUTHENTICATE = "authenticate"
+    READY = "ready"
+    EXPIRED = "expired"
+    FAILED_SEND = "failed send"
+    AUTHENTICATION_FAILED = "authentication failed"
+    LOCAL_CLOSE = "local close"
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelState:
+    """How a channel ended (or stands): its state, the error behind it, and the address it spoke to."""
+
+    name: ChannelStateName
+    error: KafkaError | None = None
+    remote_address: str | None = None
+    detail: str | None = None  # one sentence for people: "connection refused", "the peer closed the connection", ...
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedSend:
+    """A send whose last byte was handed to the operating system."""
+
+    node_id: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedReceive:
+    """One whole frame, without its four bytes of size."""
+
+    node_id: int
+    payload: bytes
+
+
+class Selectable(Protocol):
+    """Connections to nodes and what happened to them. The result collections hold until the next poll."""
+
+    @property
+    def completed_sends(self) -> Sequence[CompletedSend]: ...
+
+    @property
+    def completed_receives(self) -> Sequence[CompletedReceive]: ...
+
+    @property
+    def disconnected(self) -> Mapping[int, ChannelState]: ...
+
+    @property
+    def connected(self) -> Sequence[int]: ...
+
+    def connect(
+        self, node_id: int, host: str, address: tuple[str, int], send_buffer_bytes: int, receive_buffer_bytes: int
+    ) -> None:
+        """Begins to connect to a resolved address; `host` is the name that TLS verifies.
+
+        Raises IllegalStateError when the id is in use, OSError when the system refuses at once (SEL-01).
+        """
+        ...
+
+    def wakeup(self) -> None:
+        """Makes the current or the next poll return. Any thread; never blocks (SEL-15)."""
+        ...
+
+    def close(self) -> None:
+        """Closes every connection and the selector."""
+        ...
+
+    def close_connection(self, node_id: int) -> None:
+        """Closes one connection; it does not show up in `disconnected` and its pending data is dropped (SEL-12)."""
+        ...
+
+    def send(self, node_id: int, payload: Sequence[bytes]) -> None:
+        """Queues one frame (pieces without the size prefix) on a channel that has none under way.
+
+        Raises IllegalStateError without a channel, or when a send is under way (SEL-02, SEL-03).
+        """
+        ...
+
+    def poll(self, timeout_ms: int) -> None:
+        """Does what I/O is possible, waiting at most timeout_ms for some to become so."""
+        ...
+
+    def mute(self, node_id: int) -> None:
+        """Stops reading from a connection."""
+        ...
+
+    def unmute(self, node_id: int) -> None:
+        """Reads from a connection again."""
+        ...
+
+    def is_channel_ready(self, node_id: int) -> bool:
+        """Whether the channel is connected and authenticated."""
+        ...

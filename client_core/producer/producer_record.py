@@ -1,0 +1,28 @@
+"""A record to send and the receipt for one that was. Source: ProducerRecord, RecordMetadata, Kafka 4.3."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: Header names are text, their values bytes or null; a name may stand more than once, order is kept.
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class ProducerRecord(NamedTuple):
+    """A record for a topic. A value of None is a tombstone; a key of None lets the partitioner choose."""
+
+    topic: str
+    value: bytes | None = None
+    key: bytes | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: Headers = ()
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record went. `offset` is None where the broker did not say one (acks=0, an old duplicate)."""
+
+    topic: str
+    partition: int
+    offset: int | None
+    timestamp_ms: int

@@ -1,0 +1,78 @@
+"""The one way to wait for the client: a ticket, a result, and a sink that carries results across threads.
+
+A caller hands in `done` and gets a Ticket back at once. Later, outside every lock, `done(result)` is posted exactly once:
+all that one turn of the I/O thread finished goes to the CompletionSink together, so an event loop is woken once per
+turn and not once per record. Blocking callers wrap a ticket into a wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from client_core.errors import KafkaError
+from client_core.producer.producer_record import RecordMetadata
+
+
+class Phase(Enum):
+    """What a request waited for when its deadline ran out, or was waiting for when it failed."""
+
+    METADATA = "metadata"
+    BUFFER = "buffer"
+    DELIVERY = "delivery"
+
+
+class Written(Enum):
+    """Whether a failed record may be in the log: NO before it was drained, UNKNOWN once it was on its way."""
+
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFailure:
+    """Why one record was not acknowledged."""
+
+    error: KafkaError
+    phase: Phase
+    written: Written
+    waited_ms: int
+
+
+class Result(Protocol):
+    """What a ticket ends with. `outcomes`: one per record of the request, in order (empty for metadata tickets)."""
+
+    @property
+    def outcomes(self) -> Sequence[RecordMetadata | RecordFailure]: ...
+
+    @property
+    def error(self) -> KafkaError | None:
+        """Why the request failed as a whole; None where it did what was asked, or where `outcomes` tell one by one."""
+        ...
+
+
+Done = Callable[[Result], None]
+
+
+class Ticket(Protocol):
+    """A place in the client. Any thread."""
+
+    def cancel(self) -> None:
+        """Frees the place; `done` is not called any more. What was sent is still delivered. Idempotent."""
+        ...
+
+
+class CompletionSink(Protocol):
+    """Where finished tickets go: once per turn of the I/O thread, outside every lock."""
+
+    def post(self, finished: Sequence[tuple[Done, Result]], /) -> None: ...
+
+
+class CallInline:
+    """Calls each `done` on the thread that finished it. For plain library use and tests."""
+
+    def post(self, finished: Sequence[tuple[Done, Result]], /) -> None:
+        for done, result in finished:
+            done(result)

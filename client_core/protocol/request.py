@@ -1,0 +1,44 @@
+"""The two faces of an API call: what to put on the wire at a negotiated version, and how to read the answer.
+
+A builder is made once per request, before the version is known, and is asked for bytes when a connection has told
+which versions it speaks. Pure: no socket, no clock. Source: AbstractRequest.Builder, AbstractResponse, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from client_core.protocol.api_keys import ApiKey
+
+
+class RequestBuilder(Protocol):
+    """A request whose version is still open."""
+
+    @property
+    def api(self) -> ApiKey: ...
+
+    @property
+    def oldest_allowed_version(self) -> int: ...
+
+    @property
+    def latest_allowed_version(self) -> int: ...
+
+    def encode(self, version: int) -> bytes:
+        """The request's body at that version, without header.
+
+        Raises UnsupportedVersionError when a value can't be carried by it.
+        """
+        ...
+
+    def decode_response(self, body: bytes, version: int) -> object:
+        """The response's message from the bytes behind its header; trailing bytes are tolerated.
+
+        Raises SchemaError when the bytes don't follow the schema.
+        """
+        ...
+
+
+def throttle_time_ms(response: object) -> int:
+    """The pause that a response asks for; 0 where its schema has no such field. Source: AbstractResponse.throttleTimeMs."""
+    asked = getattr(response, "throttle_time_ms", 0)
+    return asked if isinstance(asked, int) else 0

@@ -1,0 +1,22 @@
+#!/bin/sh
+# Makes a virtual environment: make-venv.sh PYTHON DIR. Debian ships Python without ensurepip: then, as root, the missing
+# package is installed through apt; otherwise this says what to install.
+set -eu
+python=$1
+dir=$2
+
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    echo "Pilotfish needs Python 3.11 or newer; '$python' is $("$python" --version 2>&1 || echo missing)." >&2
+    echo "Name another one: make PYTHON=/path/to/python3.12 ..." >&2
+    exit 1
+fi
+if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+    package=python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        apt-get install --yes --quiet "$package" || { apt-get update --quiet && apt-get install --yes --quiet "$package"; }
+    else
+        echo "'$python' comes without venv. Install it and try again: sudo apt-get install $package" >&2
+        exit 1
+    fi
+fi
+[ -x "$dir/bin/python" ] || "$python" -m venv "$dir"
