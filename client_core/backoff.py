@@ -2,20 +2,23 @@
 
     min(long(U[1 - jitter, 1 + jitter) * initial * 2 ** min(attempts, log2(max / max(initial, 1)))), max)
 
-When max <= initial the term is min(initial, max), without jitter, whatever the attempts: tests use that to be exact.
-Source: ExponentialBackoff, Kafka 4.3 (KIP-144, KIP-580, KIP-601).
+When max <= initial the term is min(initial, max), without jitter, whatever the attempts: tests use that to be
+exact. Source: ExponentialBackoff, Kafka 4.3 (KIP-144, KIP-580, KIP-601).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from client_core.errors import IllegalArgumentError
 
-#: Kafka's multiplier and jitter for reconnects, connection set-up, metadata and produce retries (CommonClientConfigs).
+if TYPE_CHECKING:
+    from random import Random
+
+#: Kafka's multiplier and jitter for reconnects, connection set-up, metadata and produce retries
+#: (CommonClientConfigs).
 MULTIPLIER: Final = 2
 JITTER: Final = 0.2
 

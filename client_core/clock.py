@@ -1,16 +1,19 @@
 """Time as something that is passed in.
 
-`now_ms` is monotonic: deadlines, backoffs and ages. `wall_ms` is the calendar: timestamps of records and events,
-nothing else. Only KafkaProducer, Sender, Selector and BufferPool hold a Clock; everything else takes `now_ms`.
-The twin that a test turns by hand is `tests/support/mock_clock.py`. Source: Time, SystemTime, Kafka 4.3.
+`now_ms` is monotonic: deadlines, backoffs and ages. `wall_ms` is the calendar: timestamps of records and
+events, nothing else. Only KafkaProducer, Sender, Selector and BufferPool hold a Clock; everything else takes
+`now_ms`. The twin that a test turns by hand is `tests/support/mock_clock.py`. Source: Time, SystemTime, Kafka
+4.3.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Further away than any deadline: waits that nobody bounds. Java's Long.MAX_VALUE.
 FOREVER_MS: Final = (1 << 63) - 1

@@ -1,17 +1,20 @@
-"""What a cluster is made of: nodes, topics, partitions and who leads them. Immutable values, no behaviour but look-up.
+"""What a cluster is made of: nodes, topics, partitions and who leads them. Immutable values, no behaviour but
+look-up.
 
-`Cluster` is the view that Java's callers know; the partitions behind it may be decoded lazily (`TopicPartitions` is
-the seam, `metadata/topic_table.py` the implementation). Read by any thread without a lock.
-Source: Node, TopicPartition, PartitionInfo, Cluster, Kafka 4.3.
+`Cluster` is the view that Java's callers know; the partitions behind it may be decoded lazily
+(`TopicPartitions` is the seam, `metadata/topic_table.py` the implementation). Read by any thread without a
+lock. Source: Node, TopicPartition, PartitionInfo, Cluster, Kafka 4.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
-from uuid import UUID
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,10 @@ class Node:
 
 
 def missing_node(node_id: int) -> Node:
-    """The stand-in for a replica whose broker is not in the response. Source: MetadataResponse.toBrokerNodes."""
+    """The stand-in for a replica whose broker is not in the response.
+
+    Source: MetadataResponse.toBrokerNodes.
+    """
     return Node(node_id, "", -1)
 
 
@@ -51,8 +57,9 @@ class TopicPartition(NamedTuple):
 class PartitionInfo(NamedTuple):
     """Who leads a partition and who holds copies of it.
 
-    `leader` is None while there is no leader, or while its broker is not in the response. `leader_epoch` is None where
-    the broker did not say one that can be relied on. `error_code` is the partition's own wire code, 0 for none.
+    `leader` is None while there is no leader, or while its broker is not in the response. `leader_epoch` is
+    None where the broker did not say one that can be relied on. `error_code` is the partition's own wire
+    code, 0 for none.
     """
 
     topic: str
@@ -104,7 +111,10 @@ class Cluster:
 
     @staticmethod
     def bootstrap(addresses: Sequence[tuple[str, int]]) -> Cluster:
-        """The cluster before the first answer: nodes -1, -2, ... in the order of the addresses (META-04, CLU-01)."""
+        """The cluster before the first answer: nodes -1, -2, ...
+
+        in the order of the addresses (META-04, CLU-01).
+        """
         nodes = {-n: Node(-n, host, port) for n, (host, port) in enumerate(addresses, start=1)}
         return Cluster(cluster_id=None, nodes_by_id=MappingProxyType(nodes), is_bootstrap_configured=True)
 
@@ -129,7 +139,9 @@ class Cluster:
     def partition(self, topic_partition: TopicPartition) -> PartitionInfo | None:
         """All that is known of a partition; None while it is unknown."""
         partitions = self.topic_partitions.get(topic_partition.topic)
-        return None if partitions is None else partitions.partition(topic_partition.partition, self.nodes_by_id)
+        return (
+            None if partitions is None else partitions.partition(topic_partition.partition, self.nodes_by_id)
+        )
 
     def leader_for(self, topic_partition: TopicPartition) -> Node | None:
         """The partition's leader; None if it has none, if its broker is unknown, or if the partition is."""
@@ -152,11 +164,12 @@ class Cluster:
         return tuple(info for info in self.partitions_for_topic(topic) if info.leader is not None)
 
     def partitions_for_node(self, node_id: int) -> Sequence[PartitionInfo]:
-        """The partitions that a broker leads (CLU-04). Walks every topic: for status pages, not for a hot path."""
+        """The partitions that a broker leads (CLU-04).
+
+        Walks every topic: for status pages, not for a hot path.
+        """
         return tuple(
-            info
-            for info in self._every_partition()
-            if info.leader is not None and info.leader.id == node_id
+            info for info in self._every_partition() if info.leader is not None and info.leader.id == node_id
         )
 
     def _every_partition(self) -> Iterator[PartitionInfo]:

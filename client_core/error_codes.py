@@ -17,7 +17,7 @@ _REFRESH: Final = (True, True)
 
 
 class Errors(Enum):
-    """A row of Kafka's error table: `code`, `retriable`, `refreshes_metadata` and the text of the exception."""
+    """A row of Kafka's error table: `code`, `retriable`, `refreshes_metadata` and the exception's text."""
 
     code: int
     retriable: bool
@@ -46,8 +46,7 @@ class Errors(Enum):
     LEADER_NOT_AVAILABLE = (
         5,
         _REFRESH,
-        "There is no leader for this topic-partition as we are in the middle of a leadership "
-        "election.",
+        "There is no leader for this topic-partition as we are in the middle of a leadership election.",
     )
     NOT_LEADER_OR_FOLLOWER = (
         6,
@@ -260,8 +259,7 @@ class Errors(Enum):
     GROUP_SUBSCRIBED_TO_TOPIC = (
         86,
         _FATAL,
-        "Deleting offsets of a topic is forbidden while the consumer group is actively subscribed to "
-        "it.",
+        "Deleting offsets of a topic is forbidden while the consumer group is actively subscribed to it.",
     )
     INVALID_RECORD = (
         87,
@@ -300,8 +298,7 @@ class Errors(Enum):
     POSITION_OUT_OF_RANGE = (
         99,
         _FATAL,
-        "Requested position is not greater than or equal to zero, and less than the size of the "
-        "snapshot.",
+        "Requested position is not greater than or equal to zero, and less than the size of the snapshot.",
     )
     UNKNOWN_TOPIC_ID = (100, _REFRESH, "This server does not host this topic ID.")
     DUPLICATE_BROKER_REGISTRATION = (101, _FATAL, "This broker ID is already in use.")
@@ -322,8 +319,7 @@ class Errors(Enum):
     NEW_LEADER_ELECTED = (
         108,
         _FATAL,
-        "The AlterPartition request successfully updated the partition state but the leader has "
-        "changed.",
+        "The AlterPartition request successfully updated the partition state but the leader has changed.",
     )
     OFFSET_MOVED_TO_TIERED_STORAGE = (109, _FATAL, "The requested offset is moved to tiered storage.")
     FENCED_MEMBER_EPOCH = (
@@ -383,8 +379,7 @@ class Errors(Enum):
     FENCED_STATE_EPOCH = (
         124,
         _FATAL,
-        "The share coordinator rejected the request because the share-group state epoch did not "
-        "match.",
+        "The share coordinator rejected the request because the share-group state epoch did not match.",
     )
     INVALID_VOTER_KEY = (125, _FATAL, "The voter key doesn't match the receiving replica's key.")
     DUPLICATE_VOTER = (126, _FATAL, "The voter is already part of the set of voters.")
@@ -410,7 +405,7 @@ class Errors(Enum):
 
     @staticmethod
     def of(code: int) -> Errors:
-        """The row of a wire code; UNKNOWN_SERVER_ERROR for a code that this table does not know (a newer broker)."""
+        """The row of a wire code; UNKNOWN_SERVER_ERROR for a code that it does not know (a newer broker)."""
         return _BY_CODE.get(code, Errors.UNKNOWN_SERVER_ERROR)
 
 

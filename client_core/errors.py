@@ -1,12 +1,12 @@
 """The errors that callers see, as one tree. Java's names, with Error for Exception.
 
     KafkaError                          everything below; .error is the row of Kafka's table, .code its number
-    ├── ApiError                        judged by code: what a broker answered, or what the client says in its stead
+    ├── ApiError                        judged by code: a broker's answer, or the client's own in its stead
     │   ├── RetriableError              the same request may succeed later
     │   │   ├── InvalidMetadataError    ... after a metadata refresh
     │   │   │   ├── UnknownTopicOrPartitionError, LeaderNotAvailableError, NotLeaderOrFollowerError,
     │   │   │   └── NetworkError, DisconnectError, UnknownTopicIdError, FencedLeaderEpochError, ...
-    │   │   ├── TimeoutError            a deadline ran out (max.block.ms, delivery.timeout.ms, request.timeout.ms)
+    │   │   ├── TimeoutError            a deadline ran out (max.block.ms, delivery.timeout.ms, ...)
     │   │   │   └── BufferExhaustedError    no memory of buffer.memory came free in time
     │   │   └── CorruptRecordError, NotEnoughReplicasError, CoordinatorLoadInProgressError, ...
     │   ├── AuthorizationError          TopicAuthorizationError, ClusterAuthorizationError
@@ -14,7 +14,7 @@
     │   └── InvalidTopicError, RecordTooLargeError, UnsupportedVersionError, OutOfOrderSequenceError, ...
     ├── ConfigError                     a setting is unknown, unsupported or out of range (the caller's fault)
     ├── ProtocolError                   the peer sent what can't be read (the peer's fault)
-    │   ├── SchemaError                 bytes do not follow their schema: truncated, hostile length, bad varint
+    │   ├── SchemaError                 bytes that break their schema: truncated, hostile length, bad varint
     │   ├── InvalidReceiveError         a frame's size is negative or larger than allowed
     │   └── CorrelationIdMismatchError  an answer to another question
     ├── SerializationError              a value can't be put into bytes
@@ -23,9 +23,9 @@
     IllegalStateError (RuntimeError)    a bug in the caller or in this client, never a peer's fault
     IllegalArgumentError (ValueError)   an argument that no state could make valid
 
-`retriable` and `refreshes_metadata` are attributes: nobody needs to ask isinstance. A code that this client has no
-class for becomes a plain ApiError, RetriableError or InvalidMetadataError with the right attributes, and a code
-that it has never heard of an UnknownServerError that keeps the number.
+`retriable` and `refreshes_metadata` are attributes: nobody needs to ask isinstance. A code that this client
+has no class for becomes a plain ApiError, RetriableError or InvalidMetadataError with the right attributes,
+and a code that it has never heard of an UnknownServerError that keeps the number.
 
 Who calls: everyone, on any thread. Source: Errors, ApiException and kin, Kafka 4.3.
 """
@@ -195,7 +195,10 @@ class ClusterAuthorizationError(AuthorizationError):
 
 
 class AuthenticationError(ApiError):
-    """Who we are was not accepted. Waiters are woken at once; the connection is tried again after its backoff."""
+    """Who we are was not accepted.
+
+    Waiters are woken at once; the connection is tried again after its backoff.
+    """
 
     error = Errors.SASL_AUTHENTICATION_FAILED
 
@@ -380,7 +383,9 @@ def error_for(code: int, message: str | None = None) -> ApiError:
         raise IllegalArgumentError("code 0 is NONE: there is no exception for success")
     row = Errors.of(code)
     if row.code != code:
-        return UnknownServerError(message or f"The broker answered with the unknown error code {code}.", code=code)
+        return UnknownServerError(
+            message or f"The broker answered with the unknown error code {code}.", code=code
+        )
     known = _CLASS_OF.get(row)
     if known is not None:
         return known(message)

@@ -1,8 +1,8 @@
 """What happens inside the client, told to whoever listens: metrics, logs, the event log.
 
-Events are immutable facts. `EventSink.emit` is called on the thread where the fact arose (mostly the I/O thread), often
-inside the hot path: it must not block, and must not call back into the client. Times are now_ms unless named wall_ms.
-One event per batch, request or connection; never one per record.
+Events are immutable facts. `EventSink.emit` is called on the thread where the fact arose (mostly the I/O
+thread), often inside the hot path: it must not block, and must not call back into the client. Times are
+now_ms unless named wall_ms. One event per batch, request or connection; never one per record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from client_core.error_codes import Errors
 class MetadataRefreshed:
     """A metadata response was applied."""
 
-    reason: str  # why it was asked for: initial, expired, topic_missing, leader_error, disconnect, bootstrap, manual
+    reason: str  # initial, expired, topic_missing, leader_error, disconnect, bootstrap or manual
     update_version: int
     request_version: int
     is_partial: bool
@@ -39,7 +39,7 @@ class MetadataRefreshFailed:
 
 @dataclass(frozen=True, slots=True)
 class Rebootstrapped:
-    """The client forgot the brokers that it knew and began again with bootstrap.servers (KIP-899, KIP-1102)."""
+    """The client forgot the brokers it knew and began again with bootstrap.servers (KIP-899, KIP-1102)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,15 @@ class NodeReady:
 
 @dataclass(frozen=True, slots=True)
 class NodeDisconnected:
-    """A connection ended or could not be made. `reason` is one word for a label, `detail` a sentence for people."""
+    """A connection ended or could not be made.
+
+    `reason` is one word for a label, `detail` a sentence for people.
+    """
 
     node_id: int
-    reason: str  # refused, closed, setup_timeout, request_timeout, authentication, protocol_error, idle, local
+    reason: (
+        str  # refused, closed, setup_timeout, request_timeout, authentication, protocol_error, idle, local
+    )
     detail: str
     backoff_ms: int
 
@@ -155,7 +160,10 @@ class ProduceFinished:
 
 @dataclass(frozen=True, slots=True)
 class WaitFinished:
-    """A caller waited for metadata or buffer memory. `phase`: metadata, buffer; `outcome`: success, timeout, error."""
+    """A caller waited for metadata or buffer memory.
+
+    `phase`: metadata, buffer; `outcome`: success, timeout, error.
+    """
 
     phase: str
     outcome: str
