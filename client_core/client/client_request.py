@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from client_core.errors import AuthenticationError, UnsupportedVersionError
-from client_core.protocol.request import RequestBuilder
+if TYPE_CHECKING:
+    from client_core.errors import AuthenticationError, UnsupportedVersionError
+    from client_core.protocol.request import RequestBuilder
 
 #: Called with the response on the I/O thread, by the poll that completed it.
 CompletionHandler = Callable[["ClientResponse"], None]
@@ -27,7 +29,10 @@ class ClientRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClientResponse:
-    """What became of a request. Exactly one holds: a body came, none was expected, or one of the failures is set."""
+    """What became of a request.
+
+    Exactly one holds: a body came, none was expected, or one of the failures is set.
+    """
 
     request: ClientRequest
     version: int

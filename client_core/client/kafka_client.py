@@ -1,24 +1,27 @@
 """What Sender asks of the client. Source: KafkaClient, Kafka 4.3.
 
-Two implementations: `NetworkClient` and `tests/support/mock_client.py`. I/O thread only, but `wakeup` (any thread) and
-the counters, which are plain reads.
+Two implementations: `NetworkClient` and `tests/support/mock_client.py`. I/O thread only, but `wakeup` (any
+thread) and the counters, which are plain reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from client_core.client.client_request import ClientRequest, ClientResponse, CompletionHandler
-from client_core.cluster import Node
-from client_core.errors import AuthenticationError
-from client_core.protocol.request import RequestBuilder
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from client_core.client.client_request import ClientRequest, ClientResponse, CompletionHandler
+    from client_core.client.connection_status import ConnectionStatus
+    from client_core.cluster import Node
+    from client_core.errors import AuthenticationError
+    from client_core.protocol.request import RequestBuilder
 
 
 @dataclass(frozen=True, slots=True)
 class LeastLoadedNode:
-    """The node to ask, if any, and whether at least one connection is ready, be it busy (NET-20, NET-21, UPD-11)."""
+    """The node to ask, if any, and whether any connection is ready, be it busy (NET-20, NET-21, UPD-11)."""
 
     node: Node | None
     has_node_available_or_connection_ready: bool
@@ -28,7 +31,7 @@ class KafkaClient(Protocol):
     """Requests to nodes, answers by callback from `poll`."""
 
     def is_ready(self, node: Node, now_ms: int) -> bool:
-        """Whether a request may be sent to the node now; False for all while a metadata update is due (NET-02)."""
+        """Whether a request may be sent now; False for every node while a metadata update is due (NET-02)."""
         ...
 
     def ready(self, node: Node, now_ms: int) -> bool:
@@ -85,6 +88,10 @@ class KafkaClient(Protocol):
     def has_in_flight_requests(self, node_id: int | None = None) -> bool: ...
 
     def has_ready_nodes(self, now_ms: int) -> bool: ...
+
+    def node_statuses(self, now_ms: int) -> tuple[ConnectionStatus, ...]:
+        """Every connection that was ever attempted, at this moment. Any thread."""
+        ...
 
     def wakeup(self) -> None: ...
 

@@ -1,17 +1,20 @@
-"""What NetworkClient asks of the network: connections by node id, one send each, and a poll. Source: Selectable.
+"""What NetworkClient asks of the network: connections by node id, one send each, and a poll. Source:
+Selectable.
 
-Two implementations: `Selector` (real sockets) and `tests/support/mock_selector.py`. Everything here is called on the
-I/O thread only, but `wakeup`, which any thread may call.
+Two implementations: `Selector` (real sockets) and `tests/support/mock_selector.py`. Everything here is called
+on the I/O thread only, but `wakeup`, which any thread may call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from client_core.errors import KafkaError
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from client_core.errors import KafkaError
 
 
 class ChannelStateName(Enum):
@@ -33,7 +36,7 @@ class ChannelState:
     name: ChannelStateName
     error: KafkaError | None = None
     remote_address: str | None = None
-    detail: str | None = None  # one sentence for people: "connection refused", "the peer closed the connection", ...
+    detail: str | None = None  # a sentence for people: "connection refused", "the peer closed the connection"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,12 @@ class Selectable(Protocol):
     def connected(self) -> Sequence[int]: ...
 
     def connect(
-        self, node_id: int, host: str, address: tuple[str, int], send_buffer_bytes: int, receive_buffer_bytes: int
+        self,
+        node_id: int,
+        host: str,
+        address: tuple[str, int],
+        send_buffer_bytes: int,
+        receive_buffer_bytes: int,
     ) -> None:
         """Begins to connect to a resolved address; `host` is the name that TLS verifies.
 
@@ -95,8 +103,8 @@ class Selectable(Protocol):
         """
         ...
 
-    def poll(self, timeout_ms: int) -> None:
-        """Does what I/O is possible, waiting at most timeout_ms for some to become so."""
+    def poll(self, timeout_ms: int) -> int:
+        """Does what I/O is possible, waiting at most timeout_ms for some to become so; returns now_ms thereafter."""
         ...
 
     def mute(self, node_id: int) -> None:

@@ -1,4 +1,7 @@
-"""What the client is doing, as values that any thread may read. Built by the I/O thread's own swaps and counters."""
+"""What the client is doing, as values that any thread may read.
+
+Built by the I/O thread's own swaps and counters.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """One connection. `state`: disconnected, connecting, checking_api_versions, ready, authentication_failed."""
+    """One connection.
+
+    `state`: disconnected, connecting, checking_api_versions, ready, authentication_failed.
+    """
 
     id: int
     host: str

@@ -1,8 +1,8 @@
 """The one way to wait for the client: a ticket, a result, and a sink that carries results across threads.
 
-A caller hands in `done` and gets a Ticket back at once. Later, outside every lock, `done(result)` is posted exactly once:
-all that one turn of the I/O thread finished goes to the CompletionSink together, so an event loop is woken once per
-turn and not once per record. Blocking callers wrap a ticket into a wait.
+A caller hands in `done` and gets a Ticket back at once. Later, outside every lock, `done(result)` is posted
+exactly once: all that one turn of the I/O thread finished goes to the CompletionSink together, so an event
+loop is woken once per turn and not once per record. Blocking callers wrap a ticket into a wait.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from client_core.errors import KafkaError
-from client_core.producer.producer_record import RecordMetadata
+if TYPE_CHECKING:
+    from client_core.errors import KafkaError
+    from client_core.producer.producer_record import RecordMetadata
 
 
 class Phase(Enum):
@@ -42,14 +43,17 @@ class RecordFailure:
 
 
 class Result(Protocol):
-    """What a ticket ends with. `outcomes`: one per record of the request, in order (empty for metadata tickets)."""
+    """What a ticket ends with.
+
+    `outcomes`: one per record of the request, in order (empty for metadata tickets).
+    """
 
     @property
     def outcomes(self) -> Sequence[RecordMetadata | RecordFailure]: ...
 
     @property
     def error(self) -> KafkaError | None:
-        """Why the request failed as a whole; None where it did what was asked, or where `outcomes` tell one by one."""
+        """Why the request failed as a whole; None where it did not, or where `outcomes` tell one by one."""
         ...
 
 

@@ -1,14 +1,16 @@
 """The two faces of an API call: what to put on the wire at a negotiated version, and how to read the answer.
 
-A builder is made once per request, before the version is known, and is asked for bytes when a connection has told
-which versions it speaks. Pure: no socket, no clock. Source: AbstractRequest.Builder, AbstractResponse, Kafka 4.3.
+A builder is made once per request, before the version is known, and is asked for bytes when a connection has
+told which versions it speaks. Pure: no socket, no clock. Source: AbstractRequest.Builder, AbstractResponse,
+Kafka 4.3.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from client_core.protocol.api_keys import ApiKey
+if TYPE_CHECKING:
+    from client_core.protocol.api_keys import ApiKey
 
 
 class RequestBuilder(Protocol):
@@ -39,6 +41,9 @@ class RequestBuilder(Protocol):
 
 
 def throttle_time_ms(response: object) -> int:
-    """The pause that a response asks for; 0 where its schema has no such field. Source: AbstractResponse.throttleTimeMs."""
+    """The pause that a response asks for; 0 where its schema has no such field.
+
+    Source: AbstractResponse.throttleTimeMs.
+    """
     asked = getattr(response, "throttle_time_ms", 0)
     return asked if isinstance(asked, int) else 0

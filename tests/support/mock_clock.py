@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: How long a test may wait in real time before the waiting itself is the failure.
 _PATIENCE_S: Final = 30.0
 
 
 class MockClock:
-    """Clock for tests. Any thread may advance it; `auto_tick_ms` is added at each reading, as Java's MockTime does."""
+    """Any thread may advance it; `auto_tick_ms` is added at each reading, as in Java's MockTime."""
 
     def __init__(self, *, now_ms: int = 0, wall_ms: int = 1_700_000_000_000, auto_tick_ms: int = 0) -> None:
         self._lock = threading.Lock()
@@ -53,7 +55,9 @@ class MockClock:
                 if self.now_ms() >= deadline_ms:
                     return False
                 if not condition.wait(_PATIENCE_S):
-                    raise AssertionError(f"nobody advanced the clock or woke the waiter within {_PATIENCE_S} s")
+                    raise AssertionError(
+                        f"nobody advanced the clock or woke the waiter within {_PATIENCE_S} s"
+                    )
             return True
         finally:
             with self._lock:

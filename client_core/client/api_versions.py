@@ -1,0 +1,164 @@
+"""Which version of an API to speak with a node: what it said it supports, and how it is asked.
+
+A broker that does not know the version of our ApiVersions request answers error 35 in version 0's form,
+whatever we asked with, and lists in it what it does support; then the question is put again, lower (NET-15).
+Nothing is guessed from a broker's release. Pure. Source: NodeApiVersions, ApiVersionsRequest,
+ApiVersionsResponse.parse, Kafka 4.3 (KIP-511).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from client_core.errors import SchemaError, UnsupportedVersionError
+from client_core.protocol.api_keys import API_KEYS, ApiKey
+from client_core.protocol.messages.api_versions_request import ApiVersionsRequest
+from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: From which version on a broker expects the client to hold back for throttle_time_ms (NET-12, KIP-219).
+#: Below it, and in other APIs, the broker delayed the answer itself. Source: shouldClientThrottle of each
+#: response.
+_THROTTLES_FROM: Final[Mapping[ApiKey, int]] = {
+    ApiKey.PRODUCE: 6,
+    ApiKey.METADATA: 6,
+    ApiKey.API_VERSIONS: 2,
+    ApiKey.INIT_PRODUCER_ID: 1,
+    ApiKey.CREATE_TOPICS: 3,
+    ApiKey.DESCRIBE_CONFIGS: 2,
+}
+
+
+def client_throttles(api: ApiKey, version: int) -> bool:
+    """Whether an answer's throttle time is ours to wait (NET-12)."""
+    from_version = _THROTTLES_FROM.get(api)
+    return from_version is not None and version >= from_version
+
+
+class VersionRange(NamedTuple):
+    """The versions of one API that a node speaks, both ends included."""
+
+    min_version: int
+    max_version: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.min_version} to {self.max_version}"
+            if self.min_version < self.max_version
+            else f"{self.max_version}"
+        )
+
+
+class NodeApiVersions:
+    """The versions that one node supports. Never changed after it is made."""
+
+    __slots__ = ("_ranges",)
+
+    def __init__(self, ranges: Mapping[int, VersionRange]) -> None:
+        self._ranges = dict(ranges)
+
+    @staticmethod
+    def of_response(response: ApiVersionsResponse) -> NodeApiVersions:
+        """What an ApiVersions response lists, APIs included that this client has never heard of."""
+        return NodeApiVersions(
+            {key.api_key: VersionRange(key.min_version, key.max_version) for key in response.api_keys}
+        )
+
+    @staticmethod
+    def create(overrides: Mapping[ApiKey, VersionRange] | None = None) -> NodeApiVersions:
+        """A node that speaks all that this client speaks, but for the overrides. For tests."""
+        every = {api: VersionRange(api.min_version, api.max_version) for api in API_KEYS}
+        return NodeApiVersions({api.id: versions for api, versions in {**every, **(overrides or {})}.items()})
+
+    def range_of(self, api: ApiKey) -> VersionRange | None:
+        return self._ranges.get(api.id)
+
+    def latest_usable_version(self, api: ApiKey, oldest_allowed: int, latest_allowed: int) -> int:
+        """The highest version that both sides speak (NET-06). Raises UnsupportedVersionError if there is none."""
+        supported = self._ranges.get(api.id)
+        if supported is None:
+            raise UnsupportedVersionError(f"The node does not support {_constant_name(api)}")
+        version = min(supported.max_version, latest_allowed)
+        if version < oldest_allowed or version < supported.min_version:
+            raise UnsupportedVersionError(
+                f"The node does not support {_constant_name(api)} with version in range"
+                f" [{oldest_allowed},{latest_allowed}]. The supported range is"
+                f" [{supported.min_version},{supported.max_version}]."
+            )
+        return version
+
+    def __str__(self) -> str:
+        """Every API in the order of their ids, with what of it is usable: `Produce(0): 0 to 13 [usable: 13]`."""
+        unsupported = {api.id: f"{api.name}({api.id}): UNSUPPORTED" for api in API_KEYS}
+        supported = {api_id: _describe(api_id, versions) for api_id, versions in self._ranges.items()}
+        lines = {**unsupported, **supported}
+        return f"({', '.join(lines[api_id] for api_id in sorted(lines))})"
+
+
+#: Where Kafka's name of an API has a capital that begins a word: ApiVersions -> API_VERSIONS.
+_NEXT_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+def _constant_name(api: ApiKey) -> str:
+    """The API's name as Java writes it in this message: PRODUCE, API_VERSIONS."""
+    return _NEXT_WORD.sub("_", api.name).upper()
+
+
+def _describe(api_id: int, versions: VersionRange) -> str:
+    api = ApiKey.of(api_id)
+    if api is None:
+        return f"UNKNOWN({api_id}): {versions}"
+    if api.max_version < versions.min_version:
+        use = "unusable: node too new"
+    elif versions.max_version < api.min_version:
+        use = "unusable: node too old"
+    else:
+        use = f"usable: {min(api.max_version, versions.max_version)}"
+    return f"{api.name}({api_id}): {versions} [{use}]"
+
+
+class ApiVersionsRequestBuilder:
+    """The question for versions, at our latest version or at a lower one that the node named."""
+
+    api: Final = ApiKey.API_VERSIONS
+    oldest_allowed_version: Final = 0
+
+    def __init__(self, software_name: str, software_version: str, latest_version: int | None = None) -> None:
+        self._request = ApiVersionsRequest(
+            client_software_name=software_name, client_software_version=software_version
+        )
+        self.latest_allowed_version = self.api.max_version if latest_version is None else latest_version
+
+    def __repr__(self) -> str:
+        return f"<ApiVersionsRequestBuilder v{self.latest_allowed_version}>"
+
+    def encode(self, version: int) -> bytes:
+        return self._request.encode(version)
+
+    def decode_response(self, body: bytes, version: int) -> ApiVersionsResponse:
+        """The answer, read as the version asked with, else as version 0, which a refusal has. Raises
+        SchemaError.
+
+        The two can't be mistaken: where version 3 has the count of APIs, one byte which is never 0, a version
+        0 body has the first of four bytes, which always is; and bodies of versions 1 and 2 are longer than
+        those of version 0.
+        """
+        try:
+            return ApiVersionsResponse.decode(body, version)
+        except SchemaError:
+            if version == 0:
+                raise
+        return ApiVersionsResponse.decode(body, 0)
+
+
+def version_to_ask_next(response: ApiVersionsResponse, *, refused_version: int) -> int:
+    """The version to ask with after a refusal: the highest that the answer lists for ApiVersions itself, else
+    0.
+
+    Always lower than the one that was refused, so that the asking ends with any peer; Java trusts the list.
+    """
+    listed = next((key for key in response.api_keys if key.api_key == ApiKey.API_VERSIONS.id), None)
+    return listed.max_version if listed is not None and 0 <= listed.max_version < refused_version else 0

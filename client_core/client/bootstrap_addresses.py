@@ -1,0 +1,117 @@
+"""bootstrap.servers: from "host:port" texts to addresses that the client may begin with.
+
+Two steps: `parse_and_validate_addresses` looks at the texts only; `resolve_bootstrap_addresses` asks DNS
+which of them exist, and leaves the rest out with a warning, since one name that is gone must not keep a
+client from its cluster. Both raise ConfigError. Called once when a producer is made, on its caller's thread.
+Source: ClientUtils, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from client_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from client_core.client.host_resolver import HostResolver
+
+_log = logging.getLogger(__name__)
+
+_NAME: Final = "bootstrap.servers"
+
+#: Scheme and brackets are optional, the port is not. An address of IPv6 stands in brackets. Source:
+#: Utils.java.
+_HOST_PORT: Final = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)")
+
+_HIGHEST_PORT: Final = 65_535
+
+
+class ClientDnsLookup(Enum):
+    """client.dns.lookup: how bootstrap names are turned into addresses."""
+
+    USE_ALL_DNS_IPS = "use_all_dns_ips"
+    RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY = "resolve_canonical_bootstrap_servers_only"
+
+
+def parse_and_validate_addresses(urls: Sequence[str]) -> list[tuple[str, int]]:
+    """Host and port of each text, empty texts left out (PROD-14).
+
+    Raises ConfigError for a text that is no address, for a port out of range, and when nothing is left.
+    """
+    addresses: list[tuple[str, int]] = []
+    for url in urls:
+        if not url:
+            continue
+        match = _HOST_PORT.fullmatch(url)
+        if match is None or not match[1]:
+            raise ConfigError(f"Invalid url in {_NAME}: {url}", name=_NAME)
+        port = int(match[2]) if len(match[2]) <= len(str(_HIGHEST_PORT)) else _HIGHEST_PORT + 1
+        if port > _HIGHEST_PORT:
+            raise ConfigError(f"Invalid port in {_NAME}: {url}", name=_NAME)
+        addresses.append((match[1], port))
+    if not addresses:
+        raise ConfigError(f"No resolvable bootstrap urls given in {_NAME}", name=_NAME)
+    return addresses
+
+
+def resolve_bootstrap_addresses(
+    addresses: Sequence[tuple[str, int]],
+    resolver: HostResolver,
+    dns_lookup: ClientDnsLookup = ClientDnsLookup.USE_ALL_DNS_IPS,
+) -> list[tuple[str, int]]:
+    """The addresses that DNS knows; with RESOLVE_CANONICAL_..., one per canonical name behind each of them.
+
+    Raises ConfigError when none is left, and for an unknown host where canonical names are asked for. Blocks.
+    """
+    canonical = dns_lookup is ClientDnsLookup.RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY
+    found: list[tuple[str, int]] = []
+    for host, port in addresses:
+        if canonical:
+            found.extend((name, port) for name in _canonical_names(host, port, resolver))
+        elif _is_known(host, resolver):
+            found.append((host, port))
+        else:
+            _log.warning("Couldn't resolve server %s:%d from %s: DNS knows no such host", host, port, _NAME)
+    if not found:
+        raise ConfigError(f"No resolvable bootstrap urls given in {_NAME}", name=_NAME)
+    return found
+
+
+def _canonical_names(host: str, port: int, resolver: HostResolver) -> list[str]:
+    try:
+        addresses = resolver.resolve(host)
+    except OSError as error:
+        raise ConfigError(f"Unknown host in {_NAME}: {host}:{port}", name=_NAME) from error
+    names: list[str] = []
+    for address in addresses:
+        name = _canonical_name(address, resolver)
+        if _is_known(name, resolver):
+            names.append(name)
+        else:
+            _log.warning(
+                "Couldn't resolve server %s:%d from %s: DNS resolution of the canonical hostname %s failed",
+                host,
+                port,
+                _NAME,
+                name,
+            )
+    return names
+
+
+def _canonical_name(address: str, resolver: HostResolver) -> str:
+    try:
+        return resolver.canonical_name(address)
+    except OSError:
+        return address
+
+
+def _is_known(host: str, resolver: HostResolver) -> bool:
+    try:
+        return bool(resolver.resolve(host))
+    except OSError:
+        return False

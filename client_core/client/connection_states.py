@@ -1,0 +1,261 @@
+"""The connections to all nodes, and from their states: may we connect, when again, to which address.
+
+Two waits grow per node. The reconnect backoff grows with every failure and only READY resets it (CONN-02);
+the set-up timeout grows with failures while CONNECTING, and anything better resets it (CONN-03). The states
+and the moves between them are drawn in `node_connection_state.py`. I/O thread only. Source:
+ClusterConnectionStates, Kafka 4.3 (KIP-144, KIP-601, KIP-602).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from client_core.backoff import ExponentialBackoff
+from client_core.client.node_connection_state import ConnectionState, NodeConnectionState
+from client_core.clock import FOREVER_MS
+from client_core.errors import IllegalStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from random import Random
+
+    from client_core.client.host_resolver import HostResolver
+    from client_core.errors import AuthenticationError
+
+_log = logging.getLogger(__name__)
+
+
+class ClusterConnectionStates:
+    """The connections by node id. I/O thread only."""
+
+    def __init__(
+        self,
+        reconnect_backoff: ExponentialBackoff,
+        connection_setup_timeout: ExponentialBackoff,
+        resolver: HostResolver,
+    ) -> None:
+        self._reconnect_backoff = reconnect_backoff
+        self._connection_setup_timeout = connection_setup_timeout
+        self._resolver = resolver
+        self._nodes: dict[int, NodeConnectionState] = {}
+        self._connecting: set[int] = set()
+
+    @staticmethod
+    def from_settings(
+        reconnect_backoff_ms: int,
+        reconnect_backoff_max_ms: int,
+        connection_setup_timeout_ms: int,
+        connection_setup_timeout_max_ms: int,
+        resolver: HostResolver,
+        random: Random,
+    ) -> ClusterConnectionStates:
+        """States whose waits follow Kafka's four settings."""
+        return ClusterConnectionStates(
+            ExponentialBackoff(reconnect_backoff_ms, reconnect_backoff_max_ms, random),
+            ExponentialBackoff(connection_setup_timeout_ms, connection_setup_timeout_max_ms, random),
+            resolver,
+        )
+
+    @property
+    def nodes(self) -> Collection[NodeConnectionState]:
+        """Every connection that was ever attempted and not removed."""
+        return self._nodes.values()
+
+    @property
+    def connecting_nodes(self) -> Collection[int]:
+        return self._connecting
+
+    def get(self, node_id: int) -> NodeConnectionState | None:
+        return self._nodes.get(node_id)
+
+    # -- may we, and when ------------------------------------------------------------------------------------
+
+    def can_connect(self, node_id: int, now_ms: int) -> bool:
+        """Whether a connection may be begun: unknown, or disconnected and past its backoff (CONN-01)."""
+        node = self._nodes.get(node_id)
+        return node is None or (node.is_disconnected and node.backoff_left_ms(now_ms) == 0)
+
+    def is_blacked_out(self, node_id: int, now_ms: int) -> bool:
+        """Whether the node is disconnected and within its backoff."""
+        node = self._nodes.get(node_id)
+        return node is not None and node.is_disconnected and node.backoff_left_ms(now_ms) > 0
+
+    def connection_delay_ms(self, node_id: int, now_ms: int) -> int:
+        """How long before asking again makes sense (CONN-04).
+
+        Never 0 while CONNECTING, or the sender would spin: the event that ends it wakes the poll anyhow.
+        """
+        node = self._nodes.get(node_id)
+        if node is None:
+            return 0
+        if node.state is ConnectionState.CONNECTING:
+            return node.connection_setup_timeout_ms
+        return node.backoff_left_ms(now_ms) if node.is_disconnected else FOREVER_MS
+
+    def throttle_delay_ms(self, node_id: int, now_ms: int) -> int:
+        node = self._nodes.get(node_id)
+        return 0 if node is None else node.throttle_delay_ms(now_ms)
+
+    def poll_delay_ms(self, node_id: int, now_ms: int) -> int:
+        """The rest of the throttle for a connected node, else connection_delay_ms (CONN-05)."""
+        node = self._nodes.get(node_id)
+        if node is not None and node.is_connected:
+            throttle_ms = node.throttle_delay_ms(now_ms)
+            if throttle_ms > 0:
+                return throttle_ms
+        return self.connection_delay_ms(node_id, now_ms)
+
+    def last_connect_attempt_ms(self, node_id: int) -> int | None:
+        """When the node was last tried, or lost; None if it never was tried."""
+        node = self._nodes.get(node_id)
+        return None if node is None else node.last_connect_attempt_ms
+
+    # -- what is ---------------------------------------------------------------------------------------------
+
+    def is_connecting(self, node_id: int) -> bool:
+        return node_id in self._connecting
+
+    def is_preparing_connection(self, node_id: int) -> bool:
+        """Whether it is connecting or checking versions."""
+        node = self._nodes.get(node_id)
+        return node is not None and node.is_preparing
+
+    def is_ready(self, node_id: int, now_ms: int) -> bool:
+        node = self._nodes.get(node_id)
+        return node is not None and node.is_ready(now_ms)
+
+    def has_ready_nodes(self, now_ms: int) -> bool:
+        return any(node.is_ready(now_ms) for node in self._nodes.values())
+
+    def is_connected(self, node_id: int) -> bool:
+        node = self._nodes.get(node_id)
+        return node is not None and node.is_connected
+
+    def is_disconnected(self, node_id: int) -> bool:
+        """Whether the last attempt failed or the connection ended; False for a node never tried."""
+        node = self._nodes.get(node_id)
+        return node is not None and node.is_disconnected
+
+    def authentication_error(self, node_id: int) -> AuthenticationError | None:
+        """Why the node refused us; kept until it is READY (CONN-12)."""
+        node = self._nodes.get(node_id)
+        return None if node is None else node.authentication_error
+
+    def connection_state(self, node_id: int) -> ConnectionState:
+        return self._node(node_id).state
+
+    def connection_setup_timeout_ms(self, node_id: int) -> int:
+        return self._node(node_id).connection_setup_timeout_ms
+
+    def nodes_with_connection_setup_timeout(self, now_ms: int) -> Sequence[int]:
+        """The nodes that have been CONNECTING for longer than their timeout (CONN-07)."""
+        if not self._connecting:
+            return ()
+        return [node_id for node_id in self._connecting if self._is_setup_timed_out(node_id, now_ms)]
+
+    def current_address(self, node_id: int) -> str:
+        """The address for the attempt that is under way. Raises OSError when the name can't be resolved."""
+        return self._node(node_id).current_address()
+
+    # -- what happens ----------------------------------------------------------------------------------------
+
+    def connecting(self, node_id: int, now_ms: int, host: str, port: int = 0) -> None:
+        """An attempt begins, at the next address; a changed host name begins from scratch (CONN-08, CONN-11)."""
+        node = self._nodes.get(node_id)
+        if node is not None and node.host == host:
+            node.move_to(ConnectionState.CONNECTING)
+            node.port = port
+            node.last_connect_attempt_ms = now_ms
+            node.move_to_next_address()
+        else:
+            if node is not None:
+                _log.info("Hostname for node %d changed from %s to %s", node_id, node.host, host)
+            self._nodes[node_id] = NodeConnectionState(
+                node_id,
+                host,
+                port,
+                now_ms,
+                self._reconnect_backoff.backoff_ms(0),
+                self._connection_setup_timeout.backoff_ms(0),
+                self._resolver,
+            )
+        self._connecting.add(node_id)
+
+    def disconnected(self, node_id: int, now_ms: int) -> None:
+        """The attempt failed or the connection ended: the backoff begins now (CONN-01)."""
+        node = self._node(node_id)
+        was = node.state
+        node.move_to(ConnectionState.DISCONNECTED)
+        node.last_connect_attempt_ms = now_ms
+        self._grow_reconnect_backoff(node)
+        if was is ConnectionState.CONNECTING:
+            node.failed_connect_attempts += 1
+            failures = node.failed_connect_attempts
+            node.connection_setup_timeout_ms = self._connection_setup_timeout.backoff_ms(failures)
+            self._connecting.discard(node_id)
+        else:
+            self._reset_connection_setup_timeout(node)
+            # It was up, so its address may have changed since: resolve again (CONN-09).
+            node.clear_addresses()
+
+    def throttle(self, node_id: int, until_ms: int) -> None:
+        """Pauses a node; the end never moves nearer, an unknown node is left alone (CONN-06)."""
+        node = self._nodes.get(node_id)
+        if node is not None and (node.throttle_until_ms is None or node.throttle_until_ms < until_ms):
+            node.throttle_until_ms = until_ms
+
+    def checking_api_versions(self, node_id: int) -> None:
+        """ApiVersions is being sent: set-up is over (CONN-03)."""
+        node = self._node(node_id)
+        node.move_to(ConnectionState.CHECKING_API_VERSIONS)
+        self._reset_connection_setup_timeout(node)
+        self._connecting.discard(node_id)
+
+    def ready(self, node_id: int) -> None:
+        """Requests may be sent; every failure so far is forgotten (CONN-02)."""
+        node = self._node(node_id)
+        node.move_to(ConnectionState.READY)
+        node.authentication_error = None
+        node.failed_attempts = 0
+        node.reconnect_backoff_ms = self._reconnect_backoff.backoff_ms(0)
+        self._reset_connection_setup_timeout(node)
+        self._connecting.discard(node_id)
+
+    def authentication_failed(self, node_id: int, now_ms: int, error: AuthenticationError) -> None:
+        """The node refused us: the backoff grows once more than for a plain disconnection (CONN-12)."""
+        node = self._node(node_id)
+        node.move_to(ConnectionState.AUTHENTICATION_FAILED)
+        node.authentication_error = error
+        node.last_connect_attempt_ms = now_ms
+        self._grow_reconnect_backoff(node)
+        self._connecting.discard(node_id)
+
+    def failed(self, node_id: int, now_ms: int, detail: str) -> None:
+        """Keeps what ended a connection, for people."""
+        node = self._node(node_id)
+        node.last_error = detail
+        node.last_error_ms = now_ms
+
+    def remove(self, node_id: int) -> None:
+        """Forgets the node: it may be connected to at once (CONN-13)."""
+        self._nodes.pop(node_id, None)
+        self._connecting.discard(node_id)
+
+    def _node(self, node_id: int) -> NodeConnectionState:
+        node = self._nodes.get(node_id)
+        if node is None:
+            raise IllegalStateError(f"No entry found for connection {node_id}")
+        return node
+
+    def _grow_reconnect_backoff(self, node: NodeConnectionState) -> None:
+        node.reconnect_backoff_ms = self._reconnect_backoff.backoff_ms(node.failed_attempts)
+        node.failed_attempts += 1
+
+    def _reset_connection_setup_timeout(self, node: NodeConnectionState) -> None:
+        node.failed_connect_attempts = 0
+        node.connection_setup_timeout_ms = self._connection_setup_timeout.backoff_ms(0)
+
+    def _is_setup_timed_out(self, node_id: int, now_ms: int) -> bool:
+        node = self._nodes[node_id]
+        return now_ms - node.last_connect_attempt_ms > node.connection_setup_timeout_ms

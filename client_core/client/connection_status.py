@@ -1,0 +1,81 @@
+"""Every connection as frozen values that another thread may read while the I/O thread goes on.
+
+The I/O thread swaps in a new tuple of ConnectionFacts when a state changed, never when a mere request goes
+out; ages and what is left of waits are computed for the reader's own moment. The producer turns
+ConnectionStatus into its NodeStatus.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from client_core.client.in_flight_requests import InFlightLoad
+    from client_core.client.node_connection_state import ConnectionState, NodeConnectionState
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionStatus:
+    """One connection at one moment."""
+
+    node_id: int
+    host: str
+    port: int
+    state: ConnectionState
+    in_flight_requests: int
+    oldest_in_flight_age_ms: int | None
+    backoff_left_ms: int
+    throttle_left_ms: int
+    last_error: str | None
+    last_error_age_ms: int | None
+
+
+class ConnectionFacts(NamedTuple):
+    """What of a connection changes with its state only, in points of time."""
+
+    node_id: int
+    host: str
+    port: int
+    state: ConnectionState
+    retry_ms: int | None
+    throttle_until_ms: int | None
+    last_error: str | None
+    last_error_ms: int | None
+
+    @staticmethod
+    def of(node: NodeConnectionState) -> ConnectionFacts:
+        retry_ms = node.last_connect_attempt_ms + node.reconnect_backoff_ms if node.is_disconnected else None
+        return ConnectionFacts(
+            node_id=node.node_id,
+            host=node.host,
+            port=node.port,
+            state=node.state,
+            retry_ms=retry_ms,
+            throttle_until_ms=node.throttle_until_ms,
+            last_error=node.last_error,
+            last_error_ms=node.last_error_ms,
+        )
+
+    def at(self, now_ms: int, load: InFlightLoad) -> ConnectionStatus:
+        """The same as ages and waits at a moment. Any thread."""
+        return ConnectionStatus(
+            node_id=self.node_id,
+            host=self.host,
+            port=self.port,
+            state=self.state,
+            in_flight_requests=load.requests,
+            oldest_in_flight_age_ms=_since(load.oldest_sent_ms, now_ms),
+            backoff_left_ms=_until(self.retry_ms, now_ms),
+            throttle_left_ms=_until(self.throttle_until_ms, now_ms),
+            last_error=self.last_error,
+            last_error_age_ms=_since(self.last_error_ms, now_ms),
+        )
+
+
+def _since(then_ms: int | None, now_ms: int) -> int | None:
+    return None if then_ms is None else max(now_ms - then_ms, 0)
+
+
+def _until(then_ms: int | None, now_ms: int) -> int:
+    return 0 if then_ms is None else max(then_ms - now_ms, 0)

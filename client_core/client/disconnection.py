@@ -1,0 +1,96 @@
+"""Why a connection ended: one word for a label, one sentence for people, and how loudly to say it.
+
+`NetworkClient` makes one for each end, whether the selector told it (`from_channel`) or it closed the
+connection itself. Immutable. Source: the branches of NetworkClient.processDisconnection, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from client_core.errors import AuthenticationError, ProtocolError
+from client_core.network.selectable import ChannelStateName
+
+if TYPE_CHECKING:
+    from client_core.network.selectable import ChannelState
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnection:
+    """The end of one connection. `reason` is one of those that events.NodeDisconnected lists."""
+
+    reason: str
+    detail: str
+    log_level: int = logging.INFO
+    timed_out: bool = False
+    authentication_error: AuthenticationError | None = None
+
+
+def from_channel(channel: ChannelState) -> Disconnection:
+    """What the last state of a channel says about its end."""
+    error = channel.error
+    if channel.name is ChannelStateName.AUTHENTICATION_FAILED:
+        refusal = (
+            error
+            if isinstance(error, AuthenticationError)
+            else AuthenticationError(_said(channel, "refused"))
+        )
+        said = _at(channel, f"authentication failed due to: {refusal}")
+        return Disconnection("authentication", said, logging.ERROR, authentication_error=refusal)
+    if isinstance(error, ProtocolError):
+        return protocol_error(_at(channel, _said(channel, str(error))))
+    match channel.name:
+        case ChannelStateName.NOT_CONNECTED:
+            said = _said(channel, "connection could not be established; the broker may not be available")
+            return Disconnection("refused", _at(channel, said), logging.WARNING)
+        case ChannelStateName.AUTHENTICATE:
+            said = _said(
+                channel,
+                "terminated during authentication: a firewall may block Kafka's TLS traffic,"
+                " or the network failed for a moment",
+            )
+            return Disconnection("closed", _at(channel, said), logging.WARNING)
+        case ChannelStateName.EXPIRED:
+            return Disconnection("idle", _said(channel, "the connection was idle for too long"))
+        case ChannelStateName.LOCAL_CLOSE:
+            return Disconnection("local", _said(channel, "the client closed the connection"))
+        case _:
+            return Disconnection("closed", _at(channel, _said(channel, "the connection was closed")))
+
+
+def protocol_error(detail: str) -> Disconnection:
+    """The peer sent what no Kafka broker would (NET-11)."""
+    return Disconnection("protocol_error", detail, logging.WARNING)
+
+
+def unreachable(detail: str) -> Disconnection:
+    """Connecting failed before it began: DNS knows no such name, or the system refused at once (NET-22)."""
+    return Disconnection("refused", detail, logging.WARNING)
+
+
+def setup_timeout(timeout_ms: int) -> Disconnection:
+    """CONNECTING took too long (NET-17)."""
+    detail = f"connection was not set up within {timeout_ms} ms"
+    return Disconnection("setup_timeout", detail, timed_out=True)
+
+
+def request_timeout() -> Disconnection:
+    """A request was not answered in time, which condemns the connection (NET-18)."""
+    return Disconnection("request_timeout", "a request was not answered within its timeout", timed_out=True)
+
+
+def local(detail: str, log_level: int = logging.INFO) -> Disconnection:
+    """The client itself closed the connection."""
+    return Disconnection("local", detail, log_level)
+
+
+def _said(channel: ChannelState, otherwise: str) -> str:
+    return channel.detail or otherwise
+
+
+def _at(channel: ChannelState, said: str) -> str:
+    """The sentence with the address, unless it names it already."""
+    address = channel.remote_address
+    return said if address is None or address in said else f"{said} ({address})"

@@ -1,0 +1,149 @@
+"""The requests that were sent, or are being sent, and have no answer yet: one queue per node, newest at the
+left.
+
+A broker answers the requests of one connection in their order, so an answer belongs to the rightmost request.
+Not here: what an answer means (`network_client.py`). Only the I/O thread changes this; `count()` and `load()`
+may be read from any thread, for gauges. Source: InFlightRequests, NetworkClient.InFlightRequest, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from client_core.clock import FOREVER_MS
+from client_core.errors import IllegalStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from client_core.client.client_request import ClientRequest
+
+
+@dataclass(slots=True, eq=False)
+class InFlightRequest:
+    """One request under way. Mutable, owned by the I/O thread."""
+
+    request: ClientRequest
+    version: int
+    is_internal: bool  # ours: ApiVersions, or Metadata for the updater; never shown to a caller
+    sent_ms: int
+    sent_bytes: int
+    send_completed: bool = False  # whether its last byte was handed to the operating system
+    throttle_ms: int = 0
+
+    def has_timed_out(self, now_ms: int) -> bool:
+        """Whether it waited longer than its timeout; pauses that the broker asked for don't count (INF-06)."""
+        return now_ms - self.sent_ms - self.throttle_ms > self.request.request_timeout_ms
+
+
+class InFlightLoad(NamedTuple):
+    """How busy a connection is."""
+
+    requests: int
+    oldest_sent_ms: int | None
+
+
+class InFlightRequests:
+    """Queues of requests by node id."""
+
+    def __init__(self, max_per_connection: int) -> None:
+        self._max_per_connection = max_per_connection
+        self._queues: dict[int, deque[InFlightRequest]] = {}
+        self._count = 0
+        # No request in flight can time out before this moment. It may be too early, never too late, and lets
+        # a poll do without walking every queue.
+        self._nothing_expires_before_ms = FOREVER_MS
+
+    def add(self, request: InFlightRequest) -> None:
+        """Queues a request as the newest of its node (INF-01)."""
+        node_id = request.request.destination
+        queue = self._queues.get(node_id)
+        if queue is None:
+            queue = self._queues[node_id] = deque()
+        queue.appendleft(request)
+        self._count += 1
+        expires_ms = request.sent_ms + request.request.request_timeout_ms
+        self._nothing_expires_before_ms = min(self._nothing_expires_before_ms, expires_ms)
+
+    def oldest(self, node_id: int) -> InFlightRequest | None:
+        """The request that the node's next answer belongs to; None if none is awaited."""
+        queue = self._queues.get(node_id)
+        return queue[-1] if queue else None
+
+    def complete_next(self, node_id: int) -> InFlightRequest:
+        """Removes and returns the oldest request (INF-02). Raises IllegalStateError if there is none (INF-08)."""
+        request = self._queue(node_id).pop()
+        self._count -= 1
+        return request
+
+    def last_sent(self, node_id: int) -> InFlightRequest:
+        """The newest request, which may still be on its way out (INF-03). Raises IllegalStateError (INF-08)."""
+        return self._queue(node_id)[0]
+
+    def complete_last_sent(self, node_id: int) -> InFlightRequest:
+        """Removes and returns the newest request (INF-03). Raises IllegalStateError if there is none (INF-08)."""
+        request = self._queue(node_id).popleft()
+        self._count -= 1
+        return request
+
+    def can_send_more(self, node_id: int) -> bool:
+        """Whether the last send is out and the connection is below its limit (INF-04, NET-26)."""
+        queue = self._queues.get(node_id)
+        return not queue or (queue[0].send_completed and len(queue) < self._max_per_connection)
+
+    def count(self, node_id: int | None = None) -> int:
+        """Requests in flight to one node, or to all of them. Any thread (INF-09)."""
+        if node_id is None:
+            return self._count
+        queue = self._queues.get(node_id)
+        return len(queue) if queue is not None else 0
+
+    def load(self, node_id: int) -> InFlightLoad:
+        """How busy a connection is. Any thread: each step is one operation that the interpreter does not divide."""
+        queue = self._queues.get(node_id)
+        if queue is None:
+            return InFlightLoad(0, None)
+        try:
+            oldest_sent_ms = queue[-1].sent_ms
+        except IndexError:  # empty, or emptied since
+            return InFlightLoad(0, None)
+        return InFlightLoad(len(queue), oldest_sent_ms)
+
+    def is_empty(self, node_id: int | None = None) -> bool:
+        return self.count(node_id) == 0
+
+    def clear_all(self, node_id: int) -> Sequence[InFlightRequest]:
+        """Removes the node's queue and returns its requests, oldest first (INF-05)."""
+        queue = self._queues.pop(node_id, None)
+        if queue is None:
+            return ()
+        self._count -= len(queue)
+        return tuple(reversed(queue))
+
+    def nodes_with_timed_out_requests(self, now_ms: int) -> Sequence[int]:
+        """The nodes of which any request has timed out (INF-06)."""
+        if now_ms <= self._nothing_expires_before_ms:
+            return ()
+        nodes: list[int] = []
+        earliest_ms = FOREVER_MS
+        for node_id, queue in self._queues.items():
+            if any(request.has_timed_out(now_ms) for request in queue):
+                nodes.append(node_id)
+            for request in queue:
+                expires_ms = request.sent_ms + request.throttle_ms + request.request.request_timeout_ms
+                earliest_ms = min(earliest_ms, expires_ms)
+        self._nothing_expires_before_ms = earliest_ms
+        return nodes
+
+    def increment_throttle_ms(self, node_id: int, throttle_ms: int) -> None:
+        """Gives every request of that node so much more time (INF-07)."""
+        for request in self._queues.get(node_id, ()):
+            request.throttle_ms += throttle_ms
+
+    def _queue(self, node_id: int) -> deque[InFlightRequest]:
+        queue = self._queues.get(node_id)
+        if not queue:
+            raise IllegalStateError(f"There are no in-flight requests for node {node_id}")
+        return queue

@@ -1,0 +1,526 @@
+"""Requests to nodes and their answers, over the selector's connections: Kafka's network client.
+
+One `poll` is one turn: ask for metadata if it is due, let the selector do its I/O, then act on what it
+reports, in Java's order (NET-08). `send` never connects and never blocks; `ready` connects and never waits.
+Not here: sockets (`network/`), when metadata is due (`metadata_updater.py`), the life of a connection
+(`node_connections.py`).
+
+Unlike Java, an answer that can't be read, or that answers another question, does not leave `poll` as an
+exception: it ends that connection alone, with the reason in the log and as the node's last error.
+
+I/O thread only, but for `wakeup`, `initiate_close`, `active`, `in_flight_request_count()` and
+`node_statuses`. Source: NetworkClient, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from client_core.client import disconnection
+from client_core.client.api_versions import client_throttles
+from client_core.client.client_request import ClientRequest, ClientResponse
+from client_core.client.in_flight_requests import InFlightRequest, InFlightRequests
+from client_core.client.kafka_client import LeastLoadedNode
+from client_core.client.metadata_updater import RefreshFailure
+from client_core.client.node_connections import NodeConnections
+from client_core.client.response_parsing import parse_response
+from client_core.error_codes import Errors
+from client_core.errors import (
+    DisconnectError,
+    IllegalArgumentError,
+    IllegalStateError,
+    ProtocolError,
+    UnsupportedVersionError,
+)
+from client_core.events import NO_EVENTS, RequestCompleted
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.header import encode_request_header
+from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
+from client_core.protocol.request import throttle_time_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from client_core.client.client_request import CompletionHandler
+    from client_core.client.connection_status import ConnectionStatus
+    from client_core.client.disconnection import Disconnection
+    from client_core.client.host_resolver import HostResolver
+    from client_core.client.metadata_updater import MetadataUpdater
+    from client_core.client.network_client_config import NetworkClientConfig
+    from client_core.cluster import Node
+    from client_core.errors import AuthenticationError
+    from client_core.events import EventSink
+    from client_core.network.selectable import Selectable
+    from client_core.protocol.request import RequestBuilder
+
+_log = logging.getLogger(__name__)
+
+#: Correlation ids that SASL's own requests use; ours step over them (NET-24). Source:
+#: SaslClientAuthenticator.
+_FIRST_RESERVED_CORRELATION_ID: Final = 2_147_483_640
+#: Correlation ids are int32 on the wire: after the reserved ones Java's counter overflows to the smallest.
+_SMALLEST_CORRELATION_ID: Final = -2_147_483_648
+
+#: The frame's own size, which is no part of a payload.
+_SIZE_BYTES: Final = 4
+
+
+class _Life(Enum):
+    """ACTIVE -> CLOSING -> CLOSED; close() may skip CLOSING. Guarded by NetworkClient._life_lock."""
+
+    ACTIVE = "ACTIVE"
+    CLOSING = "CLOSING"
+    CLOSED = "CLOSED"
+
+
+class NetworkClient:
+    """KafkaClient over a Selectable; the updater's MetadataClient too."""
+
+    def __init__(
+        self,
+        selector: Selectable,
+        metadata_updater: MetadataUpdater,
+        config: NetworkClientConfig,
+        resolver: HostResolver,
+        random: Random,
+        events: EventSink = NO_EVENTS,
+    ) -> None:
+        self._selector = selector
+        self._metadata_updater = metadata_updater
+        self._config = config
+        self._random = random
+        self._events = events
+        self._connections = NodeConnections(selector, config, resolver, random, events)
+        self._states = self._connections.states
+        self._in_flight = InFlightRequests(config.max_in_flight_requests_per_connection)
+        self._aborted_sends: list[ClientResponse] = []
+        self._correlation_id = 0
+        self._now_ms = 0  # the last moment that the caller or the selector told
+        self._life = _Life.ACTIVE
+        self._life_lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        nodes, in_flight = len(self._states.nodes), self._in_flight.count()
+        return f"<NetworkClient {self._life.value} nodes={nodes} in_flight={in_flight}>"
+
+    # -- may we send -----------------------------------------------------------------------------------------
+
+    def is_ready(self, node: Node, now_ms: int) -> bool:
+        """Whether a request may be sent to the node now; False for all while a metadata update is due (NET-02)."""
+        return not self._metadata_updater.is_update_due(now_ms) and self.can_send_request(node.id, now_ms)
+
+    def ready(self, node: Node, now_ms: int) -> bool:
+        """is_ready, and if not, begins to connect where the backoff allows it (NET-03)."""
+        if node.is_empty:
+            raise IllegalArgumentError(f"Cannot connect to empty node {node}")  # NET-01
+        if self.is_ready(node, now_ms):
+            return True
+        if self._states.can_connect(node.id, now_ms):
+            self.initiate_connect(node, now_ms)
+        return False
+
+    def can_send_request(self, node_id: int, now_ms: int) -> bool:
+        """Whether the connection is ready, not throttled, its last send out and its queue not full (NET-04)."""
+        return (
+            self._states.is_ready(node_id, now_ms)
+            and self._in_flight.can_send_more(node_id)
+            and self._selector.is_channel_ready(node_id)
+        )
+
+    def can_connect(self, node: Node, now_ms: int) -> bool:
+        """Whether a connection to the node may be begun now (CONN-01)."""
+        return self._states.can_connect(node.id, now_ms)
+
+    def is_any_node_connecting(self) -> bool:
+        """Whether a connection to any node that metadata knows is being set up (UPD-05)."""
+        if not self._states.connecting_nodes:
+            return False
+        return any(self._states.is_connecting(node.id) for node in self._metadata_updater.fetch_nodes())
+
+    def connection_delay_ms(self, node: Node, now_ms: int) -> int:
+        return self._states.connection_delay_ms(node.id, now_ms)
+
+    def throttle_delay_ms(self, node: Node, now_ms: int) -> int:
+        """What is left of the pause that the node asked for."""
+        return self._states.throttle_delay_ms(node.id, now_ms)
+
+    def poll_delay_ms(self, node: Node, now_ms: int) -> int:
+        return self._states.poll_delay_ms(node.id, now_ms)
+
+    def connection_failed(self, node: Node) -> bool:
+        return self._states.is_disconnected(node.id)
+
+    def authentication_error(self, node: Node) -> AuthenticationError | None:
+        return self._states.authentication_error(node.id)
+
+    def has_ready_nodes(self, now_ms: int) -> bool:
+        return self._states.has_ready_nodes(now_ms)
+
+    def in_flight_request_count(self, node_id: int | None = None) -> int:
+        return self._in_flight.count(node_id)
+
+    def has_in_flight_requests(self, node_id: int | None = None) -> bool:
+        return not self._in_flight.is_empty(node_id)
+
+    def node_statuses(self, now_ms: int) -> tuple[ConnectionStatus, ...]:
+        """Every connection at this moment. Any thread."""
+        return self._connections.statuses(now_ms, self._in_flight)
+
+    def least_loaded_node(self, now_ms: int) -> LeastLoadedNode:
+        """The node to ask when any will do (NET-20, NET-21).
+
+        Ready with nothing in flight, else ready with the fewest in flight, else one that is being prepared,
+        else the one that may be connected to and was tried longest ago; from a random start, so that clients
+        spread.
+        """
+        nodes = list(self._metadata_updater.fetch_nodes())
+        if not nodes:
+            raise IllegalStateError("There are no nodes in the Kafka cluster")
+        start = self._random.randrange(len(nodes))
+        fewest_in_flight: int | None = None
+        ready: Node | None = None
+        preparing: Node | None = None
+        connectable: Node | None = None
+        tried_ms: int | None = None
+        any_ready = False
+        for node in nodes[start:] + nodes[:start]:
+            node_id = node.id
+            if self._states.is_ready(node_id, now_ms) and self._selector.is_channel_ready(node_id):
+                any_ready = True
+            if self.can_send_request(node_id, now_ms):
+                in_flight = self._in_flight.count(node_id)
+                if in_flight == 0:
+                    return LeastLoadedNode(node, True)
+                if fewest_in_flight is None or in_flight < fewest_in_flight:
+                    fewest_in_flight, ready = in_flight, node
+            elif self._states.is_preparing_connection(node_id):
+                preparing = node
+            elif self._states.can_connect(node_id, now_ms):
+                last_ms = self._states.last_connect_attempt_ms(node_id)
+                if connectable is None or (tried_ms is not None and (last_ms is None or last_ms < tried_ms)):
+                    connectable, tried_ms = node, last_ms
+        chosen = ready or preparing or connectable
+        return LeastLoadedNode(chosen, any_ready or chosen is not None)
+
+    # -- connect and disconnect ------------------------------------------------------------------------------
+
+    def initiate_connect(self, node: Node, now_ms: int) -> None:
+        """Begins to connect; failing at once is a disconnection like any other, no exception (NET-22)."""
+        prevented = self._connections.connect(node, now_ms)
+        if prevented is not None:
+            self._process_disconnection([], node.id, now_ms, prevented)
+
+    def disconnect(self, node_id: int) -> None:
+        """Closes a connection; its requests are answered as disconnected by the next poll (NET-19)."""
+        if not self._is_open(node_id):
+            _log.debug("Client requested disconnect from node %d, which is not connected", node_id)
+            return
+        ended = disconnection.local("the client asked to disconnect")
+        self._selector.close_connection(node_id)
+        self._connections.end(node_id, self._now_ms, ended, self._in_flight.count(node_id))
+        self._cancel_in_flight_requests(self._aborted_sends, node_id, self._now_ms, ended)
+
+    def close_node(self, node_id: int) -> None:
+        """Closes a connection and forgets it; its requests are dropped unanswered (NET-19)."""
+        _log.info("Client requested connection close from node %d", node_id)
+        self._selector.close_connection(node_id)
+        dropped = disconnection.local("the client closed the connection")
+        self._cancel_in_flight_requests([], node_id, self._now_ms, dropped)
+        self._connections.forget(node_id)
+
+    def _is_open(self, node_id: int) -> bool:
+        """Whether there is a connection, or one is being made."""
+        state = self._states.get(node_id)
+        return state is not None and not state.is_disconnected
+
+    def _process_disconnection(
+        self, responses: list[ClientResponse], node_id: int, now_ms: int, ended: Disconnection
+    ) -> None:
+        """The connection is gone: its backoff begins, its requests fail, metadata is in doubt (NET-13)."""
+        self._connections.end(node_id, now_ms, ended, self._in_flight.count(node_id))
+        self._cancel_in_flight_requests(responses, node_id, now_ms, ended)
+        self._metadata_updater.handle_server_disconnect(now_ms, node_id, ended.authentication_error)
+
+    def _close_and_process_disconnection(
+        self, responses: list[ClientResponse], node_id: int, now_ms: int, ended: Disconnection
+    ) -> None:
+        """The same for a connection that this client ends: the selector won't report it."""
+        self._selector.close_connection(node_id)
+        self._process_disconnection(responses, node_id, now_ms, ended)
+
+    def _cancel_in_flight_requests(
+        self, responses: list[ClientResponse], node_id: int, now_ms: int, ended: Disconnection
+    ) -> None:
+        """Answers the callers' requests as disconnected, oldest first, and tells the updater of its own."""
+        error = Errors.REQUEST_TIMED_OUT if ended.timed_out else Errors.NETWORK_EXCEPTION
+        for cancelled in self._in_flight.clear_all(node_id):
+            _log.debug("Cancelled %r: %s", cancelled, ended.detail)
+            response = self._finished(
+                cancelled, now_ms, error=error, disconnected=True, timed_out=ended.timed_out
+            )
+            if not cancelled.is_internal:
+                responses.append(response)
+            elif cancelled.request.builder.api is ApiKey.METADATA:
+                outcome = "timeout" if ended.timed_out else "error"
+                self._metadata_updater.handle_failed_request(now_ms, RefreshFailure(outcome, ended.detail))
+
+    # -- sending ---------------------------------------------------------------------------------------------
+
+    def new_client_request(
+        self,
+        node_id: int,
+        builder: RequestBuilder,
+        created_ms: int,
+        *,
+        expect_response: bool,
+        request_timeout_ms: int | None = None,
+        on_complete: CompletionHandler | None = None,
+    ) -> ClientRequest:
+        """A request with the next correlation id; the client's request.timeout.ms unless told otherwise."""
+        timeout_ms = self._config.request_timeout_ms if request_timeout_ms is None else request_timeout_ms
+        correlation_id = self._next_correlation_id()
+        return ClientRequest(
+            node_id, builder, correlation_id, created_ms, expect_response, timeout_ms, on_complete
+        )
+
+    def _next_correlation_id(self) -> int:
+        if self._correlation_id >= _FIRST_RESERVED_CORRELATION_ID:
+            self._correlation_id = _SMALLEST_CORRELATION_ID
+        correlation_id = self._correlation_id
+        self._correlation_id += 1
+        return correlation_id
+
+    def send(self, request: ClientRequest, now_ms: int) -> None:
+        """Queues a caller's request. Raises IllegalStateError if the node is not ready (NET-05)."""
+        self._ensure_active()
+        if not self.can_send_request(request.destination, now_ms):
+            raise IllegalStateError(
+                f"Attempt to send a request to node {request.destination} which is not ready."
+            )
+        refusal = self._do_send(request, now_ms, is_internal=False)
+        if refusal is not None:  # the next poll says so (NET-07)
+            version = request.builder.latest_allowed_version
+            self._aborted_sends.append(ClientResponse(request, version, now_ms, 0, version_mismatch=refusal))
+
+    def send_internal_metadata_request(self, builder: RequestBuilder, node_id: int, now_ms: int) -> None:
+        """Queues the updater's own request; its answer goes to the updater and to nobody else."""
+        self._ensure_active()
+        request = self.new_client_request(node_id, builder, now_ms, expect_response=True)
+        refusal = self._do_send(request, now_ms, is_internal=True)
+        if refusal is not None:  # fatal for those who wait for metadata (NET-07)
+            failure = RefreshFailure("error", str(refusal), fatal=refusal)
+            self._metadata_updater.handle_failed_request(now_ms, failure)
+
+    def _do_send(
+        self, request: ClientRequest, now_ms: int, *, is_internal: bool
+    ) -> UnsupportedVersionError | None:
+        """Hands the request to the selector; nothing goes out if the node does not speak it: the error says why."""
+        self._now_ms = now_ms
+        builder, node_id = request.builder, request.destination
+        try:
+            version = self._connections.version_for(node_id, builder)
+            body = builder.encode(version)
+        except UnsupportedVersionError as error:
+            _log.debug("Version mismatch for %s to node %d: %s", builder.api.name, node_id, error)
+            return error
+        header = encode_request_header(builder.api, version, request.correlation_id, self._config.client_id)
+        sent_bytes = _SIZE_BYTES + len(header) + len(body)
+        in_flight = InFlightRequest(request, version, is_internal, now_ms, sent_bytes)
+        _log.debug("Sending %r", in_flight)
+        self._in_flight.add(in_flight)
+        self._selector.send(node_id, (header, body))
+        return None
+
+    # -- one turn --------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: int, now_ms: int) -> Sequence[ClientResponse]:
+        """One turn; returns the responses, after each one's handler was called.
+
+        Waits at most timeout_ms, and no longer than until metadata is due or request.timeout.ms (NET-09).
+        Requests that were aborted since the last turn are answered at once, before and instead of any I/O
+        (NET-07, NET-08).
+        """
+        self._ensure_active()
+        self._now_ms = now_ms
+        if self._aborted_sends:
+            responses, self._aborted_sends = self._aborted_sends, []
+        else:
+            metadata_timeout_ms = self._metadata_updater.maybe_update(now_ms, self)
+            self._connections.publish()
+            wait_ms = min(timeout_ms, metadata_timeout_ms, self._config.request_timeout_ms)
+            responses = self._handle_poll_results(self._selector.poll(wait_ms))
+        self._connections.publish()
+        for response in responses:
+            _complete(response)
+        return responses
+
+    def _handle_poll_results(self, now_ms: int) -> list[ClientResponse]:
+        """Acts on everything that the selector reports, in Java's order (NET-08); `now_ms` is after the wait."""
+        self._now_ms = now_ms
+        responses: list[ClientResponse] = []
+        self._handle_completed_sends(responses, now_ms)
+        self._handle_completed_receives(responses, now_ms)
+        self._handle_disconnections(responses, now_ms)
+        self._handle_connections()
+        self._handle_initiate_api_version_requests(now_ms)
+        self._handle_timed_out_connections(responses, now_ms)
+        self._handle_timed_out_requests(responses, now_ms)
+        self._handle_rebootstrap(responses, now_ms)
+        return responses
+
+    def _handle_completed_sends(self, responses: list[ClientResponse], now_ms: int) -> None:
+        """A request that expects no response (acks=0) is complete when it is sent (NET-10)."""
+        for send in self._selector.completed_sends:
+            newest = self._in_flight.last_sent(send.node_id)
+            newest.send_completed = True
+            if not newest.request.expect_response:
+                self._in_flight.complete_last_sent(send.node_id)
+                responses.append(self._finished(newest, now_ms))
+
+    def _handle_completed_receives(self, responses: list[ClientResponse], now_ms: int) -> None:
+        """Each frame answers the oldest request of its node, or condemns the connection (NET-11)."""
+        for receive in tuple(self._selector.completed_receives):
+            node_id = receive.node_id
+            if not self._is_open(node_id):
+                continue  # condemned by an earlier frame of this turn
+            try:
+                body = parse_response(receive.payload, self._in_flight.oldest(node_id))
+            except ProtocolError as error:
+                ended = disconnection.protocol_error(str(error))
+                self._close_and_process_disconnection(responses, node_id, now_ms, ended)
+                continue
+            answered = self._in_flight.complete_next(node_id)
+            self._maybe_throttle(answered, body, now_ms)
+            received_bytes = _SIZE_BYTES + len(receive.payload)
+            response = self._finished(answered, now_ms, body=body, received_bytes=received_bytes)
+            if not answered.is_internal:
+                responses.append(response)
+            elif isinstance(body, ApiVersionsResponse):
+                self._handle_api_versions_response(responses, answered, body, now_ms)
+            else:
+                self._metadata_updater.handle_successful_response(now_ms, answered, body)
+
+    def _maybe_throttle(self, answered: InFlightRequest, body: object, now_ms: int) -> None:
+        """Holds back as long as the broker asks, and gives the requests in flight that much longer (NET-12)."""
+        throttle_ms = throttle_time_ms(body)
+        request = answered.request
+        if throttle_ms > 0 and client_throttles(request.builder.api, answered.version):
+            self._in_flight.increment_throttle_ms(request.destination, throttle_ms)
+            self._connections.throttle(request.destination, throttle_ms, now_ms)
+
+    def _handle_api_versions_response(
+        self,
+        responses: list[ClientResponse],
+        answered: InFlightRequest,
+        body: ApiVersionsResponse,
+        now_ms: int,
+    ) -> None:
+        node_id = answered.request.destination
+        refused = self._connections.api_versions_answered(node_id, body, answered.version)
+        if refused is not None:
+            self._close_and_process_disconnection(responses, node_id, now_ms, refused)
+
+    def _handle_disconnections(self, responses: list[ClientResponse], now_ms: int) -> None:
+        for node_id, channel in self._selector.disconnected.items():
+            if self._is_open(
+                node_id
+            ):  # else this turn has closed it already: one end must not count as two failures
+                self._process_disconnection(responses, node_id, now_ms, disconnection.from_channel(channel))
+
+    def _handle_connections(self) -> None:
+        for node_id in self._selector.connected:
+            self._connections.connected(node_id)
+
+    def _handle_initiate_api_version_requests(self, now_ms: int) -> None:
+        for node_id in self._connections.needing_api_versions():
+            if self._selector.is_channel_ready(node_id) and self._in_flight.can_send_more(node_id):
+                question = self._connections.check_api_versions(node_id)
+                request = self.new_client_request(node_id, question, now_ms, expect_response=True)
+                self._do_send(request, now_ms, is_internal=True)
+
+    def _handle_timed_out_connections(self, responses: list[ClientResponse], now_ms: int) -> None:
+        for node_id in self._states.nodes_with_connection_setup_timeout(now_ms):
+            ended = disconnection.setup_timeout(self._states.connection_setup_timeout_ms(node_id))
+            self._close_and_process_disconnection(responses, node_id, now_ms, ended)  # NET-17
+
+    def _handle_timed_out_requests(self, responses: list[ClientResponse], now_ms: int) -> None:
+        for node_id in self._in_flight.nodes_with_timed_out_requests(now_ms):
+            ended = disconnection.request_timeout()
+            self._close_and_process_disconnection(responses, node_id, now_ms, ended)  # NET-18
+
+    def _handle_rebootstrap(self, responses: list[ClientResponse], now_ms: int) -> None:
+        """Drops every known broker when metadata has not come for too long, or a broker says so (UPD-12, UPD-13)."""
+        updater = self._metadata_updater
+        if not updater.needs_rebootstrap(now_ms):
+            return
+        for node in updater.fetch_nodes():
+            if self._is_open(node.id):
+                ended = disconnection.local("the client begins again with bootstrap.servers")
+                self._close_and_process_disconnection(responses, node.id, now_ms, ended)
+        updater.rebootstrap(now_ms)
+
+    def _finished(
+        self,
+        in_flight: InFlightRequest,
+        now_ms: int,
+        *,
+        body: object | None = None,
+        received_bytes: int = 0,
+        error: Errors = Errors.NONE,
+        disconnected: bool = False,
+        timed_out: bool = False,
+    ) -> ClientResponse:
+        """What became of a request that is no longer in flight."""
+        request, sent_bytes = in_flight.request, in_flight.sent_bytes
+        latency_ms = now_ms - in_flight.sent_ms
+        self._events.emit(
+            RequestCompleted(
+                request.builder.api.name, request.destination, latency_ms, sent_bytes, received_bytes, error
+            )
+        )
+        age_ms = now_ms - request.created_ms
+        return ClientResponse(request, in_flight.version, now_ms, age_ms, body, disconnected, timed_out)
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        self._selector.wakeup()
+
+    @property
+    def active(self) -> bool:
+        return self._life is _Life.ACTIVE
+
+    def initiate_close(self) -> None:
+        """Makes the next send or poll raise DisconnectError (NET-25). Any thread."""
+        with self._life_lock:
+            if self._life is not _Life.ACTIVE:
+                return
+            self._life = _Life.CLOSING
+        self.wakeup()
+
+    def close(self) -> None:
+        """Closes every connection and the updater; twice only warns (NET-25). When the I/O thread has ended."""
+        with self._life_lock:
+            was_closed = self._life is _Life.CLOSED
+            self._life = _Life.CLOSED
+        if was_closed:
+            _log.warning("Attempting to close NetworkClient that has already been closed.")
+            return
+        self._selector.close()
+        self._metadata_updater.close()
+
+    def _ensure_active(self) -> None:
+        if self._life is not _Life.ACTIVE:
+            raise DisconnectError(f"NetworkClient is no longer active, state is {self._life.value}")
+
+
+def _complete(response: ClientResponse) -> None:
+    """Calls the response's handler; what that raises is its own fault and must not cost the others (NET-23)."""
+    try:
+        response.on_complete()
+    except Exception:
+        _log.exception("Uncaught error in request completion")

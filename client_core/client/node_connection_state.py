@@ -1,0 +1,184 @@
+"""The connection to one node: its state, the moves allowed to it, its addresses and its waits.
+
+    state                    may become (none)                   CONNECTING DISCONNECTED
+    CONNECTING, AUTHENTICATION_FAILED (said right after DISCONNECTED, when the reason is known) CONNECTING
+    CHECKING_API_VERSIONS, READY (where versions are not asked for), DISCONNECTED,
+                             AUTHENTICATION_FAILED
+    CHECKING_API_VERSIONS    itself (asked again at a lower version), READY, DISCONNECTED
+    READY                    DISCONNECTED
+    AUTHENTICATION_FAILED    CONNECTING, itself
+
+An attempt uses the next of the name's addresses; when they are used up, or an established connection dropped,
+the name is resolved again (CONN-08, CONN-09). No I/O but the resolver's. Owned by ClusterConnectionStates, on
+the I/O thread. Source: ClusterConnectionStates.NodeConnectionState, ConnectionState, Kafka 4.3 (KIP-602).
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from client_core.client.host_resolver import resolve
+from client_core.errors import IllegalStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from client_core.client.host_resolver import HostResolver
+    from client_core.errors import AuthenticationError
+
+_log = logging.getLogger(__name__)
+
+
+class ConnectionState(Enum):
+    """Where a connection stands; the value is the word that status answers use."""
+
+    DISCONNECTED = "disconnected"
+    CONNECTING = "connecting"
+    CHECKING_API_VERSIONS = "checking_api_versions"
+    READY = "ready"
+    AUTHENTICATION_FAILED = "authentication_failed"
+
+
+_DISCONNECTED: Final = frozenset({ConnectionState.DISCONNECTED, ConnectionState.AUTHENTICATION_FAILED})
+_CONNECTED: Final = frozenset({ConnectionState.CHECKING_API_VERSIONS, ConnectionState.READY})
+_PREPARING: Final = frozenset({ConnectionState.CONNECTING, ConnectionState.CHECKING_API_VERSIONS})
+
+_ALLOWED_MOVES: Final = {
+    ConnectionState.DISCONNECTED: frozenset(
+        {ConnectionState.CONNECTING, ConnectionState.AUTHENTICATION_FAILED},
+    ),
+    ConnectionState.CONNECTING: frozenset(
+        {
+            ConnectionState.CHECKING_API_VERSIONS,
+            ConnectionState.READY,
+            ConnectionState.DISCONNECTED,
+            ConnectionState.AUTHENTICATION_FAILED,
+        },
+    ),
+    ConnectionState.CHECKING_API_VERSIONS: frozenset(
+        {ConnectionState.CHECKING_API_VERSIONS, ConnectionState.READY, ConnectionState.DISCONNECTED},
+    ),
+    ConnectionState.READY: frozenset({ConnectionState.DISCONNECTED}),
+    ConnectionState.AUTHENTICATION_FAILED: frozenset(
+        {ConnectionState.CONNECTING, ConnectionState.AUTHENTICATION_FAILED},
+    ),
+}
+
+
+class NodeConnectionState:
+    """One node's connection. Mutable, owned by ClusterConnectionStates on the I/O thread."""
+
+    __slots__ = (
+        "_address_index",
+        "_addresses",
+        "_last_attempted_address",
+        "_resolver",
+        "authentication_error",
+        "connection_setup_timeout_ms",
+        "failed_attempts",
+        "failed_connect_attempts",
+        "host",
+        "last_connect_attempt_ms",
+        "last_error",
+        "last_error_ms",
+        "node_id",
+        "port",
+        "reconnect_backoff_ms",
+        "state",
+        "throttle_until_ms",
+    )
+
+    def __init__(
+        self,
+        node_id: int,
+        host: str,
+        port: int,
+        now_ms: int,
+        reconnect_backoff_ms: int,
+        connection_setup_timeout_ms: int,
+        resolver: HostResolver,
+    ) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.state = ConnectionState.CONNECTING
+        self.authentication_error: AuthenticationError | None = None
+        self.last_error: str | None = None
+        self.last_error_ms: int | None = None
+        self.last_connect_attempt_ms = now_ms
+        self.failed_attempts = 0
+        self.failed_connect_attempts = 0
+        self.reconnect_backoff_ms = reconnect_backoff_ms
+        self.connection_setup_timeout_ms = connection_setup_timeout_ms
+        self.throttle_until_ms: int | None = None
+        self._resolver = resolver
+        self._addresses: Sequence[str] = ()
+        self._address_index = 0
+        self._last_attempted_address: str | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<NodeConnectionState node={self.node_id} {self.host}:{self.port} {self.state.name}"
+            f" failed_attempts={self.failed_attempts} last_error={self.last_error!r}>"
+        )
+
+    @property
+    def is_disconnected(self) -> bool:
+        return self.state in _DISCONNECTED
+
+    @property
+    def is_connected(self) -> bool:
+        return self.state in _CONNECTED
+
+    @property
+    def is_preparing(self) -> bool:
+        return self.state in _PREPARING
+
+    def move_to(self, state: ConnectionState) -> None:
+        """Changes the state. Raises IllegalStateError for a move that the table in the module's head has not."""
+        if state not in _ALLOWED_MOVES[self.state]:
+            raise IllegalStateError(
+                f"Connection to node {self.node_id} can't go from {self.state.name} to {state.name}"
+            )
+        self.state = state
+
+    def is_ready(self, now_ms: int) -> bool:
+        """Whether requests may be sent: READY, and no pause that the broker asked for."""
+        return self.state is ConnectionState.READY and self.throttle_delay_ms(now_ms) == 0
+
+    def throttle_delay_ms(self, now_ms: int) -> int:
+        until_ms = self.throttle_until_ms
+        return 0 if until_ms is None or until_ms <= now_ms else until_ms - now_ms
+
+    def backoff_left_ms(self, now_ms: int) -> int:
+        """How long until the next attempt is allowed; the time waited counts from the end of the last one (CONN-01)."""
+        return max(self.reconnect_backoff_ms - (now_ms - self.last_connect_attempt_ms), 0)
+
+    def current_address(self) -> str:
+        """The address to connect to, resolved now if none is left. Raises OSError when DNS knows none."""
+        if not self._addresses:
+            self._resolve_addresses()
+        address = self._addresses[self._address_index]
+        self._last_attempted_address = address
+        return address
+
+    def move_to_next_address(self) -> None:
+        """Makes the next attempt use the next address; after the last one, resolve again (CONN-08)."""
+        if not self._addresses:
+            return
+        self._address_index += 1
+        if self._address_index == len(self._addresses):
+            self.clear_addresses()
+
+    def clear_addresses(self) -> None:
+        self._addresses = ()
+        self._address_index = 0
+
+    def _resolve_addresses(self) -> None:
+        self._addresses = resolve(self.host, self._resolver)
+        _log.debug("Resolved host %s to addresses %s", self.host, self._addresses)
+        # Not the same address twice in a row: it may be the one balancer of several that died (CONN-09).
+        repeats = len(self._addresses) > 1 and self._addresses[0] == self._last_attempted_address
+        self._address_index = 1 if repeats else 0

@@ -1,0 +1,192 @@
+"""The connections of one NetworkClient: how one is begun, becomes ready by asking for versions, and ends.
+
+Every change of a connection's state passes here, so that the state, the log line, the event and what other
+threads see change together. Not here: requests in flight, metadata, when to connect (`network_client.py`).
+I/O thread only, but for `statuses`. Source: the connection half of NetworkClient, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from client_core.client import disconnection
+from client_core.client.api_versions import ApiVersionsRequestBuilder, NodeApiVersions, version_to_ask_next
+from client_core.client.connection_states import ClusterConnectionStates
+from client_core.client.connection_status import ConnectionFacts
+from client_core.error_codes import Errors
+from client_core.events import NodeConnecting, NodeDisconnected, NodeReady, NodeThrottled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from client_core.client.connection_status import ConnectionStatus
+    from client_core.client.disconnection import Disconnection
+    from client_core.client.host_resolver import HostResolver
+    from client_core.client.in_flight_requests import InFlightRequests
+    from client_core.client.network_client_config import NetworkClientConfig
+    from client_core.cluster import Node
+    from client_core.events import EventSink
+    from client_core.network.selectable import Selectable
+    from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
+    from client_core.protocol.request import RequestBuilder
+
+_log = logging.getLogger(__name__)
+
+
+class NodeConnections:
+    """The connections by node id; `states` answers what may be done with each."""
+
+    def __init__(
+        self,
+        selector: Selectable,
+        config: NetworkClientConfig,
+        resolver: HostResolver,
+        random: Random,
+        events: EventSink,
+    ) -> None:
+        self._selector = selector
+        self._config = config
+        self._events = events
+        self.states = ClusterConnectionStates.from_settings(
+            config.reconnect_backoff_ms,
+            config.reconnect_backoff_max_ms,
+            config.connection_setup_timeout_ms,
+            config.connection_setup_timeout_max_ms,
+            resolver,
+            random,
+        )
+        self._api_versions: dict[int, NodeApiVersions] = {}
+        self._needing_api_versions: dict[int, ApiVersionsRequestBuilder] = {}
+        self._published: tuple[ConnectionFacts, ...] = ()
+        self._has_changed = False
+
+    # -- begin -----------------------------------------------------------------------------------------------
+
+    def connect(self, node: Node, now_ms: int) -> Disconnection | None:
+        """Begins to connect; what prevented it, if it failed at once (NET-22)."""
+        self._has_changed = True
+        self.states.connecting(node.id, now_ms, node.host, node.port)
+        self._events.emit(NodeConnecting(node.id))
+        try:
+            address = self.states.current_address(node.id)
+            _log.debug("Initiating connection to node %s using address %s", node, address)
+            self._selector.connect(
+                node.id,
+                node.host,
+                (address, node.port),
+                self._config.send_buffer_bytes,
+                self._config.receive_buffer_bytes,
+            )
+        except OSError as error:
+            return disconnection.unreachable(f"{node.host}:{node.port} can't be connected to: {error}")
+        return None
+
+    def connected(self, node_id: int) -> None:
+        """TCP is up. Next come TLS and SASL, if any, then the question for versions (NET-14)."""
+        if self._config.discover_broker_versions:
+            _log.debug("Completed connection to node %d. Fetching API versions.", node_id)
+            self._needing_api_versions[node_id] = self._question()
+        else:
+            self._ready(node_id)
+
+    # -- versions --------------------------------------------------------------------------------------------
+
+    def needing_api_versions(self) -> Sequence[int]:
+        """The nodes that are to be asked as soon as their channel can carry the question."""
+        return tuple(self._needing_api_versions)
+
+    def check_api_versions(self, node_id: int) -> ApiVersionsRequestBuilder:
+        """The question for a node, to be sent now: only here is set-up over, so it covers TLS and SASL (NET-14)."""
+        question = self._needing_api_versions.pop(node_id)
+        self._has_changed = True
+        self.states.checking_api_versions(node_id)
+        return question
+
+    def api_versions_answered(
+        self, node_id: int, response: ApiVersionsResponse, version: int
+    ) -> Disconnection | None:
+        """Makes the node ready, or asks again lower (NET-15), or says why the connection must end (NET-16)."""
+        if response.error_code == Errors.NONE.code:
+            self._api_versions[node_id] = NodeApiVersions.of_response(response)
+            _log.debug("Node %d supports %s", node_id, self._api_versions[node_id])
+            self._ready(node_id)
+            return None
+        if response.error_code == Errors.UNSUPPORTED_VERSION.code and version > 0:
+            lower = version_to_ask_next(response, refused_version=version)
+            _log.debug("Node %d does not know ApiVersions v%d, asking with v%d", node_id, version, lower)
+            self._needing_api_versions[node_id] = self._question(lower)
+            return None
+        error = f"{Errors.of(response.error_code).name} ({response.error_code})"
+        return disconnection.local(f"the node answered error {error} to ApiVersions", logging.WARNING)
+
+    def version_for(self, node_id: int, builder: RequestBuilder) -> int:
+        """The version to send at (NET-06): our latest, until and unless the node has said what it speaks.
+
+        Raises UnsupportedVersionError when the two have none in common.
+        """
+        versions = self._api_versions.get(node_id)
+        oldest, latest = builder.oldest_allowed_version, builder.latest_allowed_version
+        return latest if versions is None else versions.latest_usable_version(builder.api, oldest, latest)
+
+    def _question(self, latest_version: int | None = None) -> ApiVersionsRequestBuilder:
+        config = self._config
+        return ApiVersionsRequestBuilder(
+            config.client_software_name, config.client_software_version, latest_version
+        )
+
+    def _ready(self, node_id: int) -> None:
+        self._has_changed = True
+        self.states.ready(node_id)
+        self._events.emit(NodeReady(node_id))
+        _log.info("Node %d is ready", node_id)
+
+    # -- use and end -----------------------------------------------------------------------------------------
+
+    def throttle(self, node_id: int, throttle_ms: int, now_ms: int) -> None:
+        """Sends nothing more to the node for so long (NET-12)."""
+        self._has_changed = True
+        self.states.throttle(node_id, now_ms + throttle_ms)
+        self._events.emit(NodeThrottled(node_id, throttle_ms))
+        _log.debug("Node %d asked for a pause of %d ms", node_id, throttle_ms)
+
+    def end(self, node_id: int, now_ms: int, ended: Disconnection, in_flight: int) -> None:
+        """The connection is gone: its backoff begins, what it told is forgotten, its error is kept (NET-13)."""
+        self._has_changed = True
+        self._api_versions.pop(node_id, None)
+        self._needing_api_versions.pop(node_id, None)
+        self.states.disconnected(node_id, now_ms)
+        if ended.authentication_error is not None:
+            self.states.authentication_failed(node_id, now_ms, ended.authentication_error)
+        self.states.failed(node_id, now_ms, ended.detail)
+        backoff_ms = self.states.connection_delay_ms(node_id, now_ms)
+        _log.log(
+            ended.log_level,
+            "Node %d disconnected (%s): %s; %d requests in flight fail, next attempt in %d ms or later",
+            node_id,
+            ended.reason,
+            ended.detail,
+            in_flight,
+            backoff_ms,
+        )
+        self._events.emit(NodeDisconnected(node_id, ended.reason, ended.detail, backoff_ms))
+
+    def forget(self, node_id: int) -> None:
+        """Leaves nothing of the node behind, its backoff included (CONN-13)."""
+        self._has_changed = True
+        self.states.remove(node_id)
+        self._api_versions.pop(node_id, None)
+        self._needing_api_versions.pop(node_id, None)
+
+    # -- what others see -------------------------------------------------------------------------------------
+
+    def publish(self) -> None:
+        """Swaps in what other threads see, if anything about it has changed."""
+        if self._has_changed:
+            self._has_changed = False
+            self._published = tuple(ConnectionFacts.of(node) for node in self.states.nodes)
+
+    def statuses(self, now_ms: int, in_flight: InFlightRequests) -> tuple[ConnectionStatus, ...]:
+        """Every connection at this moment. Any thread."""
+        return tuple(facts.at(now_ms, in_flight.load(facts.node_id)) for facts in self._published)

@@ -1,0 +1,178 @@
+"""Which leader epochs were seen, and which partitions of a response are therefore believed (META-11).
+
+Java keeps a map from every partition to its epoch. Here a topic's table says them all by itself, and only
+what it does not say is written down: a greater epoch told by another response (META-14), the epoch of a
+partition that is no longer there. So a topic whose bytes did not change costs nothing, and a topic answered
+with an error keeps its epochs. No lock of its own: Metadata's lock guards it. Source:
+Metadata.updateLatestMetadata, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from client_core.metadata.topic_table import Overlay, TopicTable
+
+
+class LeadershipChange(NamedTuple):
+    """A partition whose leader or epoch differs between two tables. Negative: none, as on the wire."""
+
+    partition: int
+    old_leader_id: int
+    old_epoch: int
+    new_leader_id: int
+    new_epoch: int
+
+
+class TopicDifference(NamedTuple):
+    """What differs in leadership between two tables of one topic, for the partitions that are in both."""
+
+    old: TopicTable
+    new: TopicTable
+    changes: Sequence[LeadershipChange]
+
+
+def compare(old: TopicTable, new: TopicTable) -> TopicDifference:
+    """What differs in leadership between two tables of one topic."""
+    if old.overlay or new.overlay or old.raw_numbers != new.raw_numbers:
+        both = set(old.numbers).intersection(new.numbers)
+        numbers: Sequence[int] = sorted(both)
+        before: list[tuple[int, ...]] = [_leader_and_epoch(old, number) for number in numbers]
+        after: list[tuple[int, ...]] = [_leader_and_epoch(new, number) for number in numbers]
+    else:
+        numbers = new.raw_numbers
+        before = old.leaders_and_epochs()
+        after = new.leaders_and_epochs()
+    if before == after:
+        return TopicDifference(old, new, ())
+    changes = [
+        LeadershipChange(number, *was, *is_now)
+        for number, was, is_now in zip(numbers, before, after, strict=True)
+        if was != is_now
+    ]
+    return TopicDifference(old, new, changes)
+
+
+def _leader_and_epoch(table: TopicTable, partition: int) -> tuple[int, int]:
+    leader_id = table.leader_id(partition)
+    epoch = table.leader_epoch(partition)
+    return -1 if leader_id is None else leader_id, -1 if epoch is None else epoch
+
+
+class LastSeenEpochs:
+    """The greatest epoch seen of each partition, until its topic is no longer held."""
+
+    def __init__(self) -> None:
+        #: The table of each topic that was last believed: it implies the epochs of its partitions.
+        self._tables: dict[str, TopicTable] = {}
+        #: Epochs that the table does not imply, by topic and partition. A topic without any has no entry.
+        self._explicit: dict[str, dict[int, int]] = {}
+
+    def get(self, topic: str, partition: int) -> int | None:
+        """The last seen epoch of a partition; None if none was ever seen, or if a response took it away."""
+        explicit = self._explicit.get(topic)
+        if explicit is not None and partition in explicit:
+            return explicit[partition]
+        table = self._tables.get(topic)
+        return None if table is None else table.leader_epoch(partition)
+
+    def put(self, topic: str, partition: int, epoch: int) -> None:
+        """Remembers an epoch that no table says."""
+        self._explicit.setdefault(topic, {})[partition] = epoch
+
+    def follow(self, table: TopicTable) -> None:
+        """Takes a table whose overlay has new leaders (META-22): it says their epochs by itself."""
+        explicit = self._explicit.get(table.name, {})
+        self._tables[table.name] = table
+        self._write_down(table.name, {p: e for p, e in explicit.items() if table.leader_epoch(p) != e})
+
+    def retain(self, is_held: Callable[[str], bool]) -> None:
+        """Forgets the topics that are no longer held (META-24)."""
+        for topic in [topic for topic in self._tables if not is_held(topic)]:
+            del self._tables[topic]
+            self._explicit.pop(topic, None)
+
+    def accept(
+        self,
+        table: TopicTable,
+        cached: TopicTable | None,
+        *,
+        topic_id_changed: bool,
+        difference: TopicDifference | None = None,
+    ) -> tuple[TopicTable, bool]:
+        """What to believe of a topic's answer, and whether it made progress: an epoch is new or greater
+        (META-03).
+
+        `cached` is the topic in the present snapshot, `difference` what the reader found against it. The
+        answer is `table` itself, `cached` if nothing changed, or `table` with what must not be believed laid
+        over.
+        """
+        known = self._tables.get(table.name)
+        explicit = self._explicit.get(table.name)
+        if known is None or topic_id_changed:
+            self._keep_absent(table)
+            self._tables[table.name] = table
+            return table, table.partition_count > 0
+        if known is table:
+            return table, False
+        if (
+            explicit is None
+            and difference is not None
+            and difference.old is known
+            and difference.new is table
+            and not known.overlay
+            and known.raw_numbers == table.raw_numbers
+            and not any(0 <= change.new_epoch < change.old_epoch for change in difference.changes)
+        ):
+            self._tables[table.name] = table
+            return table, any(change.new_epoch > change.old_epoch for change in difference.changes)
+        return self._accept_each(table, cached)
+
+    def _accept_each(self, table: TopicTable, cached: TopicTable | None) -> tuple[TopicTable, bool]:
+        """Compares partition by partition: epochs went back, or were told by another response (META-11)."""
+        overlay: Overlay = {}
+        ahead: dict[int, int] = {}
+        progressed = False
+        for partition in table.raw_numbers:
+            epoch = table.leader_epoch(partition)
+            seen = self.get(table.name, partition)
+            if epoch is None:
+                continue  # the table implies that there is none (META-12)
+            if seen is None or epoch >= seen:
+                progressed = progressed or epoch != seen
+                continue
+            kept = None if cached is None else cached.metadata(partition)
+            overlay[partition] = kept
+            if kept is None or kept.leader_epoch != seen:
+                ahead[partition] = seen
+        self._keep_absent(table, ahead)
+        if cached is not None and cached.raw == table.raw and dict(cached.overlay) == overlay:
+            table = cached
+        elif overlay:
+            table = table.with_overlay(overlay)
+        self._tables[table.name] = table
+        return table, progressed
+
+    def _keep_absent(self, table: TopicTable, explicit: dict[int, int] | None = None) -> None:
+        """Writes down what is seen of partitions that the new table does not have, before it takes over."""
+        explicit = {} if explicit is None else explicit
+        known = self._tables.get(table.name)
+        earlier = self._explicit.get(table.name, {})
+        if earlier or (known is not None and known.raw_numbers != table.raw_numbers):
+            candidates = set(earlier)
+            if known is not None:
+                candidates.update(known.raw_numbers)
+            for partition in candidates.difference(table.raw_numbers):
+                seen = self.get(table.name, partition)
+                if seen is not None:
+                    explicit[partition] = seen
+        self._write_down(table.name, explicit)
+
+    def _write_down(self, topic: str, explicit: dict[int, int]) -> None:
+        if explicit:
+            self._explicit[topic] = explicit
+        else:
+            self._explicit.pop(topic, None)

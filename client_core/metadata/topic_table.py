@@ -1,0 +1,179 @@
+"""One topic of a snapshot: its partitions as the bytes they came in, decoded when somebody asks for one.
+
+A table is immutable but for `use`, which all snapshots share. A topic whose bytes did not change keeps its
+table from response to response, so identity tells what changed. What the response does not know better lies
+over the bytes as an `overlay`: a leader named by a produce answer (META-22), or the partition of an earlier
+response with a greater epoch (META-11). A table with an overlay is never reused, so a stale response can't
+bring the old leader back. Read by any thread without a lock; made on the I/O thread.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from client_core.cluster import Node, PartitionInfo, missing_node
+from client_core.metadata.topic_layout import (
+    LocatedPartitions,
+    PartitionMetadata,
+    TopicLayout,
+    epoch_at,
+    find_faults,
+    leader_at,
+    leaders_and_epochs,
+    read_partition,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
+
+#: Partitions that are other than the bytes say, by number; None: left out, since a greater epoch was seen.
+Overlay = dict[int, PartitionMetadata | None]
+_NO_OVERLAY: Final[Mapping[int, PartitionMetadata | None]] = MappingProxyType({})
+
+
+class TopicUse:
+    """Whether a topic was looked up since its expiry was last judged: set by a plain store on any thread."""
+
+    __slots__ = ("touched",)
+
+    def __init__(self) -> None:
+        self.touched = False
+
+
+class TopicTable:
+    """The partitions of one topic; satisfies `cluster.TopicPartitions`."""
+
+    __slots__ = (
+        "_faults",
+        "_located",
+        "error_codes",
+        "is_internal",
+        "layout",
+        "leaderless_count",
+        "misses_epoch",
+        "name",
+        "overlay",
+        "partition_count",
+        "raw",
+        "topic_id",
+        "use",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        topic_id: UUID | None,
+        is_internal: bool,
+        raw: bytes,
+        located: LocatedPartitions,
+        layout: TopicLayout,
+        use: TopicUse,
+    ) -> None:
+        faults = find_faults(raw, located, layout)
+        self.name = name
+        self.topic_id = topic_id
+        self.is_internal = is_internal
+        #: The topic as it stands in the response, from its error code to its tags.
+        self.raw = raw
+        self.layout = layout
+        self.use = use
+        self.overlay = _NO_OVERLAY
+        self.partition_count = len(located.numbers)
+        self.leaderless_count = faults.leaderless
+        #: Whether a partition has no epoch to rely on (META-12), and their distinct errors (META-16).
+        self.misses_epoch = faults.misses_epoch
+        self.error_codes = faults.error_codes
+        self._faults = faults
+        self._located = located
+
+    def with_overlay(self, overlay: Overlay) -> TopicTable:
+        """The same bytes under another overlay, whose partitions must be in the bytes."""
+        other = copy(self)
+        other.overlay = MappingProxyType(overlay)
+        other.partition_count = len(self._located.numbers)
+        other.leaderless_count = self._faults.leaderless
+        for number, laid_over in overlay.items():
+            at = self._offset(number)
+            if at is None:
+                raise KeyError(f"{self.name} has no partition {number}")
+            other.partition_count -= laid_over is None
+            other.leaderless_count += laid_over is not None and laid_over.leader_id is None
+            other.leaderless_count -= leader_at(self.raw, at) is None
+        return other
+
+    def __repr__(self) -> str:
+        overlay = f" overlay={sorted(self.overlay)}" if self.overlay else ""
+        return f"<TopicTable {self.name} partitions={self.partition_count}{overlay}>"
+
+    # -- one partition ---------------------------------------------------------------------------------------
+
+    def _offset(self, partition: int) -> int | None:
+        """Where the partition lies in `raw`; None if there is no such partition in it."""
+        numbers = self._located.numbers
+        return self._located.offsets[numbers.index(partition)] if partition in numbers else None
+
+    def metadata(self, partition: int) -> PartitionMetadata | None:
+        """All that is known of a partition, by node ids; None if there is no such partition."""
+        if partition in self.overlay:
+            return self.overlay[partition]
+        at = self._offset(partition)
+        return None if at is None else read_partition(self.raw, at, self.layout)
+
+    def partition(self, partition: int, nodes: Mapping[int, Node]) -> PartitionInfo | None:
+        """All that is known of a partition, nodes for ids; None if there is no such partition (CLU-03)."""
+        found = self.metadata(partition)
+        if found is None:
+            return None
+        return PartitionInfo(
+            self.name,
+            partition,
+            None if found.leader_id is None else nodes.get(found.leader_id),
+            found.leader_epoch,
+            _resolve(found.replica_ids, nodes),
+            _resolve(found.in_sync_replica_ids, nodes),
+            _resolve(found.offline_replica_ids, nodes),
+            found.error_code,
+        )
+
+    def leader_id(self, partition: int) -> int | None:
+        """The leader's node id; None if the partition has none, or is not there."""
+        if partition in self.overlay:
+            laid_over = self.overlay[partition]
+            return None if laid_over is None else laid_over.leader_id
+        at = self._offset(partition)
+        return None if at is None else leader_at(self.raw, at)
+
+    def leader_epoch(self, partition: int) -> int | None:
+        """The leader epoch; None if there is none to rely on, or the partition is not there."""
+        if partition in self.overlay:
+            laid_over = self.overlay[partition]
+            return None if laid_over is None else laid_over.leader_epoch
+        at = self._offset(partition)
+        return None if at is None else epoch_at(self.raw, at, self.layout)
+
+    # -- all partitions --------------------------------------------------------------------------------------
+
+    @property
+    def raw_numbers(self) -> Sequence[int]:
+        """The partition numbers of the bytes, ascending, those that the overlay leaves out included."""
+        return self._located.numbers
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The partition numbers, ascending: a range but for topics of which partitions are missing."""
+        numbers = self._located.numbers
+        if self.partition_count == len(numbers):
+            return numbers
+        left_out = {number for number, laid_over in self.overlay.items() if laid_over is None}
+        return tuple(number for number in numbers if number not in left_out)
+
+    def leaders_and_epochs(self) -> list[tuple[int, ...]]:
+        """Leader id and epoch of each partition in order, negative for none, as the bytes have them."""
+        return leaders_and_epochs(self.raw, self._located, self.layout)
+
+
+def _resolve(node_ids: tuple[int, ...], nodes: Mapping[int, Node]) -> tuple[Node, ...]:
+    return tuple(nodes.get(node_id) or missing_node(node_id) for node_id in node_ids)

@@ -1,0 +1,278 @@
+"""One connection to a node: what it may do in which state, the frame going out, the frames coming in.
+
+A channel chooses what to read, write and wait for; Selector, which owns it, asks the operating system. At
+most one send is under way (SEL-03); bytes beyond the current frame wait in NetworkReceive. A channel that
+fails is closed at once: as it never reads from the socket while it holds a whole frame, all that the peer
+completed before it closed was delivered by then (SEL-11), and no half-closed channels need to be kept as
+Java's `closingChannels`.
+
+    NOT_CONNECTED ──> AUTHENTICATE ──> READY          handshake, then authentication; plaintext passes at once
+          │               │  └─> AUTHENTICATION_FAILED <─┘ (TLS 1.3 may refuse us after the handshake)
+          └───────────────┴──> EXPIRED, FAILED_SEND, LOCAL_CLOSE
+
+Who calls: Selector, on the I/O thread. Source: KafkaChannel, ChannelState, Kafka 4.3 (SEL-18).
+"""
+
+from __future__ import annotations
+
+from selectors import EVENT_READ, EVENT_WRITE
+from typing import TYPE_CHECKING, Final
+
+from client_core.errors import AuthenticationError, IllegalStateError, KafkaError
+from client_core.network.network_receive import NetworkReceive
+from client_core.network.network_send import NetworkSend
+from client_core.network.selectable import ChannelState, ChannelStateName
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from client_core.network.authenticator import Authenticator
+    from client_core.network.transport_layer import TransportLayer
+
+#: What one read asks for: size, body and often the next frames of an ordinary answer in one system call. It
+#: covers what the system holds for us with Kafka's receive.buffer.bytes of 32 KiB, which Linux doubles.
+_READ_BYTES: Final = 64 * 1024
+
+#: What one turn reads of a large frame, so that other connections get theirs.
+_TURN_BYTES: Final = 1024 * 1024
+
+_ENDS: Final = frozenset(
+    {ChannelStateName.EXPIRED, ChannelStateName.FAILED_SEND, ChannelStateName.LOCAL_CLOSE}
+)
+
+_MOVES: Final[Mapping[ChannelStateName, frozenset[ChannelStateName]]] = {
+    ChannelStateName.NOT_CONNECTED: _ENDS | {ChannelStateName.AUTHENTICATE},
+    ChannelStateName.AUTHENTICATE: _ENDS | {ChannelStateName.READY, ChannelStateName.AUTHENTICATION_FAILED},
+    ChannelStateName.READY: _ENDS | {ChannelStateName.AUTHENTICATION_FAILED},
+}
+
+
+class KafkaChannel:
+    """A connection with its state. One owner: the Selector, on the I/O thread."""
+
+    __slots__ = (
+        "__weakref__",
+        "_authenticator",
+        "_awaits_answer",
+        "_detail",
+        "_error",
+        "_is_muted",
+        "_mid_write",
+        "_receive",
+        "_send",
+        "_state",
+        "_token",
+        "_transport",
+        "node_id",
+        "registered_interest",
+    )
+
+    def __init__(
+        self,
+        node_id: int,
+        transport: TransportLayer,
+        authenticator: Authenticator,
+        max_receive_bytes: int | None,
+    ) -> None:
+        self.node_id = node_id
+        self.registered_interest = 0  # what the selector has asked the system to watch: Selector's own note
+        self._transport = transport
+        self._authenticator = authenticator
+        self._receive = NetworkReceive(max_receive_bytes)
+        self._send: NetworkSend | None = None
+        self._mid_write = False  # the send was begun and the system did not take all of it
+        self._token: NetworkSend | None = None  # the authenticator's frame under way
+        self._awaits_answer = False  # the authenticator has spoken, the next word is the broker's
+        self._is_muted = False
+        self._state = ChannelStateName.NOT_CONNECTED
+        self._error: KafkaError | None = None
+        self._detail: str | None = None
+
+    # -- what it is ------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ChannelState:
+        """The state as a value for those above, with the reason if it has ended."""
+        return ChannelState(self._state, self._error, self._transport.remote_address, self._detail)
+
+    @property
+    def remote_address(self) -> str:
+        return self._transport.remote_address
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection was established; it says nothing of handshake and authentication."""
+        return self._state is not ChannelStateName.NOT_CONNECTED
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests may be sent: connected, handshake and authentication done."""
+        return self._state is ChannelStateName.READY
+
+    @property
+    def has_send(self) -> bool:
+        return self._send is not None
+
+    @property
+    def has_new_send(self) -> bool:
+        """Whether there is a send of which nothing was tried yet: it need not wait for the system's word."""
+        return self._send is not None and not self._mid_write
+
+    @property
+    def is_muted(self) -> bool:
+        return self._is_muted
+
+    @property
+    def has_bytes_buffered(self) -> bool:
+        """Whether a read would make progress without the network: a select must not wait for it (SEL-05)."""
+        return self._receive.has_frame or self._transport.has_bytes_buffered
+
+    @property
+    def interest(self) -> int:
+        """What to wait for: EVENT_READ and EVENT_WRITE of `selectors`, 0 for neither (SEL-06)."""
+        if self._state is ChannelStateName.NOT_CONNECTED:
+            return EVENT_WRITE  # which is how the system tells that a connect has ended, well or not
+        interest = 0 if self._is_muted else EVENT_READ
+        if self._mid_write or self._token is not None or self._transport.has_pending_writes:
+            interest |= EVENT_WRITE
+        return interest
+
+    def fileno(self) -> int:
+        return self._transport.fileno()
+
+    # -- from connecting to ready ----------------------------------------------------------------------------
+
+    def finish_connect(self) -> bool:
+        """Whether the connection is established now. Raises DisconnectError when it could not be made."""
+        if not self._transport.finish_connect():
+            return False
+        self._move(ChannelStateName.AUTHENTICATE)
+        return True
+
+    def prepare(self) -> None:
+        """Goes on with handshake and authentication as far as the bytes allow; ready when both are done.
+
+        Raises AuthenticationError and DisconnectError (SSL-01, SSL-03, SASL-01).
+        """
+        if not self._transport.ready:
+            self._transport.handshake()
+            if not self._transport.ready:
+                return
+        if not self._authenticator.complete:
+            self._authenticate()
+        if self._authenticator.complete and self._token is None:
+            self._move(ChannelStateName.READY)
+
+    def _authenticate(self) -> None:
+        """One step: the broker's frame, if it is its turn, then ours."""
+        if self._token is None:
+            answer = None
+            if self._awaits_answer:
+                self.read()
+                answer = self._receive.take()
+                if answer is None:
+                    return
+            pieces = self._authenticator.authenticate(answer)
+            if pieces is None:
+                return
+            self._token = NetworkSend(self.node_id, pieces)
+            self._awaits_answer = True
+        self._token.write_to(self._transport)
+        if self._token.completed:
+            self._token = None
+
+    # -- sending ---------------------------------------------------------------------------------------------
+
+    def set_send(self, send: NetworkSend) -> None:
+        """Makes a frame the one to be sent. Raises IllegalStateError while another is under way (SEL-03)."""
+        if self._send is not None:
+            raise IllegalStateError(
+                "Attempt to begin a send operation with prior send operation still in progress,"
+                f" connection id is {self.node_id}"
+            )
+        self._send = send
+
+    def write(self) -> int:
+        """Writes what the system takes of the send, and of the transport's own bytes; returns the former."""
+        if self._send is None:
+            if self._transport.has_pending_writes:
+                self._transport.write(())
+            return 0
+        self._mid_write = True
+        return self._send.write_to(self._transport)
+
+    def maybe_complete_send(self) -> NetworkSend | None:
+        """The send if its last byte is with the system, which makes room for the next one."""
+        send = self._send
+        if send is None or not send.completed:
+            return None
+        self._send = None
+        self._mid_write = False
+        return send
+
+    # -- receiving -------------------------------------------------------------------------------------------
+
+    def read(self) -> int:
+        """Reads once, and on while a large frame has bytes; nothing while a whole frame is still to be taken.
+
+        Returns how many bytes came. Raises DisconnectError at the end of the stream, or the transport's
+        AuthenticationError (SSL-04).
+        """
+        receive = self._receive
+        came = 0
+        while not receive.has_frame and came < _TURN_BYTES:
+            data = self._transport.read(min(max(receive.missing_bytes, _READ_BYTES), _TURN_BYTES))
+            if data is None:
+                break
+            receive.feed(data)
+            came += len(data)
+            if receive.missing_bytes <= _READ_BYTES:  # the rest of it comes with the next select
+                break
+        return came
+
+    def maybe_complete_receive(self) -> bytes | None:
+        """The current frame without its size, if it is whole. Raises InvalidReceiveError (SEL-08)."""
+        return self._receive.take()
+
+    def mute(self) -> None:
+        self._is_muted = True
+
+    def unmute(self) -> None:
+        self._is_muted = False
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def fail(self, error: KafkaError) -> None:
+        """Remembers why the channel ends. Its state stays as it was, unless it is AUTHENTICATION_FAILED."""
+        _forget_frames(error)
+        self._error = error
+        self._detail = error.message
+        if isinstance(error, AuthenticationError):
+            self._move(ChannelStateName.AUTHENTICATION_FAILED)
+
+    def end(self, state: ChannelStateName, detail: str) -> None:
+        """Ends the channel for a reason of our own: EXPIRED, FAILED_SEND or LOCAL_CLOSE."""
+        self._move(state)
+        self._detail = detail
+
+    def close(self) -> None:
+        """Frees the socket; what was not sent or read is dropped. The state stays to be read."""
+        self._transport.close()
+
+    def _move(self, to: ChannelStateName) -> None:
+        if to not in _MOVES.get(self._state, ()):
+            raise IllegalStateError(
+                f"channel of node {self.node_id} can't go from {self._state.name} to {to.name}"
+            )
+        self._state = to
+
+    def __repr__(self) -> str:
+        return f"<KafkaChannel node={self.node_id} {self._state.name} {self._transport.remote_address}>"
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Cuts an error that will be kept loose from the calls it came through: they hold the channel."""
+    following: BaseException | None = error
+    while following is not None:
+        following.__traceback__ = None
+        following = following.__cause__ or following.__context__

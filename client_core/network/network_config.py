@@ -1,0 +1,27 @@
+"""What the network layer can be told: how long a connection may idle, and how large a frame may be.
+
+ProducerConfig builds one; the sizes of the socket buffers come with each `connect`, as in Kafka. Immutable,
+any thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+#: connections.max.idle.ms of Kafka's clients: a minute less than the broker's ten, so that it is the client
+#: who closes.
+DEFAULT_CONNECTIONS_MAX_IDLE_MS: Final = 540_000
+
+#: Java's clients set no limit. We do, for a peer that speaks another protocol announces gigabytes: "HTTP"
+#: read as a size is 1.2 GB. 100 MiB is what a broker itself is ready to read (socket.request.max.bytes), and
+#: some fifteen times the metadata of 100,000 partitions.
+DEFAULT_MAX_RECEIVE_BYTES: Final = 100 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkConfig:
+    """Settings of Selector. None switches a limit off."""
+
+    connections_max_idle_ms: int | None = DEFAULT_CONNECTIONS_MAX_IDLE_MS
+    max_receive_bytes: int | None = DEFAULT_MAX_RECEIVE_BYTES

@@ -1,0 +1,127 @@
+"""Frames out of a stream: four bytes of size in as many pieces as they like, then the body.
+
+    int32 size, size bytes of response, int32 size, ...
+
+Bytes come in by `feed`, whole frames go out by `take`. One read may bring a size and its body, and more
+frames behind it; what is left over stays here until it is asked for. Memory grows with the bytes that came,
+never with the size that was announced: two gigabytes promised and ten bytes sent cost ten bytes.
+
+Pure: no socket, no clock. Owned by one KafkaChannel, on the I/O thread.
+Source: NetworkReceive, Kafka 4.3 (SEL-07 to SEL-09).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from client_core.errors import InvalidReceiveError
+
+_SIZE: Final = struct.Struct(">i")
+_LARGEST_FRAME_BYTES: Final = (1 << 31) - 1
+
+#: First bytes of protocols that are met behind a wrong port, and what to do about it.
+_FOREIGN_BEGINNINGS: Final = (
+    (b"HTTP", "the peer speaks HTTP, not Kafka; give the address of a broker's Kafka listener"),
+    (
+        b"\x15\x03",
+        "the peer answered with a TLS alert, its listener wants TLS; set security.protocol to SSL or SASL_SSL"
+        " or give the address of a plaintext listener",
+    ),
+    (b"SSH-", "the peer speaks SSH, not Kafka; give the address of a broker's Kafka listener"),
+)
+
+
+class NetworkReceive:
+    """The frames of one connection. `max_bytes` None: as large as an int32 can say. Not thread-safe."""
+
+    __slots__ = ("_data", "_max_bytes", "_size", "_start")
+
+    def __init__(self, max_bytes: int | None) -> None:
+        self._max_bytes = _LARGEST_FRAME_BYTES if max_bytes is None else max_bytes
+        self._data: bytes | bytearray = b""
+        self._start = 0  # where the current frame's size lies in _data
+        self._size: int | None = None  # the current frame's, once its four bytes are here; not yet judged
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that are here and not taken: of the current frame, and of those behind it."""
+        return len(self._data) - self._start
+
+    @property
+    def has_frame(self) -> bool:
+        """Whether `take` needs no other byte: a whole frame is here, or a size that it will refuse."""
+        size = self._size
+        return size is not None and (size > self._max_bytes or self.bytes_read - _SIZE.size >= size)
+
+    @property
+    def missing_bytes(self) -> int:
+        """How many bytes the current frame still lacks: of its size, and once that is known of its body."""
+        if self.has_frame:
+            return 0
+        return _SIZE.size + (self._size or 0) - self.bytes_read
+
+    def feed(self, data: bytes) -> None:
+        """Takes bytes as they came off the connection."""
+        if not self.bytes_read:  # the common case: a read brings one whole frame, and nothing is copied here
+            self._data = data
+        elif isinstance(self._data, bytearray):
+            del self._data[: self._start]
+            self._data += data
+        else:
+            joined = bytearray(memoryview(self._data)[self._start :])
+            joined += data
+            self._data = joined
+        self._start = 0
+        self._look_at_size()
+
+    def take(self) -> bytes | None:
+        """The current frame without its size, if it is whole; the one behind it becomes the current one.
+
+        Raises InvalidReceiveError when the size is negative or over the limit: the stream can't be read any
+        further.
+        """
+        size = self._size
+        if size is None:
+            return None
+        if size < 0 or size > self._max_bytes:
+            raise InvalidReceiveError(self._what_is_wrong_with(size))
+        begin = self._start + _SIZE.size
+        end = begin + size
+        if len(self._data) < end:
+            return None
+        with memoryview(self._data) as view, view[begin:end] as body:
+            payload = bytes(body)
+        self._size = None
+        if end == len(self._data):
+            self._data = b""  # gives a large frame's memory back
+            self._start = 0
+        else:
+            self._start = end
+            self._look_at_size()
+        return payload
+
+    def _look_at_size(self) -> None:
+        if self._size is None and self.bytes_read >= _SIZE.size:
+            (self._size,) = _SIZE.unpack_from(self._data, self._start)
+
+    def _what_is_wrong_with(self, size: int) -> str:
+        said = f"Invalid receive (size = {size})"
+        if size >= 0:
+            said = f"Invalid receive (size = {size} larger than {self._max_bytes})"
+        hint = _who_begins_with(_SIZE.pack(size))
+        return said if hint is None else f"{said}: {hint}"
+
+    def __repr__(self) -> str:
+        return f"<NetworkReceive {self.bytes_read} bytes, size {self._size}>"
+
+
+def _who_begins_with(beginning: bytes) -> str | None:
+    """Which protocol the first bytes of an answer belong to, and the remedy; None if they tell nothing."""
+    for prefix, hint in _FOREIGN_BEGINNINGS:
+        if beginning.startswith(prefix):
+            return hint
+    if all(0x20 <= byte < 0x7F for byte in beginning):
+        text = beginning.decode("ascii")
+        return f"the peer sent text ({text!r}), not Kafka; give the address of a broker's Kafka listener"
+    return None

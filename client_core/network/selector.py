@@ -1,0 +1,354 @@
+"""All connections of one client, and the one place that waits for the operating system.
+
+`poll` gives every channel that can do something one turn: finish its connect, go on with handshake and
+authentication, read at most one frame (SEL-05), write. What came of it stands in four collections until the
+next poll.
+
+A new send is written in the next poll without asking whether the socket is writable: it nearly always is, and
+two changes of interest per request are spared; only what the system did not take waits for EVENT_WRITE.
+Reading comes before writing, as in Java.
+
+Who calls: NetworkClient, on the I/O thread; `wakeup` any thread. Source: Selector, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from selectors import EVENT_READ, EVENT_WRITE
+from typing import TYPE_CHECKING, Final
+
+from client_core.errors import (
+    AuthenticationError,
+    DisconnectError,
+    IllegalArgumentError,
+    IllegalStateError,
+    KafkaError,
+    explains,
+)
+from client_core.network.idle_expiry import IdleExpiry
+from client_core.network.network_send import NetworkSend
+from client_core.network.selectable import ChannelState, ChannelStateName, CompletedReceive, CompletedSend
+from client_core.network.transport_layer import format_address, open_socket
+from client_core.network.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    from client_core.clock import Clock
+    from client_core.network.channel_builder import ChannelBuilder
+    from client_core.network.kafka_channel import KafkaChannel
+    from client_core.network.network_config import NetworkConfig
+
+log = logging.getLogger(__name__)
+
+#: epoll takes an int of milliseconds; a select that ends early does no harm.
+_LONGEST_SELECT_MS: Final = 24 * 60 * 60 * 1000
+
+#: Opens a socket to (address, send buffer, receive buffer) and says whether it is connected already.
+OpenSocket = Callable[[tuple[str, int], int, int], tuple[socket.socket, bool]]
+
+
+class Selector:
+    """Connections by node id; `Selectable` over real sockets. One owner thread, but for `wakeup`."""
+
+    def __init__(
+        self,
+        config: NetworkConfig,
+        channel_builder: ChannelBuilder,
+        clock: Clock,
+        open_socket: OpenSocket = open_socket,
+    ) -> None:
+        self._max_receive_bytes = config.max_receive_bytes
+        self._channel_builder = channel_builder
+        self._clock = clock
+        self._open_socket = open_socket
+        self._idle_expiry = (
+            None
+            if config.connections_max_idle_ms is None
+            else IdleExpiry(config.connections_max_idle_ms, clock.now_ms())
+        )
+        self._channels: dict[int, KafkaChannel] = {}
+        # Channels that get a turn whatever the system says: with a frame buffered, a new send, or connected
+        # at once.
+        self._due: dict[int, KafkaChannel] = {}
+        # Ends that the next poll reports: they came about outside of a poll, or in one that was cut short.
+        self._unreported: dict[int, ChannelState] = {}
+        self._completed_sends: list[CompletedSend] = []
+        self._completed_receives: list[CompletedReceive] = []
+        self._disconnected: dict[int, ChannelState] = {}
+        self._connected: list[int] = []
+        self._wakeup = Wakeup.open()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._wakeup, EVENT_READ)
+        self._is_closed = False
+
+    # -- what the last poll brought --------------------------------------------------------------------------
+
+    @property
+    def completed_sends(self) -> Sequence[CompletedSend]:
+        return self._completed_sends
+
+    @property
+    def completed_receives(self) -> Sequence[CompletedReceive]:
+        return self._completed_receives
+
+    @property
+    def disconnected(self) -> Mapping[int, ChannelState]:
+        return self._disconnected
+
+    @property
+    def connected(self) -> Sequence[int]:
+        return self._connected
+
+    # -- connections -----------------------------------------------------------------------------------------
+
+    def connect(
+        self,
+        node_id: int,
+        host: str,
+        address: tuple[str, int],
+        send_buffer_bytes: int,
+        receive_buffer_bytes: int,
+    ) -> None:
+        """Begins to connect to a resolved address (SEL-01); a later poll tells what came of it.
+
+        Raises IllegalStateError when the id is in use, OSError when it can't even begin.
+        """
+        if node_id in self._channels:
+            raise IllegalStateError(f"There is already a connection for id {node_id}")
+        connection, is_connected = self._open_socket(address, send_buffer_bytes, receive_buffer_bytes)
+        try:
+            channel = self._channel_builder.build_channel(
+                node_id, host, connection, format_address(address), self._max_receive_bytes
+            )
+            self._watch(channel)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, KafkaError):
+                raise OSError(
+                    f"no channel for node {node_id} at {format_address(address)}: {error}"
+                ) from error
+            raise
+        self._channels[node_id] = channel
+        if is_connected:
+            self._due[node_id] = channel
+        if self._idle_expiry is not None:
+            self._idle_expiry.touch(node_id, self._clock.now_ms())
+
+    def close_connection(self, node_id: int) -> None:
+        """Closes one connection without a word in `disconnected`; what is pending is dropped (SEL-12)."""
+        channel = self._channels.get(node_id)
+        if channel is not None:
+            channel.end(ChannelStateName.LOCAL_CLOSE, "closed by this client")
+            self._close_channel(channel)
+
+    def close(self) -> None:
+        """Closes every connection and frees all descriptors, even if one of them objects. Idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        with ExitStack() as closing:
+            closing.callback(self._channel_builder.close)
+            closing.callback(self._wakeup.close)
+            closing.callback(self._selector.close)
+            for node_id in self._channels:
+                closing.callback(self.close_connection, node_id)
+
+    def is_channel_ready(self, node_id: int) -> bool:
+        channel = self._channels.get(node_id)
+        return channel is not None and channel.ready
+
+    def mute(self, node_id: int) -> None:
+        """Stops reading from a connection. Raises IllegalStateError if there is none."""
+        channel = self._channel_or_fail(node_id)
+        channel.mute()
+        self._watch(channel)
+
+    def unmute(self, node_id: int) -> None:
+        """Reads from a connection again. Raises IllegalStateError if there is none."""
+        channel = self._channel_or_fail(node_id)
+        channel.unmute()
+        self._watch(channel)
+        if channel.has_bytes_buffered:
+            self._due[node_id] = channel
+
+    def send(self, node_id: int, payload: Sequence[bytes]) -> None:
+        """Queues one frame for the next poll (SEL-02).
+
+        While another is under way: IllegalStateError, and the connection, whose requests would get mixed up,
+        is closed and reported by the next poll as FAILED_SEND (SEL-03).
+        """
+        channel = self._channel_or_fail(node_id)
+        try:
+            channel.set_send(NetworkSend(node_id, payload))
+        except IllegalStateError:
+            log.error("Unexpected exception during send, closing connection to node %s", node_id)
+            channel.end(ChannelStateName.FAILED_SEND, "a send was begun while another one was under way")
+            self._close_channel(channel)
+            self._unreported[node_id] = channel.state
+            raise
+        self._due[node_id] = channel
+
+    # -- the turn --------------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """Makes the current or the next poll return. Any thread; never blocks (SEL-15)."""
+        self._wakeup.wakeup()
+
+    def poll(self, timeout_ms: int) -> int:
+        """Does what I/O is possible, waiting at most timeout_ms for some to become so; returns now_ms
+        thereafter.
+
+        The collections hold what came of it until the next poll (SEL-04).
+
+        Raises IllegalArgumentError for a negative timeout.
+        """
+        if timeout_ms < 0:
+            raise IllegalArgumentError("timeout should be >= 0")
+        self._clear()
+        due = self._due
+        if due:
+            self._due = {}
+        if (
+            due or self._disconnected
+        ):  # there is something to do, or to tell: Java would still wait for the latter
+            timeout_ms = 0
+        ready = self._selector.select(min(timeout_ms, _LONGEST_SELECT_MS) / 1000)
+        now_ms = self._clock.now_ms()
+        try:
+            for key, mask in ready:
+                channel: KafkaChannel | None = key.data
+                if channel is None:
+                    self._wakeup.clear()
+                    continue
+                due.pop(channel.node_id, None)
+                self._take_turn(channel, mask, now_ms)
+            while due:
+                self._take_turn(due.popitem()[1], 0, now_ms)
+        finally:
+            if due:  # a bug cut this poll short: nobody's send is lost for it
+                self._due.update(due)
+        self._close_idle_connection(now_ms)
+        return self._clock.now_ms()
+
+    def _clear(self) -> None:
+        self._completed_sends.clear()
+        self._completed_receives.clear()
+        self._connected.clear()
+        self._disconnected.clear()
+        if self._unreported:
+            self._disconnected.update(self._unreported)
+            self._unreported.clear()
+
+    def _take_turn(self, channel: KafkaChannel, mask: int, now_ms: int) -> None:
+        """Does what a channel can do now; closes it when its connection is gone."""
+        if self._idle_expiry is not None:
+            self._idle_expiry.touch(channel.node_id, now_ms)
+        try:
+            self._do_io(channel, mask)
+        except KafkaError as error:
+            _log_failure(channel, error)
+            channel.fail(error)
+            self._close_channel(channel)
+            self._disconnected[channel.node_id] = channel.state
+        except BaseException:
+            # Not the peer's fault, and not ours to swallow; but a channel in an unknown state would fail for
+            # ever.
+            self._close_channel(channel)
+            self._unreported[channel.node_id] = channel.state
+            raise
+
+    def _do_io(self, channel: KafkaChannel, mask: int) -> None:
+        if not channel.is_connected:
+            if not channel.finish_connect():
+                return
+            self._connected.append(channel.node_id)
+            log.debug("Connected to node %s at %s", channel.node_id, channel.remote_address)
+        if not channel.ready:
+            channel.prepare()
+        if channel.ready:
+            if (mask & EVENT_READ or channel.has_bytes_buffered) and not channel.is_muted:
+                self._read(channel)
+            if mask & EVENT_WRITE or channel.has_new_send:
+                self._write(channel)
+        self._watch(channel)
+        if channel.has_bytes_buffered and not channel.is_muted:
+            self._due[channel.node_id] = channel
+
+    def _read(self, channel: KafkaChannel) -> None:
+        channel.read()
+        payload = channel.maybe_complete_receive()
+        if payload is not None:
+            self._completed_receives.append(CompletedReceive(channel.node_id, payload))
+
+    def _write(self, channel: KafkaChannel) -> None:
+        channel.write()
+        send = channel.maybe_complete_send()
+        if send is not None:
+            self._completed_sends.append(CompletedSend(channel.node_id, send.size_bytes))
+
+    def _close_idle_connection(self, now_ms: int) -> None:
+        """Closes at most one connection, the longest idle (SEL-14)."""
+        if self._idle_expiry is None:
+            return
+        node_id = self._idle_expiry.expired(now_ms)
+        if node_id is None:
+            return
+        channel = self._channels[node_id]
+        log.debug("Closing the connection to node %s at %s: idle", node_id, channel.remote_address)
+        channel.end(ChannelStateName.EXPIRED, f"idle for more than {self._idle_expiry.max_idle_ms} ms")
+        self._close_channel(channel)
+        self._disconnected[node_id] = channel.state
+
+    # -- book-keeping ----------------------------------------------------------------------------------------
+
+    def _watch(self, channel: KafkaChannel) -> None:
+        """Tells the system what the channel waits for, if that has changed: it is a system call (SEL-06)."""
+        interest = channel.interest
+        if interest == channel.registered_interest:
+            return
+        if not interest:
+            self._selector.unregister(channel)
+        elif channel.registered_interest:
+            self._selector.modify(channel, interest, channel)
+        else:
+            self._selector.register(channel, interest, channel)
+        channel.registered_interest = interest
+
+    def _close_channel(self, channel: KafkaChannel) -> None:
+        node_id = channel.node_id
+        del self._channels[node_id]
+        self._due.pop(node_id, None)
+        if self._idle_expiry is not None:
+            self._idle_expiry.forget(node_id)
+        if node_id in self._connected:  # connected and failed in one poll: only the latter is told (SEL-16)
+            self._connected.remove(node_id)
+        if channel.registered_interest:
+            self._selector.unregister(channel)
+            channel.registered_interest = 0
+        channel.close()
+
+    def _channel_or_fail(self, node_id: int) -> KafkaChannel:
+        channel = self._channels.get(node_id)
+        if channel is None:
+            raise IllegalStateError(
+                "Attempt to retrieve channel for which there is no connection."
+                f" Connection id {node_id} existing connections {sorted(self._channels)}"
+            )
+        return channel
+
+    def __repr__(self) -> str:
+        return f"<Selector {list(self._channels.values())!r}>"
+
+
+def _log_failure(channel: KafkaChannel, error: KafkaError) -> None:
+    """Java's levels: a dropped connection is everyday, a refused log-in news, unreadable bytes a warning."""
+    where = f"node {channel.node_id} at {channel.remote_address}"
+    if isinstance(error, DisconnectError):
+        log.debug("Connection to %s disconnected: %s", where, explains(error))
+    elif isinstance(error, AuthenticationError):
+        log.info("Failed authentication with %s (%s)", where, error.message)
+    else:
+        log.warning("Unexpected error from %s; closing connection: %s", where, explains(error))

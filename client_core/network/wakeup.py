@@ -1,0 +1,69 @@
+"""Calls a thread out of its select: one end of a socket pair is watched, the other is written to.
+
+At most one byte is ever under way. Who wakes: sets the flag, then writes the byte, and neither while the flag
+is set: a wakeup that is pending costs no system call. Who is woken: reads the byte first, then clears the
+flag, and only then looks at what it was woken for. Any other order loses wakeups: with the flag cleared
+first, a byte written in between is read away while its flag stays set, and nobody writes ever again (seen).
+
+Source: trio's WakeupSocketpair for the shape; kafka-python #1760 and #763 for what goes wrong (SEL-15).
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+
+class Wakeup:
+    """`wakeup` from any thread; all else on the thread that is woken."""
+
+    def __init__(self, reader: socket.socket, writer: socket.socket) -> None:
+        """Takes both ends of a socket pair and owns them."""
+        reader.setblocking(False)
+        writer.setblocking(False)
+        self._reader = reader
+        self._writer = writer
+        # Held for one non-blocking call at most, so that no byte goes to a descriptor that `close` has just
+        # freed. Reentrant, for a signal handler may wake in the midst of a wakeup of its own thread.
+        self._lock = threading.RLock()
+        self._is_pending = False
+        self._is_closed = False
+
+    @classmethod
+    def open(cls) -> Wakeup:
+        """A wakeup with a socket pair of its own."""
+        return cls(*socket.socketpair())
+
+    def fileno(self) -> int:
+        """What to watch for reading."""
+        return self._reader.fileno()
+
+    def wakeup(self) -> None:
+        """Makes the reader readable. Any thread; never blocks; does nothing once closed."""
+        if not self._is_pending:
+            self._write_byte()
+
+    def _write_byte(self) -> None:
+        with self._lock:
+            if not self._is_pending and not self._is_closed:
+                self._is_pending = True
+                self._writer.send(b"\0")
+
+    def clear(self) -> int:
+        """Takes the wakeups back that have come so far; returns the bytes read, 0 or 1.
+
+        The caller looks at its queues after this, never before.
+        """
+        try:
+            taken = len(self._reader.recv(16))
+        except BlockingIOError:
+            return 0
+        self._is_pending = False
+        return taken
+
+    def close(self) -> None:
+        """Frees both sockets."""
+        with self._lock:
+            self._is_closed = True
+            self._reader.close()
+            self._writer.close()

@@ -1,0 +1,220 @@
+"""ProducerConfig: the settings of one producer, checked as a whole, immutable.
+
+Built by `from_mapping` from Kafka's names and nowhere else, so that no value escapes Kafka's types, ranges
+and the rules between settings (PROD-10, PROD-11). `config_options.py` holds the table of settings; the
+small configs of the lower rooms are cut from this one by KafkaProducer. Any thread. Source: ProducerConfig,
+KafkaProducer, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from client_core.errors import ConfigError
+from client_core.producer import config_options as options
+from client_core.producer.config_options import OPTIONS, Option, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_T = TypeVar("_T")
+_log: Final = logging.getLogger(__name__)
+
+_INT_MAX: Final = 2**31 - 1
+
+#: More requests in flight than this, and a broker could no longer recognise duplicates of all of them.
+#: Source: ProducerConfig.MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION_FOR_IDEMPOTENCE.
+_MAX_IN_FLIGHT_WITH_IDEMPOTENCE: Final = 5
+
+#: Java counts producers within the process; a counter would be global state, so every nameless producer is
+#: the first.
+DEFAULT_CLIENT_ID: Final = "producer-1"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ProducerConfig:
+    """Kafka's producer settings by their own names, dots as underscores.
+
+    Kafka's -1 for "none" is None here.
+    """
+
+    bootstrap_servers: tuple[str, ...]
+    client_id: str
+    client_dns_lookup: str
+    security_protocol: str
+    acks: str  # all, 1 or 0
+    enable_idempotence: bool
+    retries: int
+    max_in_flight_requests_per_connection: int
+    batch_size: int
+    linger_ms: int
+    buffer_memory: int
+    max_request_size: int
+    compression_type: str
+    max_block_ms: int
+    delivery_timeout_ms: int
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    socket_connection_setup_timeout_ms: int
+    socket_connection_setup_timeout_max_ms: int
+    connections_max_idle_ms: int | None
+    send_buffer_bytes: int | None
+    receive_buffer_bytes: int | None
+    metadata_max_age_ms: int
+    metadata_max_idle_ms: int
+    metadata_recovery_strategy: str  # rebootstrap or none
+    metadata_recovery_rebootstrap_trigger_ms: int
+    partitioner_adaptive_partitioning_enable: bool
+    partitioner_availability_timeout_ms: int
+    partitioner_ignore_keys: bool
+
+    @classmethod
+    def from_mapping(cls, settings: Mapping[str, object]) -> ProducerConfig:
+        """The config that these settings and Kafka's defaults make; raises ConfigError naming the setting."""
+        given = _Given(settings)
+        request_timeout_ms = given.value(options.REQUEST_TIMEOUT_MS)
+        linger_ms = given.value(options.LINGER_MS)
+        return cls(
+            bootstrap_servers=given.value(options.BOOTSTRAP_SERVERS),
+            client_id=given.value(options.CLIENT_ID) if "client.id" in settings else DEFAULT_CLIENT_ID,
+            client_dns_lookup=given.value(options.CLIENT_DNS_LOOKUP),
+            security_protocol=given.only_yet(options.SECURITY_PROTOCOL, "PLAINTEXT"),
+            acks=given.acks(),
+            enable_idempotence=_idempotence(given),
+            retries=given.value(options.RETRIES),
+            max_in_flight_requests_per_connection=given.value(options.MAX_IN_FLIGHT),
+            # batch.size=0 means no batching, which in practice is batches of one record.
+            batch_size=max(1, given.value(options.BATCH_SIZE)),
+            linger_ms=min(linger_ms, _INT_MAX),
+            buffer_memory=given.value(options.BUFFER_MEMORY),
+            max_request_size=given.value(options.MAX_REQUEST_SIZE),
+            compression_type=given.only_yet(options.COMPRESSION_TYPE, "none"),
+            max_block_ms=given.value(options.MAX_BLOCK_MS),
+            delivery_timeout_ms=_delivery_timeout_ms(given, linger_ms, request_timeout_ms),
+            request_timeout_ms=request_timeout_ms,
+            retry_backoff_ms=given.value(options.RETRY_BACKOFF_MS),
+            retry_backoff_max_ms=given.value(options.RETRY_BACKOFF_MAX_MS),
+            reconnect_backoff_ms=given.value(options.RECONNECT_BACKOFF_MS),
+            reconnect_backoff_max_ms=_reconnect_backoff_max_ms(given),
+            socket_connection_setup_timeout_ms=given.value(options.SETUP_TIMEOUT_MS),
+            socket_connection_setup_timeout_max_ms=given.value(options.SETUP_TIMEOUT_MAX_MS),
+            connections_max_idle_ms=_none_below_zero(given.value(options.CONNECTIONS_MAX_IDLE_MS)),
+            send_buffer_bytes=_none_below_zero(given.value(options.SEND_BUFFER)),
+            receive_buffer_bytes=_none_below_zero(given.value(options.RECEIVE_BUFFER)),
+            metadata_max_age_ms=given.value(options.METADATA_MAX_AGE_MS),
+            metadata_max_idle_ms=given.value(options.METADATA_MAX_IDLE_MS),
+            metadata_recovery_strategy=given.value(options.METADATA_RECOVERY_STRATEGY).lower(),
+            metadata_recovery_rebootstrap_trigger_ms=given.value(options.REBOOTSTRAP_TRIGGER_MS),
+            partitioner_adaptive_partitioning_enable=given.value(options.ADAPTIVE_PARTITIONING),
+            partitioner_availability_timeout_ms=given.value(options.AVAILABILITY_TIMEOUT_MS),
+            partitioner_ignore_keys=given.value(options.IGNORE_KEYS),
+        )
+
+    def __repr__(self) -> str:
+        shown = (f"{o.name}={o.show(getattr(self, o.name.replace('.', '_')))}" for o in OPTIONS)
+        return f"<ProducerConfig {' '.join(shown)}>"
+
+
+class _Given:
+    """What the caller set, and Kafka's defaults behind it."""
+
+    def __init__(self, settings: Mapping[str, object]) -> None:
+        for name in settings:
+            refused = refusal(name)
+            if refused is not None:
+                raise refused
+        self._settings = settings
+
+    def __contains__(self, option: Option[_T]) -> bool:
+        return option.name in self._settings
+
+    def value(self, option: Option[_T]) -> _T:
+        if option in self:
+            return option.read(self._settings[option.name])
+        if option.default is None:
+            raise ConfigError(
+                f'Missing required configuration "{option.name}" which has no default value.',
+                name=option.name,
+            )
+        return option.read(option.default)
+
+    def only_yet(self, option: Option[str], supported: str) -> str:
+        """A valid value of Kafka's, of which this client knows one so far."""
+        value = self.value(option)
+        if value.upper() != supported.upper():
+            raise ConfigError(
+                f"{option.name}={value} is not supported yet; leave it at {supported}", name=option.name
+            )
+        return supported
+
+    def acks(self) -> str:
+        acks = self.value(options.ACKS)
+        return "all" if acks == "-1" else acks
+
+
+def _idempotence(given: _Given) -> bool:
+    """Whether the producer is idempotent:
+
+    given up silently only where nobody asked for it by name (PROD-10).
+    """
+    if not given.value(options.ENABLE_IDEMPOTENCE):
+        return False
+    asked_for = options.ENABLE_IDEMPOTENCE in given
+    if given.value(options.RETRIES) == 0:
+        if asked_for:
+            raise ConfigError(
+                "Must set retries to non-zero when using the idempotent producer.", name="retries"
+            )
+        _log.info("Idempotence will be disabled because retries is set to 0.")
+    if given.acks() != "all":
+        if asked_for:
+            raise ConfigError(
+                "Must set acks to all in order to use the idempotent producer. "
+                "Otherwise we cannot guarantee idempotence.",
+                name="acks",
+            )
+        _log.info("Idempotence will be disabled because acks is set to %s, not set to 'all'.", given.acks())
+    in_flight = given.value(options.MAX_IN_FLIGHT)
+    if in_flight > _MAX_IN_FLIGHT_WITH_IDEMPOTENCE:
+        raise ConfigError(
+            f"To use the idempotent producer, {options.MAX_IN_FLIGHT.name} must be set to at most "
+            f"{_MAX_IN_FLIGHT_WITH_IDEMPOTENCE}. Current value is {in_flight}.",
+            name=options.MAX_IN_FLIGHT.name,
+        )
+    return given.value(options.RETRIES) != 0 and given.acks() == "all"
+
+
+def _delivery_timeout_ms(given: _Given, linger_ms: int, request_timeout_ms: int) -> int:
+    """delivery.timeout.ms, raised to linger.ms + request.timeout.ms where nobody set it (PROD-11)."""
+    timeout_ms = given.value(options.DELIVERY_TIMEOUT_MS)
+    least_ms = min(min(linger_ms, _INT_MAX) + request_timeout_ms, _INT_MAX)
+    if timeout_ms >= least_ms:
+        return timeout_ms
+    rule = "delivery.timeout.ms should be equal to or larger than linger.ms + request.timeout.ms"
+    if options.DELIVERY_TIMEOUT_MS in given:
+        raise ConfigError(rule, name="delivery.timeout.ms")
+    _log.warning("%s. Setting it to %s.", rule, least_ms)
+    return least_ms
+
+
+def _reconnect_backoff_max_ms(given: _Given) -> int:
+    """The longest pause;
+
+    the first one where only that was set. Source: postProcessReconnectBackoffConfigs.
+    """
+    if options.RECONNECT_BACKOFF_MS in given and options.RECONNECT_BACKOFF_MAX_MS not in given:
+        _log.warning(
+            "Disabling exponential reconnect backoff because reconnect.backoff.ms is set, "
+            "but reconnect.backoff.max.ms is not."
+        )
+        return given.value(options.RECONNECT_BACKOFF_MS)
+    return given.value(options.RECONNECT_BACKOFF_MAX_MS)
+
+
+def _none_below_zero(value: int) -> int | None:
+    return value if value >= 0 else None

@@ -1,0 +1,132 @@
+"""The sequence numbers of one partition: the next to give out, the last acknowledged, what is in flight.
+
+Brokers recognise duplicates and gaps by producer id, epoch and sequence; the sequence of a partition counts
+records, wraps from 2147483647 to 0 (REC-04) and begins at 0 with each new producer id or epoch. No
+decisions here: those are TransactionManager's. I/O thread only. Source: TxnPartitionEntry,
+DefaultRecordBatch, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from client_core.cluster import TopicPartition
+
+#: How many sequence numbers there are: they are the non-negative int32.
+_SEQUENCES: Final = 2**31
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """Who a broker takes this producer for."""
+
+    producer_id: int
+    epoch: int
+
+
+class SequencedBatch(Protocol):
+    """What sequence keeping needs of a batch. None stands for "not given yet"."""
+
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+
+    @property
+    def record_count(self) -> int: ...
+
+    @property
+    def producer_id(self) -> int | None: ...
+
+    @property
+    def producer_epoch(self) -> int | None: ...
+
+    @property
+    def base_sequence(self) -> int | None: ...
+
+    @property
+    def sequence_has_been_reset(self) -> bool: ...
+
+    def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Another epoch and sequence for a batch that had one before; it is sent again under these."""
+        ...
+
+
+def increment_sequence(sequence: int, increment: int) -> int:
+    """The sequence so many records later. Source: DefaultRecordBatch.incrementSequence."""
+    return (sequence + increment) % _SEQUENCES
+
+
+def last_sequence(batch: SequencedBatch) -> int | None:
+    """The sequence of the batch's last record; None while it has none."""
+    first = batch.base_sequence
+    return None if first is None else increment_sequence(first, batch.record_count - 1)
+
+
+def is_later(sequence: int, than: int) -> bool:
+    """Whether a sequence was given out after another one, over the wrap too.
+
+    At most five batches are in flight, so two sequences that are compared are never half the circle apart.
+    Java compares plain integers and goes wrong at the wrap.
+    """
+    return 0 < (sequence - than) % _SEQUENCES < _SEQUENCES // 2
+
+
+@dataclass(slots=True, eq=False)
+class PartitionSequences:
+    """One partition's sequences. `in_flight`: drained and not finished, in the order of their sequences."""
+
+    producer: ProducerIdAndEpoch | None = None
+    next_sequence: int = 0
+    last_acked_sequence: int | None = None
+    last_acked_offset: int | None = None
+    in_flight: list[SequencedBatch] = field(default_factory=list)
+
+    def increment(self, records: int) -> None:
+        self.next_sequence = increment_sequence(self.next_sequence, records)
+
+    def add_in_flight(self, batch: SequencedBatch) -> None:
+        """Puts a batch in its place: mostly the end; the parts of a split one go where it was."""
+        place = len(self.in_flight)
+        while place and _precedes(batch, self.in_flight[place - 1]):
+            place -= 1
+        self.in_flight.insert(place, batch)
+
+    def remove_in_flight(self, batch: SequencedBatch) -> None:
+        """Forgets a batch, by identity: two may bear the same sequence under different epochs."""
+        self.in_flight = [other for other in self.in_flight if other is not batch]
+
+    def acked(self, sequence: int) -> None:
+        """Takes note of an acknowledged sequence; answers may come out of order."""
+        if self.last_acked_sequence is None or is_later(sequence, self.last_acked_sequence):
+            self.last_acked_sequence = sequence
+
+    def acked_offset(self, offset: int) -> None:
+        if self.last_acked_offset is None or offset > self.last_acked_offset:
+            self.last_acked_offset = offset
+
+    def is_next(self, sequence: int) -> bool:
+        """Whether the sequence follows the last one acknowledged without a gap."""
+        if self.last_acked_sequence is None:
+            return sequence == 0
+        return sequence == increment_sequence(self.last_acked_sequence, 1)
+
+    def start_at_beginning(self, producer: ProducerIdAndEpoch) -> None:
+        """Numbers what is in flight from 0 under another producer id or epoch, in its old order (IDM-04)."""
+        sequence = 0
+        for batch in self.in_flight:
+            batch.reset_producer_state(producer.producer_id, producer.epoch, sequence)
+            sequence = increment_sequence(sequence, batch.record_count)
+        self.producer = producer
+        self.next_sequence = sequence
+        self.last_acked_sequence = None
+
+
+def _precedes(batch: SequencedBatch, other: SequencedBatch) -> bool:
+    """Whether a batch must reach the log before another one of its partition."""
+    mine = (batch.producer_id or 0, batch.producer_epoch or 0)
+    theirs = (other.producer_id or 0, other.producer_epoch or 0)
+    if mine != theirs:
+        return mine < theirs
+    if batch.base_sequence is None or other.base_sequence is None:
+        return False
+    return is_later(other.base_sequence, than=batch.base_sequence)

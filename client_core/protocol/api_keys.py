@@ -1,0 +1,85 @@
+"""The APIs that this client speaks: their numbers, the versions it knows, and the headers that go with them.
+
+One value per API; the versions are those of `messages/`, which a test holds equal to this table. An API that a broker
+offers and this client does not speak has no value here: `ApiKey.of` answers None.
+Who calls: everyone who sends or reads a frame, on any thread; immutable.
+Source: ApiKeys, ApiMessageType, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ApiKey:
+    """An API by its number and name. `flexible_from` is its first version with compact lengths and tags.
+
+    There is one instance per API, so identity is equality.
+    """
+
+    id: int
+    name: str
+    min_version: int
+    max_version: int
+    flexible_from: int | None
+
+    PRODUCE: ClassVar[ApiKey]
+    METADATA: ClassVar[ApiKey]
+    SASL_HANDSHAKE: ClassVar[ApiKey]
+    API_VERSIONS: ClassVar[ApiKey]
+    CREATE_TOPICS: ClassVar[ApiKey]
+    INIT_PRODUCER_ID: ClassVar[ApiKey]
+    DESCRIBE_CONFIGS: ClassVar[ApiKey]
+    SASL_AUTHENTICATE: ClassVar[ApiKey]
+    DESCRIBE_CLUSTER: ClassVar[ApiKey]
+
+    @staticmethod
+    def of(api_id: int) -> ApiKey | None:
+        """The API of a number; None for one that this client does not speak."""
+        return _BY_ID.get(api_id)
+
+    def is_flexible(self, version: int) -> bool:
+        return self.flexible_from is not None and version >= self.flexible_from
+
+    def request_header_version(self, version: int) -> int:
+        """2 (with tags) from the first flexible version on, before it 1. Version 0 is gone."""
+        return 2 if self.is_flexible(version) else 1
+
+    def response_header_version(self, version: int) -> int:
+        """1 (with tags) from the first flexible version on, before it 0.
+
+        ApiVersions always has 0: its answer must be readable before the versions are known (KIP-511).
+        """
+        return 1 if self.is_flexible(version) and self is not ApiKey.API_VERSIONS else 0
+
+    def __str__(self) -> str:
+        return self.name
+
+
+ApiKey.PRODUCE = ApiKey(0, "Produce", 3, 13, flexible_from=9)
+ApiKey.METADATA = ApiKey(3, "Metadata", 0, 13, flexible_from=9)
+ApiKey.SASL_HANDSHAKE = ApiKey(17, "SaslHandshake", 0, 1, flexible_from=None)
+ApiKey.API_VERSIONS = ApiKey(18, "ApiVersions", 0, 4, flexible_from=3)
+ApiKey.CREATE_TOPICS = ApiKey(19, "CreateTopics", 2, 7, flexible_from=5)
+# Version 6 is marked unstable in 4.3: its brokers advertise 0-5 and close the connection on it.
+ApiKey.INIT_PRODUCER_ID = ApiKey(22, "InitProducerId", 0, 5, flexible_from=2)
+ApiKey.DESCRIBE_CONFIGS = ApiKey(32, "DescribeConfigs", 1, 4, flexible_from=4)
+ApiKey.SASL_AUTHENTICATE = ApiKey(36, "SaslAuthenticate", 0, 2, flexible_from=2)
+ApiKey.DESCRIBE_CLUSTER = ApiKey(60, "DescribeCluster", 0, 2, flexible_from=0)
+
+#: Every API that this client speaks, by number.
+API_KEYS: Final = (
+    ApiKey.PRODUCE,
+    ApiKey.METADATA,
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.API_VERSIONS,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.DESCRIBE_CLUSTER,
+)
+
+_BY_ID: Final = {api.id: api for api in API_KEYS}

@@ -1,0 +1,178 @@
+"""How a field of a message definition looks in Python: type, default, conditions, size on the wire.
+
+What `reader_code.py`, `writer_code.py` and `message_code.py` share. Who calls: they alone, while messages are
+generated; pure functions from definitions to source text.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from client_core.protocol.schema import DefinitionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from client_core.protocol.schema import FieldDefinition, MessageDefinition, StructDefinition, Versions
+
+#: Integers that adjoin are packed and unpacked together: their letters in `struct` and their sizes.
+INTEGERS: Final = {"int8": ("b", 1), "int16": ("h", 2), "int32": ("i", 4), "int64": ("q", 8)}
+#: Everything else: its type in Python, the default of a field that names none, the method of Reader and Writer.
+SCALARS: Final = {
+    "bool": ("bool", "False", "boolean"),
+    "string": ("str", '""', "string"),
+    "uuid": ("UUID", "ZERO_UUID", "uuid"),
+    "bytes": ("bytes", 'b""', "byte_array"),
+    "records": ("bytes", "None", "byte_array"),
+}
+_UUID_BYTES: Final = 16
+INDENT: Final = "    "
+LINE_LENGTH: Final = 110
+
+
+def python_type(field: FieldDefinition) -> str:
+    """The annotation of a field."""
+    base = (
+        "int" if field.type.name in INTEGERS else _scalar(field)[0] if is_scalar(field) else field.type.name
+    )
+    one_or_many = f"tuple[{base}, ...]" if field.type.is_array else base
+    return f"{one_or_many} | None" if field.nullable or default(field) == "None" else one_or_many
+
+
+def default(field: FieldDefinition) -> str:
+    """The expression for a field's default, which is also what a version without the field decodes to."""
+    if field.default == "null":
+        return "None"
+    if field.type.is_array:
+        return "()"
+    if field.type.struct is not None:
+        return f"{field.type.name}()"
+    if field.type.name in INTEGERS:
+        return field.default or "0"
+    if field.type.name == "bool":
+        return (field.default or "false").capitalize()
+    if field.default is not None:
+        raise DefinitionError(f"{field.json_name}: default {field.default!r} of type {field.type.name}")
+    return _scalar(field)[1]
+
+
+def differs_from_default(field: FieldDefinition) -> str:
+    """The condition that a message's field is set."""
+    expression = default(field)
+    if expression in ("None", "True", "False"):
+        return f"message.{field.name} is not {expression}"
+    return f"message.{field.name} != {expression}"
+
+
+def method(field: FieldDefinition) -> str:
+    """The name of Reader's and Writer's method for a field that is no array and no struct."""
+    return field.type.name if field.type.name in INTEGERS else _scalar(field)[2]
+
+
+def is_scalar(field: FieldDefinition) -> bool:
+    """Whether an element of the field is neither an integer nor a struct."""
+    return field.type.name not in INTEGERS and field.type.struct is None
+
+
+def _scalar(field: FieldDefinition) -> tuple[str, str, str]:
+    try:
+        return SCALARS[field.type.name]
+    except KeyError:
+        raise DefinitionError(f"{field.json_name}: type {field.type.name}") from None
+
+
+def condition(versions: Versions, among: Versions) -> str | None:
+    """The expression that `version` is in `versions`, given that it is in `among`; None when it always is."""
+    if versions.first > among.first and versions.last < among.last:
+        return f"{versions.first} <= version <= {versions.last}"
+    if versions.first > among.first:
+        return f"version >= {versions.first}"
+    return f"version <= {versions.last}" if versions.last < among.last else None
+
+
+def negated(expression: str) -> str:
+    """The opposite of what `condition` gave."""
+    if expression.count("<=") == 2:
+        return f"not {expression}"
+    return expression.replace(">=", "<") if ">=" in expression else expression.replace("<=", ">")
+
+
+def runs(fields: Sequence[FieldDefinition]) -> Iterator[list[FieldDefinition]]:
+    """The untagged fields, integers that adjoin in the same versions together, all others alone."""
+    untagged = [field for field in fields if field.tag is None]
+
+    def kin(numbered: tuple[int, FieldDefinition]) -> tuple[int, Versions | None]:
+        number, field = numbered
+        fuses = field.type.name in INTEGERS and not field.type.is_array
+        return (-1, field.versions) if fuses else (number, None)
+
+    for _, run in groupby(enumerate(untagged), key=kin):
+        yield [field for _, field in run]
+
+
+def layout_letters(run: Sequence[FieldDefinition]) -> str:
+    """The format of a run of integers, in the letters of `struct`."""
+    return "".join(INTEGERS[field.type.name][0] for field in run)
+
+
+def layout_name(run: Sequence[FieldDefinition]) -> str:
+    """The module's name for that format: `_IHQ` for ">ihq"."""
+    return f"_{layout_letters(run).upper()}"
+
+
+def min_element_bytes(field: FieldDefinition, message: MessageDefinition) -> int:
+    """The fewest bytes that an element of an array takes in any version: what bounds the array's length."""
+    return min(_element_bytes(field, message, version) for version in _range(field.versions))
+
+
+def _element_bytes(field: FieldDefinition, message: MessageDefinition, version: int) -> int:
+    if field.type.struct is not None:
+        return _struct_bytes(field.type.struct, message, version)
+    if field.type.name in INTEGERS:
+        return INTEGERS[field.type.name][1]
+    sizes = {"bool": 1, "uuid": _UUID_BYTES, "string": 1 if version in message.flexible else 2}
+    return sizes.get(field.type.name, 1 if version in message.flexible else 4)
+
+
+def _struct_bytes(struct: StructDefinition, message: MessageDefinition, version: int) -> int:
+    flexible = version in message.flexible
+    size = 1 if flexible else 0  # the number of tagged fields
+    for field in struct.fields:
+        if version not in field.versions or field.tag is not None:
+            continue
+        if field.type.is_array:
+            size += 1 if flexible else 4
+        else:
+            size += _element_bytes(field, message, version)
+    return size
+
+
+def _range(versions: Versions) -> range:
+    return range(versions.first, versions.last + 1)
+
+
+def indented(lines: Sequence[str]) -> list[str]:
+    return [f"{INDENT}{line}" if line else line for line in lines]
+
+
+def wrapped(head: str, arguments: Sequence[str], tail: str = ")") -> list[str]:
+    """A call on one line where it fits into a function's body, else with one argument a line."""
+    line = f"{head}{', '.join(arguments)}{tail}"
+    if len(line) + 2 * len(INDENT) <= LINE_LENGTH:
+        return [line]
+    return [head, *(f"{INDENT}{argument}," for argument in arguments), tail]
+
+
+def function_name(verb: str, struct: StructDefinition) -> str:
+    """`_read_metadata_response_topic` and the like."""
+    return f"_{verb}_{snake(struct.name)}"
+
+
+def snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+def takes_version(lines: Sequence[str]) -> bool:
+    """Whether a function's body asks for the version."""
+    return any("version" in line for line in lines)

@@ -1,0 +1,114 @@
+"""Writes `messages/`: one typed module per message, from Kafka's own definitions in the kafka-clients jar.
+
+    python -m client_core.protocol.generate [--jar PATH] [--out FOLDER] [--check]
+
+The modules are checked in. `--check` makes them again in memory and compares byte for byte: it exits with 1 when one
+is missing, changed or in excess, and says where. Without `--jar` the jar is the one that `make kafka-jars` fetched.
+Who calls: people and `make check`; nothing at run time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from client_core.protocol.message_code import module_text
+from client_core.protocol.schema import read_definition, snake_case
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+KAFKA_VERSION: Final = "4.3.1"
+APIS: Final = (
+    "Produce",
+    "Metadata",
+    "SaslHandshake",
+    "ApiVersions",
+    "CreateTopics",
+    "InitProducerId",
+    "DescribeConfigs",
+    "SaslAuthenticate",
+    "DescribeCluster",
+)
+_PROJECT: Final = Path(__file__).resolve().parents[2]
+_MESSAGES: Final = Path(__file__).resolve().parent / "messages"
+_JAR_NAME: Final = f"kafka-clients-{KAFKA_VERSION}.jar"
+_REMEDY: Final = "run `python -m client_core.protocol.generate` and check the result in"
+
+
+def find_jar(project: Path = _PROJECT) -> Path | None:
+    """The jar in the project's cache, where `make kafka-jars` puts it; None if it isn't there."""
+    return next(iter(sorted(project.glob(f".cache/kafka/*/{_JAR_NAME}"))), None)
+
+
+def generated_files(jar: Path) -> dict[str, str]:
+    """The text of every module by its file name."""
+    definitions = [read_definition(jar, f"{api}{kind}") for api in APIS for kind in ("Request", "Response")]
+    return {
+        f"{snake_case(definition.name)}.py": module_text(definition, KAFKA_VERSION)
+        for definition in definitions
+    }
+
+
+def differences(wanted: Mapping[str, str], folder: Path) -> list[str]:
+    """One line for each file in which a folder departs from what would be generated; none if it doesn't."""
+    found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
+    found.pop("__init__.py", None)
+    lines = [f"{name}: missing" for name in wanted.keys() - found.keys()]
+    lines += [f"{name}: not a generated message" for name in found.keys() - wanted.keys()]
+    lines += [
+        f"{name}: {_first_difference(wanted[name], found[name])}"
+        for name in wanted.keys() & found.keys()
+        if wanted[name] != found[name]
+    ]
+    return sorted(lines)
+
+
+def _first_difference(wanted: str, found: str) -> str:
+    wanted_lines, found_lines = wanted.split("\n"), found.split("\n")
+    for number, (expected, actual) in enumerate(zip(wanted_lines, found_lines, strict=False), start=1):
+        if expected != actual:
+            return f"line {number} is {actual!r}, generated {expected!r}"
+    return f"{len(found_lines)} lines, generated {len(wanted_lines)}"
+
+
+def write(files: Mapping[str, str], folder: Path) -> None:
+    """Writes every module, and removes those that are generated no more."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in {path.name for path in folder.glob("*.py")} - files.keys() - {"__init__.py"}:
+        (folder / stale).unlink()
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m client_core.protocol.generate", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("--jar", type=Path, help=f"{_JAR_NAME}; else the one that `make kafka-jars` fetched")
+    parser.add_argument("--out", type=Path, default=_MESSAGES, help="where the modules stand")
+    parser.add_argument("--check", action="store_true", help="compare only; exit with 1 on a difference")
+    options = parser.parse_args(arguments)
+    jar: Path | None = options.jar or find_jar()
+    if jar is None or not jar.is_file():
+        sys.stderr.write(
+            f"generate: no {jar or _JAR_NAME} here: run `make kafka-jars`, or name one by --jar\n"
+        )
+        return 2
+    files = generated_files(jar)
+    if not options.check:
+        write(files, options.out)
+        return 0
+    found = differences(files, options.out)
+    for line in found:
+        sys.stderr.write(f"generate: {line}\n")
+    if found:
+        sys.stderr.write(f"generate: {_REMEDY}\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""What stands before a message in its frame: encodes and decodes request and response headers.
+
+    request header v1    int16 api key, int16 api version, int32 correlation id, nullable string client id
+    request header v2    the same, then tagged fields; the client id keeps its classic two-byte length, so that
+                         any broker can read the header of any ApiVersions request
+    response header v0   int32 correlation id
+    response header v1   the same, then tagged fields
+
+The frame's own four bytes of size belong to `network/`. Who calls: NetworkClient, authenticators and the fake
+cluster of the tests; pure. Source: RequestHeader, ResponseHeader, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError
+from typing import Final, NamedTuple
+
+from client_core.errors import SchemaError, SerializationError
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.primitives import FlexibleReader, Reader, Writer
+
+_KEY_VERSION_CORRELATION: Final = Struct(">hhi")
+_NO_TAGS: Final = b"\x00"
+
+
+class RequestHeader(NamedTuple):
+    """A request header as a broker reads it. `body_offset` is where the message begins."""
+
+    api: ApiKey
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body_offset: int
+
+
+def encode_request_header(api: ApiKey, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """The header of a request. Raises SerializationError for what its fields can't hold."""
+    writer = Writer()
+    try:
+        writer.pack(_KEY_VERSION_CORRELATION, api.id, version, correlation_id)
+        writer.nullable_string(client_id)
+    except (StructError, UnicodeEncodeError) as problem:
+        raise SerializationError(
+            f"{api} v{version}: the request header can't be encoded: {problem}"
+        ) from problem
+    if api.request_header_version(version) >= 2:
+        writer.parts.append(_NO_TAGS)
+    return writer.getvalue()
+
+
+def decode_request_header(payload: bytes) -> RequestHeader:
+    """The header of a request frame. Raises SchemaError, also for an API that this client does not speak."""
+    reader = Reader(payload, 0, "request header")
+    api_id, version, correlation_id = reader.unpack(_KEY_VERSION_CORRELATION)
+    api = ApiKey.of(api_id)
+    if api is None:
+        raise SchemaError(f"request header: unknown API key {api_id}")
+    client_id = reader.nullable_string()
+    body_offset = reader.pos
+    if api.request_header_version(version) >= 2:
+        body_offset = _behind_tags(payload, body_offset, "request header")
+    return RequestHeader(api, version, correlation_id, client_id, body_offset)
+
+
+def encode_response_header(api: ApiKey, version: int, correlation_id: int) -> bytes:
+    """The header of a response, as a broker writes it."""
+    writer = Writer()
+    writer.int32(correlation_id)
+    if api.response_header_version(version) >= 1:
+        writer.parts.append(_NO_TAGS)
+    return writer.getvalue()
+
+
+def decode_response_header(payload: bytes, api: ApiKey, version: int) -> tuple[int, int]:
+    """The correlation id of a response frame, and the offset at which its message begins; or SchemaError."""
+    what = f"{api} v{version} response header"
+    reader = Reader(payload, 0, what)
+    correlation_id = reader.int32()
+    if api.response_header_version(version) == 0:
+        return correlation_id, reader.pos
+    return correlation_id, _behind_tags(payload, reader.pos, what)
+
+
+def _behind_tags(payload: bytes, offset: int, what: str) -> int:
+    reader = FlexibleReader(payload, offset, what)
+    reader.skip_tags()
+    return reader.pos

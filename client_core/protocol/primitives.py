@@ -1,0 +1,354 @@
+"""Kafka's primitive types: reads them from bytes and writes them into bytes, in both forms.
+
+`Reader` and `Writer` speak the classic form (lengths of two or four bytes, no tags), `FlexibleReader` and
+`FlexibleWriter` the flexible one (KIP-482: lengths as unsigned varints plus one, tagged fields behind every struct).
+The methods bear the same names, so that a generated message is written once for both forms.
+
+A reader trusts nothing: a length is checked against the bytes left before it sizes anything, and whatever does
+not follow the schema raises SchemaError. A writer trusts its caller's types; a message's `encode` maps what can't be
+packed. Who calls: `messages/` (generated) and `header.py`. No state but a cursor; one thread at a time.
+Source: ByteBufferAccessor, ByteUtils, Readable, Writable, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from client_core.errors import IllegalArgumentError, SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+#: What stands for "no id" on the wire. Source: Uuid.ZERO_UUID.
+ZERO_UUID: Final = UUID(int=0)
+
+_INT8: Final = Struct(">b")
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
+_UUID_BYTES: Final = 16
+_INT32_BYTES: Final = 4
+#: A varint carries seven bits a byte: 32 bits end in the fifth byte, 64 in the tenth.
+_BITS_PER_BYTE: Final = 7
+_ONE_BYTE_VARINTS: Final = tuple(bytes((value,)) for value in range(0x80))
+_NO_TAGS: Final = b"\x00"
+
+
+class Reader:
+    """A cursor over bytes in the classic form. `what` names the message in errors; `pos` is the next byte."""
+
+    __slots__ = ("buf", "pos", "what")
+
+    def __init__(self, buf: bytes, offset: int = 0, what: str = "message") -> None:
+        self.buf = buf
+        self.pos = offset
+        self.what = what
+
+    @property
+    def remaining(self) -> int:
+        """How many bytes are left."""
+        return len(self.buf) - self.pos
+
+    def wrong(self, fault: str) -> SchemaError:
+        """The error to raise when the bytes at the cursor are at fault."""
+        return SchemaError(f"{self.what}: {fault} at byte {self.pos} of {len(self.buf)}")
+
+    # -- fixed size ------------------------------------------------------------------------------------------
+
+    def unpack(self, layout: Struct) -> tuple[int, ...]:
+        """Several integers that adjoin, in one go."""
+        try:
+            values: tuple[int, ...] = layout.unpack_from(self.buf, self.pos)
+        except StructError:
+            raise self.wrong(f"{layout.size} bytes expected, {self.remaining} left") from None
+        self.pos += layout.size
+        return values
+
+    def int8(self) -> int:
+        return self.unpack(_INT8)[0]
+
+    def int16(self) -> int:
+        return self.unpack(_INT16)[0]
+
+    def int32(self) -> int:
+        return self.unpack(_INT32)[0]
+
+    def int64(self) -> int:
+        return self.unpack(_INT64)[0]
+
+    def boolean(self) -> bool:
+        """Any byte but 0 is true, as in Java."""
+        return self.unpack(_INT8)[0] != 0
+
+    def uuid(self) -> UUID:
+        return UUID(bytes=self.take(_UUID_BYTES))
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes."""
+        start = self.pos
+        end = start + size
+        if size < 0 or end > len(self.buf):
+            raise self.wrong(f"{size} bytes expected, {self.remaining} left")
+        self.pos = end
+        return self.buf[start:end]
+
+    # -- variable size ---------------------------------------------------------------------------------------
+
+    def unsigned_varint(self) -> int:
+        """An unsigned 32-bit integer of one to five bytes."""
+        return self._base128(32)
+
+    def varint(self) -> int:
+        """A zig-zag coded 32-bit integer of one to five bytes."""
+        raw = self._base128(32)
+        return (raw >> 1) ^ -(raw & 1)
+
+    def varlong(self) -> int:
+        """A zig-zag coded 64-bit integer of one to ten bytes."""
+        raw = self._base128(64)
+        return (raw >> 1) ^ -(raw & 1)
+
+    def _base128(self, bits: int) -> int:
+        # Java drops the bits above the 32nd (64th) without a word; no encoder writes them: here they are an error.
+        value = 0
+        end = self.pos
+        try:
+            for shift in range(0, bits, _BITS_PER_BYTE):
+                byte = self.buf[end]
+                end += 1
+                value |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    if value >> bits:
+                        break
+                    self.pos = end
+                    return value
+        except IndexError:
+            raise self.wrong(f"a varint that does not end, {self.remaining} bytes left") from None
+        raise self.wrong(f"a varint of more than {bits} bits")
+
+    def string(self) -> str:
+        value = self.nullable_string()
+        if value is None:
+            raise self.wrong("a null string where none is allowed")
+        return value
+
+    def nullable_string(self) -> str | None:
+        size = self._string_size()
+        if size is None:
+            return None
+        raw = self.take(size)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as problem:
+            self.pos -= size
+            raise self.wrong(f"a string that is not UTF-8 ({problem.reason})") from problem
+
+    def byte_array(self) -> bytes:
+        value = self.nullable_byte_array()
+        if value is None:
+            raise self.wrong("null bytes where none are allowed")
+        return value
+
+    def nullable_byte_array(self) -> bytes | None:
+        size = self._size()
+        return None if size is None else self.take(size)
+
+    def array_length(self, min_element_bytes: int) -> int:
+        """How many elements follow; never more than the bytes left can hold."""
+        count = self.nullable_array_length(min_element_bytes)
+        if count is None:
+            raise self.wrong("a null array where none is allowed")
+        return count
+
+    def nullable_array_length(self, min_element_bytes: int) -> int | None:
+        count = self._size()
+        if count is not None and count * min_element_bytes > self.remaining:
+            raise self.wrong(f"an array of {count} elements, {self.remaining} bytes left")
+        return count
+
+    def int32_array(self) -> tuple[int, ...]:
+        count = self.array_length(_INT32_BYTES)
+        return self.unpack(_int32s(count)) if count else ()
+
+    # -- what the flexible form does differently -------------------------------------------------------------
+
+    def _string_size(self) -> int | None:
+        return self._size_or_null(self.int16())
+
+    def _size(self) -> int | None:
+        return self._size_or_null(self.int32())
+
+    def _size_or_null(self, size: int) -> int | None:
+        if size < -1:
+            raise self.wrong(f"the negative length {size}")
+        return None if size == -1 else size
+
+    def tags(self) -> Iterator[tuple[int, FlexibleReader]]:
+        """The tagged fields behind a struct, each with a reader over its bytes; none in the classic form."""
+        return iter(())
+
+    def skip_tags(self) -> None:
+        """Passes the tagged fields of a struct that knows none."""
+
+
+class FlexibleReader(Reader):
+    """A cursor over bytes in the flexible form."""
+
+    __slots__ = ()
+
+    def _string_size(self) -> int | None:
+        return self._size()
+
+    def _size(self) -> int | None:
+        size = self._base128(32)
+        return size - 1 if size else None
+
+    def tags(self) -> Iterator[tuple[int, FlexibleReader]]:
+        # Java reads a known field without looking at its size. Here the size binds: a field that needs more
+        # bytes is an error, and what a newer broker appends to one is passed over.
+        for _ in range(self._base128(32)):
+            tag = self._base128(32)
+            yield tag, FlexibleReader(self.take(self._base128(32)), 0, f"{self.what} tag {tag}")
+
+    def skip_tags(self) -> None:
+        if self.buf[self.pos : self.pos + 1] == _NO_TAGS:
+            self.pos += 1
+            return
+        for _ in range(self._base128(32)):
+            self._base128(32)
+            self.take(self._base128(32))
+
+
+class Writer:
+    """Collects a message in the classic form, piece by piece."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+
+    def getvalue(self) -> bytes:
+        """All that was written so far."""
+        return b"".join(self.parts)
+
+    # -- fixed size ------------------------------------------------------------------------------------------
+
+    def pack(self, layout: Struct, *values: int) -> None:
+        """Several integers that adjoin, in one go."""
+        self.parts.append(layout.pack(*values))
+
+    def int8(self, value: int) -> None:
+        self.parts.append(_INT8.pack(value))
+
+    def int16(self, value: int) -> None:
+        self.parts.append(_INT16.pack(value))
+
+    def int32(self, value: int) -> None:
+        self.parts.append(_INT32.pack(value))
+
+    def int64(self, value: int) -> None:
+        self.parts.append(_INT64.pack(value))
+
+    def boolean(self, value: bool) -> None:
+        self.parts.append(_ONE_BYTE_VARINTS[value])
+
+    def uuid(self, value: UUID) -> None:
+        self.parts.append(value.bytes)
+
+    # -- variable size ---------------------------------------------------------------------------------------
+
+    def unsigned_varint(self, value: int) -> None:
+        self.parts.append(unsigned_varint(value))
+
+    def varint(self, value: int) -> None:
+        self.parts.append(unsigned_varint((value << 1) ^ (value >> 31)))
+
+    def varlong(self, value: int) -> None:
+        self.parts.append(unsigned_varint((value << 1) ^ (value >> 63)))
+
+    def string(self, value: str) -> None:
+        raw = value.encode()
+        self._string_size(len(raw))
+        self.parts.append(raw)
+
+    def nullable_string(self, value: str | None) -> None:
+        if value is None:
+            self._string_size(None)
+        else:
+            self.string(value)
+
+    def byte_array(self, value: bytes) -> None:
+        self._size(len(value))
+        self.parts.append(value)
+
+    def nullable_byte_array(self, value: bytes | None) -> None:
+        if value is None:
+            self._size(None)
+        else:
+            self.byte_array(value)
+
+    def array_length(self, count: int | None) -> None:
+        """What stands before an array's elements; None for an array that is null."""
+        self._size(count)
+
+    def int32_array(self, values: Sequence[int]) -> None:
+        self._size(len(values))
+        self.parts.append(_int32s(len(values)).pack(*values))
+
+    # -- what the flexible form does differently -------------------------------------------------------------
+
+    def _string_size(self, size: int | None) -> None:
+        self.parts.append(_INT16.pack(-1 if size is None else size))
+
+    def _size(self, size: int | None) -> None:
+        self.parts.append(_INT32.pack(-1 if size is None else size))
+
+    def tags(self, fields: Sequence[tuple[int, bytes]] = ()) -> None:
+        """The tagged fields behind a struct, by ascending tag; the classic form has no room for any."""
+
+
+class FlexibleWriter(Writer):
+    """Collects a message in the flexible form."""
+
+    __slots__ = ()
+
+    def _string_size(self, size: int | None) -> None:
+        self._size(size)
+
+    def _size(self, size: int | None) -> None:
+        self.parts.append(unsigned_varint(0 if size is None else size + 1))
+
+    def tags(self, fields: Sequence[tuple[int, bytes]] = ()) -> None:
+        """Raises IllegalArgumentError unless the tags ascend. Source: RawTaggedFieldWriter."""
+        self.parts.append(unsigned_varint(len(fields)))
+        last = -1
+        for tag, raw in fields:
+            if tag <= last:
+                raise IllegalArgumentError(f"tag {tag} must not stand behind tag {last}: tags ascend")
+            last = tag
+            self.parts += (unsigned_varint(tag), unsigned_varint(len(raw)), raw)
+
+
+def unsigned_varint(value: int) -> bytes:
+    """Seven bits a byte, the lowest first, the top bit set on all bytes but the last."""
+    if 0 <= value < 0x80:
+        return _ONE_BYTE_VARINTS[value]
+    if value < 0:
+        raise IllegalArgumentError(f"an unsigned varint can't be {value}")
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= _BITS_PER_BYTE
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _int32s(count: int) -> Struct:
+    """The layout of so many int32 in a row. Replica lists are short and alike, so the usual ones are kept."""
+    return _INT32_RUNS[count] if count < len(_INT32_RUNS) else Struct(f">{count}i")
+
+
+_INT32_RUNS: Final = tuple(Struct(f">{count}i") for count in range(16))

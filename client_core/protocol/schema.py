@@ -1,0 +1,218 @@
+"""Kafka's message definitions as values: reads `common/message/*.json` out of the kafka-clients jar.
+
+The JSON bears `//` comments on lines of their own. Versions are clipped to what can occur: those of the message are
+the valid ones without a last one that is marked unstable, those of a field lie within those of what is around it.
+Not here: how code is made of it (`message_code.py`).
+Who calls: `generate.py`, when the messages are generated or checked; never at run time.
+Source: MessageSpec, FieldSpec, Versions of Kafka's generator, 4.3.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_COMMENT_LINE: Final = re.compile(r"^\s*//.*$", re.MULTILINE)
+_VERSIONS: Final = re.compile(r"(?P<first>\d+)(?:(?P<open>\+)|-(?P<last>\d+))?")
+_FOLDER_IN_JAR: Final = "common/message"
+
+#: What JSON can hold. The border between Kafka's files and the values below.
+Json = dict[str, "Json"] | list["Json"] | str | int | bool | None
+JsonObject = dict[str, Json]
+
+
+class DefinitionError(Exception):
+    """A message definition uses something that this generator does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """A range of versions, both ends inclusive; empty when `first` is above `last`."""
+
+    first: int
+    last: int
+
+    @staticmethod
+    def parse(text: str, newest: int) -> Versions:
+        """`3`, `3+`, `3-9` or `none`; an open end stops at `newest`."""
+        if text == "none":
+            return Versions(1, 0)
+        found = _VERSIONS.fullmatch(text)
+        if found is None:
+            raise DefinitionError(f"versions {text!r}")
+        first = int(found["first"])
+        last = newest if found["open"] else int(found["last"] or first)
+        return Versions(first, min(last, newest))
+
+    def __bool__(self) -> bool:
+        return self.first <= self.last
+
+    def __and__(self, other: Versions) -> Versions:
+        return Versions(max(self.first, other.first), min(self.last, other.last))
+
+    def __contains__(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+    def __str__(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldType:
+    """`string`, `int32`, ... or the name of a struct; `is_array` for many of them."""
+
+    name: str
+    is_array: bool
+    struct: StructDefinition | None
+
+
+@dataclass(frozen=True, slots=True)
+class FieldDefinition:
+    """A field of a struct, its versions clipped to those of the message."""
+
+    json_name: str  # as Kafka's JSON form has it: throttleTimeMs
+    name: str  # as Python has it: throttle_time_ms
+    type: FieldType
+    versions: Versions
+    nullable: Versions
+    default: str | None  # as it is written in the definition; "null" is null
+    ignorable: bool
+    tag: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StructDefinition:
+    """A struct, the versions in which it occurs, and its fields in the order of the wire."""
+
+    name: str
+    versions: Versions
+    fields: tuple[FieldDefinition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDefinition:
+    """A request or a response."""
+
+    struct: StructDefinition
+    api_key: int
+    versions: Versions
+    flexible: Versions
+
+    @property
+    def name(self) -> str:
+        return self.struct.name
+
+    def structs(self) -> Iterator[StructDefinition]:
+        """Every struct of the message, those inside before those around them, the message itself last."""
+        yield from _inside_out(self.struct)
+
+
+def _inside_out(struct: StructDefinition) -> Iterator[StructDefinition]:
+    for field in struct.fields:
+        if field.type.struct is not None:
+            yield from _inside_out(field.type.struct)
+    yield struct
+
+
+def read_definition(jar: Path, name: str) -> MessageDefinition:
+    """The definition of a message, `MetadataRequest` for one. KeyError when the jar has none of that name."""
+    with zipfile.ZipFile(jar) as archive:
+        text = archive.read(f"{_FOLDER_IN_JAR}/{name}.json").decode()
+    return parse_definition(text)
+
+
+def parse_definition(text: str) -> MessageDefinition:
+    """A message definition from its JSON text. DefinitionError for what this generator does not know."""
+    message = _object(json.loads(_COMMENT_LINE.sub("", text)))
+    versions = Versions.parse(_text(message, "validVersions"), newest=_NO_VERSION_IS_NEWER)
+    if message.get("latestVersionUnstable"):
+        versions = Versions(versions.first, versions.last - 1)
+    flexible = Versions.parse(_text(message, "flexibleVersions"), versions.last) & versions
+    fields = _fields(message, versions, flexible)
+    api_key = message["apiKey"]
+    if not isinstance(api_key, int):
+        raise DefinitionError(f"apiKey {api_key!r}")
+    return MessageDefinition(
+        StructDefinition(_text(message, "name"), versions, fields), api_key, versions, flexible
+    )
+
+
+_NO_VERSION_IS_NEWER: Final = 32_767
+
+
+def _fields(owner: JsonObject, owner_versions: Versions, flexible: Versions) -> tuple[FieldDefinition, ...]:
+    members = owner["fields"]
+    if not isinstance(members, list):
+        raise DefinitionError(f"fields {members!r}")
+    fields = (_field(_object(member), owner_versions, flexible) for member in members)
+    return tuple(field for field in fields if field.versions)
+
+
+def _field(member: JsonObject, owner_versions: Versions, flexible: Versions) -> FieldDefinition:
+    name = _text(member, "name")
+    if member.keys() - _KNOWN_ATTRIBUTES:
+        raise DefinitionError(f"{name}: {', '.join(sorted(member.keys() - _KNOWN_ATTRIBUTES))}")
+    versions = Versions.parse(_text(member, "versions"), owner_versions.last) & owner_versions
+    tag = member.get("tag")
+    if tag is not None:
+        tagged = Versions.parse(_text(member, "taggedVersions"), owner_versions.last)
+        if not isinstance(tag, int) or tagged & owner_versions != versions or versions & flexible != versions:
+            raise DefinitionError(f"{name}: tagged in some of its versions only")
+    default = member.get("default")
+    return FieldDefinition(
+        json_name=name[0].lower() + name[1:],
+        name=_RENAMED.get(name, snake_case(name)),
+        type=_type(member, versions, flexible),
+        versions=versions,
+        nullable=Versions.parse(_text(member, "nullableVersions", "none"), versions.last) & versions,
+        default=None if default is None else str(default),
+        ignorable=member.get("ignorable") is True,
+        tag=tag,
+    )
+
+
+#: about, entityType and mapKey say nothing about the bytes.
+_KNOWN_ATTRIBUTES: Final = frozenset(
+    {
+        *("name", "type", "versions", "nullableVersions", "tag", "taggedVersions", "default", "ignorable"),
+        *("about", "entityType", "mapKey", "fields"),
+    }
+)
+
+
+#: A NamedTuple can't have a field `index`: tuples have a method of that name.
+_RENAMED: Final = {"Index": "partition_index"}
+
+
+def _type(member: JsonObject, versions: Versions, flexible: Versions) -> FieldType:
+    text = _text(member, "type")
+    name = text.removeprefix("[]")
+    if "fields" in member:
+        struct = StructDefinition(name, versions, _fields(member, versions, flexible))
+        return FieldType(name, is_array=text != name, struct=struct)
+    return FieldType(name, is_array=text != name, struct=None)
+
+
+def snake_case(name: str) -> str:
+    """`ThrottleTimeMs` and `throttleTimeMs` as `throttle_time_ms`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _object(value: Json) -> JsonObject:
+    if not isinstance(value, dict):
+        raise DefinitionError(f"an object expected, not {value!r}")
+    return value
+
+
+def _text(owner: JsonObject, attribute: str, absent: str | None = None) -> str:
+    value = owner.get(attribute, absent)
+    if not isinstance(value, str):
+        raise DefinitionError(f"{owner.get('name')}: {attribute} {value!r}")
+    return value

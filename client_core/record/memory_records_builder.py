@@ -1,0 +1,395 @@
+"""Builds one v2 record batch: records go in one by one or by the thousand, bytes come out once.
+
+A record is encoded when it is appended, as a handful of pieces taken from tables (`varint.py`); `build` joins all
+pieces at once, packs them if there is a codec, and computes the one checksum. Room is judged by exact sizes before a
+record is taken (REC-05). What the producer id and the sequence are is only known when the batch is drained, so they
+are set late, and may be set again after an epoch bump without encoding a record twice.
+
+Not thread-safe: the batch's partition has a lock, and after it was drained only the I/O thread has it.
+Source: MemoryRecordsBuilder, DefaultRecord, AbstractRecords, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from crc32c import crc32c
+
+from client_core.errors import IllegalArgumentError, IllegalStateError
+from client_core.record.compression import NO_COMPRESSION, Codec
+from client_core.record.record_batch import (
+    CHECKED_HEAD,
+    CONTROL_FLAG,
+    HEAD,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
+)
+from client_core.record.timestamp_runs import TimestampRuns
+from client_core.record.varint import (
+    LENGTH_AND_ATTRIBUTES,
+    NULL_KEY_AND_LENGTH,
+    TABLE_SIZE,
+    VARINT,
+    encode_varint,
+    size_of_varint,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from client_core.record.compression import Compression
+    from client_core.record.record_batch import RecordHeaders
+
+#: A record's length, attributes, timestamp delta and offset delta at their longest. Source: DefaultRecord.
+MAX_RECORD_OVERHEAD: Final = 21
+#: An estimate of packed bytes is raised by a twentieth, to be on the safe side. Source: MemoryRecordsBuilder.
+COMPRESSION_RATE_ESTIMATION_FACTOR: Final = 1.05
+
+_NULL: Final = b"\x01"  # varint(-1)
+_ZERO: Final = b"\x00"  # varint(0): no headers, or no distance to the first timestamp
+_ATTRIBUTES: Final = b"\x00"  # no record attribute is in use
+_NO_LIMIT: Final = (1 << 63) - 1
+
+
+class Appendable(Protocol):
+    """What the builder reads of a record. A timestamp of None takes the one that append_many is given."""
+
+    @property
+    def timestamp_ms(self) -> int | None: ...
+
+    @property
+    def key(self) -> bytes | None: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+    @property
+    def headers(self) -> RecordHeaders: ...
+
+
+class MemoryRecordsBuilder:
+    """One record batch in the making."""
+
+    __slots__ = (
+        "_aborted",
+        "_base_offset",
+        "_base_timestamp_ms",
+        "_built",
+        "_closed_for_appends",
+        "_compression",
+        "_estimation_factor",
+        "_flags",
+        "_last_timestamp_ms",
+        "_max_timestamp_ms",
+        "_packed",
+        "_partition_leader_epoch",
+        "_payload_bytes",
+        "_pieces",
+        "_timestamp_delta",
+        "base_sequence",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+        "timestamps",
+        "write_limit_bytes",
+    )
+
+    def __init__(
+        self,
+        write_limit_bytes: int,
+        *,
+        compression: Compression = NO_COMPRESSION,
+        estimated_compression_ratio: float = 1.0,
+        base_offset: int = 0,
+        partition_leader_epoch: int | None = None,
+        is_transactional: bool = False,
+        is_control_batch: bool = False,
+    ) -> None:
+        """`write_limit_bytes` bounds the batch, header included, from its second record on."""
+        self.write_limit_bytes = write_limit_bytes
+        self.record_count = 0
+        self.producer_id: int | None = None
+        self.producer_epoch: int | None = None
+        self.base_sequence: int | None = None
+        self.timestamps = TimestampRuns()
+        self._compression = compression
+        self._estimation_factor = (
+            None
+            if compression.codec is Codec.NONE
+            else estimated_compression_ratio * COMPRESSION_RATE_ESTIMATION_FACTOR
+        )
+        self._base_offset = base_offset
+        self._partition_leader_epoch = partition_leader_epoch
+        self._flags = (TRANSACTIONAL_FLAG if is_transactional else 0) | (
+            CONTROL_FLAG if is_control_batch else 0
+        )
+        self._pieces: list[bytes] = []
+        self._payload_bytes = 0
+        self._base_timestamp_ms = self._max_timestamp_ms = NO_TIMESTAMP
+        self._last_timestamp_ms: int | None = None
+        self._timestamp_delta = b""
+        self._packed: bytes | None = None  # the records of a batch that was built and is open again
+        self._built: bytes | None = None
+        self._closed_for_appends = False
+        self._aborted = False
+
+    # -- sizes ---------------------------------------------------------------------------------------------
+
+    @property
+    def estimated_size_bytes(self) -> int:
+        """What the batch takes on the wire: exact without compression and once it is built."""
+        return len(self._built) if self._built is not None else self._estimated_bytes_written()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further record fits or is allowed. The first record always fits (REC-05)."""
+        return self._closed_for_appends or (
+            self.record_count > 0 and self._estimated_bytes_written() >= self.write_limit_bytes
+        )
+
+    @property
+    def is_built(self) -> bool:
+        """Whether the bytes are made; Java calls it closed."""
+        return self._built is not None
+
+    @property
+    def compression_ratio(self) -> float:
+        """Packed size over plain size of the records; 1 before the batch is built."""
+        if self._built is None or not self._payload_bytes:
+            return 1.0
+        return (len(self._built) - HEADER_SIZE) / self._payload_bytes
+
+    def has_room_for(
+        self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: RecordHeaders = ()
+    ) -> bool:
+        """Whether `append` would take the record."""
+        if self.is_full:
+            return False
+        if not self.record_count:
+            return True
+        body = (
+            1
+            + size_of_varint(timestamp_ms - self._base_timestamp_ms)
+            + size_of_varint(self.record_count)
+            + _size_of_content(key, value, headers)
+        )
+        return self._estimated_bytes_written() + size_of_varint(body) + body <= self.write_limit_bytes
+
+    def _estimated_bytes_written(self) -> int:
+        if self._estimation_factor is None:
+            return HEADER_SIZE + self._payload_bytes
+        return HEADER_SIZE + int(self._payload_bytes * self._estimation_factor)
+
+    # -- records -------------------------------------------------------------------------------------------
+
+    def append(
+        self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: RecordHeaders = ()
+    ) -> None:
+        """Takes one record, whether or not there is room for it: the caller asks has_room_for first."""
+        if self._closed_for_appends:
+            raise IllegalStateError(
+                "Tried to append a record, but MemoryRecordsBuilder is closed for record appends"
+            )
+        content = _content(key, value, headers)
+        if timestamp_ms != self._last_timestamp_ms:
+            self._begin_timestamp(timestamp_ms, self.record_count)
+        offset_delta = encode_varint(self.record_count)
+        body = 1 + len(self._timestamp_delta) + len(offset_delta) + sum(map(len, content))
+        length = encode_varint(body)
+        self._pieces += (length, _ATTRIBUTES, self._timestamp_delta, offset_delta, *content)
+        self._payload_bytes += len(length) + body
+        self.record_count += 1
+
+    def append_many(
+        self, records: Sequence[Appendable], first: int, timestamp_ms: int, stop_at_bytes: int = _NO_LIMIT
+    ) -> int:
+        """Takes records[first], and those after it, while there is room; returns how many it took.
+
+        `timestamp_ms` is for records that have none of their own. Taking ends, too, with the record that brings the
+        batch to `stop_at_bytes`. A record that can't be encoded raises, and then none of this call was taken.
+        This is the hot path: what can be done once per call is not done per record.
+        """
+        if self._closed_for_appends:
+            return 0
+        taken_before, pieces_before = self.record_count, len(self._pieces)
+        try:
+            self._take(records, first, timestamp_ms, stop_at_bytes)
+        except Exception:
+            self._forget_from(taken_before, pieces_before)
+            raise
+        return self.record_count - taken_before
+
+    def _take(
+        self, records: Sequence[Appendable], first: int, default_timestamp_ms: int, stop_at_bytes: int
+    ) -> None:
+        pieces, factor = self._pieces, self._estimation_factor
+        limit, stop_at = self.write_limit_bytes - HEADER_SIZE, stop_at_bytes - HEADER_SIZE
+        count, written = self.record_count, self._payload_bytes
+        last_timestamp, timestamp_delta = self._last_timestamp_ms, self._timestamp_delta
+        content: tuple[bytes, ...]
+        for index in range(first, len(records)):
+            record = records[index]
+            key, value, headers, timestamp = record.key, record.value, record.headers, record.timestamp_ms
+            if timestamp is None:
+                timestamp = default_timestamp_ms
+            if headers or value is None:
+                content = _content(key, value, headers)
+                content_size = sum(map(len, content))
+            elif key is None:
+                size = len(value)
+                lead = NULL_KEY_AND_LENGTH[size] if size < TABLE_SIZE else _NULL + encode_varint(size)
+                content = (lead, value, _ZERO)
+                content_size = len(lead) + size + 1
+            else:
+                size, key_size = len(value), len(key)
+                key_length = VARINT[key_size] if key_size < TABLE_SIZE else encode_varint(key_size)
+                length = VARINT[size] if size < TABLE_SIZE else encode_varint(size)
+                content = (key_length, key, length, value, _ZERO)
+                content_size = len(key_length) + key_size + len(length) + size + 1
+            if timestamp != last_timestamp:
+                timestamp_delta = encode_varint(timestamp - self._base_timestamp_ms) if count else _ZERO
+            offset_delta = VARINT[count] if count < TABLE_SIZE else encode_varint(count)
+            body = 1 + len(timestamp_delta) + len(offset_delta) + content_size
+            head = LENGTH_AND_ATTRIBUTES[body] if body < TABLE_SIZE else encode_varint(body) + _ATTRIBUTES
+            record_size = len(head) - 1 + body
+            if count and (written if factor is None else int(written * factor)) + record_size > limit:
+                break
+            if timestamp != last_timestamp:
+                self._begin_timestamp(timestamp, count)
+                last_timestamp = timestamp
+            pieces += (head, timestamp_delta, offset_delta)
+            pieces += content
+            written += record_size
+            count += 1
+            if written >= stop_at:
+                break
+        self.record_count, self._payload_bytes = count, written
+
+    def _begin_timestamp(self, timestamp_ms: int, position: int) -> None:
+        """From this position on records bear this timestamp: as a delta to the first one's (REC-02)."""
+        if timestamp_ms < 0 and timestamp_ms != NO_TIMESTAMP:
+            raise IllegalArgumentError(f"Invalid negative timestamp {timestamp_ms}")
+        if position == 0:
+            self._base_timestamp_ms = self._max_timestamp_ms = timestamp_ms
+        elif timestamp_ms > self._max_timestamp_ms:
+            self._max_timestamp_ms = timestamp_ms
+        self._last_timestamp_ms = timestamp_ms
+        self._timestamp_delta = encode_varint(timestamp_ms - self._base_timestamp_ms)
+        self.timestamps.begin(position, timestamp_ms)
+
+    def _forget_from(self, position: int, pieces: int) -> None:
+        """Undoes what _take did before it raised; record_count and payload are set only when it does not."""
+        del self._pieces[pieces:]
+        runs = self.timestamps
+        self.timestamps, self._last_timestamp_ms = TimestampRuns(), None
+        for start, timestamp_ms in runs.before(position):
+            self._begin_timestamp(timestamp_ms, start)
+
+    # -- the bytes -----------------------------------------------------------------------------------------
+
+    def set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Who writes the batch and where it stands in the sequence (IDM-02). Only before it is built."""
+        if self._built is not None:
+            raise IllegalStateError(
+                "Trying to set producer state of an already closed batch. This indicates a bug on the client."
+            )
+        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
+
+    def reopen_and_rewrite_producer_state(
+        self, producer_id: int, producer_epoch: int, base_sequence: int
+    ) -> None:
+        """Gives a built batch another producer state, after an epoch bump (IDM-04); records stay."""
+        if self._aborted:
+            raise IllegalStateError("Should not reopen a batch which is already aborted.")
+        if self._built is not None:
+            self._packed, self._built = self._built[HEADER_SIZE:], None
+        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
+
+    def close_for_record_appends(self) -> None:
+        """No further record is taken; the producer state may still be set."""
+        self._closed_for_appends = True
+
+    def abort(self) -> None:
+        """Gives the batch up: its records are forgotten, nothing can be built. Idempotent."""
+        self._closed_for_appends = self._aborted = True
+        self._pieces = []
+
+    def build(self) -> bytes:
+        """The batch's bytes; nothing for a batch without records. Idempotent; closes it for appends."""
+        if self._built is None:
+            if self._aborted:
+                raise IllegalStateError("Attempting to build an aborted record batch")
+            self._validate_producer_state()
+            self._closed_for_appends = True
+            self._built = self._make_batch() if self.record_count else b""
+            self._pieces, self._packed = [], None
+        return self._built
+
+    def _validate_producer_state(self) -> None:
+        if self.producer_id is None:
+            return
+        if self.producer_epoch is None or self.producer_epoch < 0:
+            raise IllegalArgumentError("Invalid negative producer epoch")
+        if self.base_sequence is None or self.base_sequence < 0:
+            raise IllegalArgumentError("Invalid negative sequence number used")
+
+    def _make_batch(self) -> bytes:
+        payload = self._packed
+        if payload is None:
+            payload = self._compression.compress(b"".join(self._pieces))
+        checked_head = CHECKED_HEAD.pack(
+            self._compression.codec.id | self._flags,
+            self.record_count - 1,
+            self._base_timestamp_ms,
+            self._max_timestamp_ms,
+            NO_PRODUCER_ID if self.producer_id is None else self.producer_id,
+            NO_PRODUCER_EPOCH if self.producer_epoch is None else self.producer_epoch,
+            NO_SEQUENCE if self.base_sequence is None else self.base_sequence,
+            self.record_count,
+        )
+        head = HEAD.pack(
+            self._base_offset,
+            HEADER_SIZE - LOG_OVERHEAD + len(payload),
+            NO_PARTITION_LEADER_EPOCH
+            if self._partition_leader_epoch is None
+            else self._partition_leader_epoch,
+            MAGIC,
+            crc32c(payload, crc32c(checked_head)),
+        )
+        return b"".join((head, checked_head, payload))
+
+
+def estimate_size_in_bytes_upper_bound(
+    key: bytes | None, value: bytes | None, headers: RecordHeaders = ()
+) -> int:
+    """The most that a batch of this one record can take: what the limits are judged by.
+
+    Source: AbstractRecords.estimateSizeInBytesUpperBound.
+    """
+    return HEADER_SIZE + MAX_RECORD_OVERHEAD + _size_of_content(key, value, headers)
+
+
+def _size_of_content(key: bytes | None, value: bytes | None, headers: RecordHeaders) -> int:
+    if not headers and key is None and value is not None:
+        return 2 + size_of_varint(len(value)) + len(value)
+    return sum(map(len, _content(key, value, headers)))
+
+
+def _content(key: bytes | None, value: bytes | None, headers: RecordHeaders) -> tuple[bytes, ...]:
+    """What follows a record's offset delta: key, value and headers, each with its length (REC-03)."""
+    pieces = [*_sized(key), *_sized(value), encode_varint(len(headers))]
+    for name, header_value in headers:
+        pieces += _sized(name.encode())
+        pieces += _sized(header_value)
+    return tuple(pieces)
+
+
+def _sized(content: bytes | None) -> tuple[bytes, ...]:
+    return (_NULL,) if content is None else (encode_varint(len(content)), content)

@@ -1,0 +1,37 @@
+"""ASGI in three types and four small functions, for the callables that stand in front of FastAPI.
+
+A header list is what uvicorn hands in and takes: pairs of bytes, names in lower case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+HeaderPairs = list[tuple[bytes, bytes]]
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """The first header of that lower-case name."""
+    pairs: Iterable[tuple[bytes, bytes]] = scope["headers"]
+    for pair in pairs:
+        if pair[0] == name:
+            return pair[1]
+    return None
+
+
+async def respond(send: Send, status: int, headers: HeaderPairs, body: bytes) -> None:
+    """One whole response; its content-length is the caller's to have among the headers."""
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def respond_with(send: Send, status: int, media_type: bytes, body: bytes, headers: HeaderPairs) -> None:
+    """One whole response, its type and length put in front of the given headers."""
+    own = [(b"content-type", media_type), (b"content-length", b"%d" % len(body))]
+    await respond(send, status, own + headers, body)

@@ -1,0 +1,113 @@
+"""Requests by method, route and status, and how long they took.
+
+Routes are templates (`/v1/topics/{topic}`), never paths: what nobody serves is "other". Fed on the event loop, read by
+the admin thread at scrape time. `Observed` is the ASGI callable around FastAPI; the fast paths feed their own tallies,
+which they hold ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import perf_counter
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from service.asgi import ASGIApp, Message, Receive, Scope, Send
+from service.tally import SECONDS, Counter, Histogram, counter_family, counters, histogram_family, histograms
+
+#: The label of what matched no route, so that strangers can't make series up.
+OTHER: Final = "other"
+
+#: Methods with a label of their own; HTTP allows any word there.
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+
+
+class RouteTally:
+    """One route, method and status: what a fast path holds so that counting is two additions."""
+
+    __slots__ = ("_requests", "_seconds")
+
+    def __init__(self, requests: Counter, seconds: Histogram) -> None:
+        self._requests = requests
+        self._seconds = seconds
+
+    def add(self, seconds: float) -> None:
+        self._requests.value += 1
+        self._seconds.observe(seconds)
+
+
+class HttpMetrics:
+    """The tallies of the API. A collector for a Prometheus registry."""
+
+    def __init__(self) -> None:
+        self._requests = counters(
+            "pilotfish_http_requests", "HTTP requests answered.", "method", "route", "code"
+        )
+        self._seconds = histograms(
+            "pilotfish_http_request_duration_seconds",
+            "From a request's head to the last byte of its answer.",
+            SECONDS,
+            "method",
+            "route",
+        )
+        self._produce = histograms(
+            "pilotfish_produce_duration_seconds",
+            "From the head of a produce request to its answer.",
+            SECONDS,
+            "outcome",
+        )
+        for outcome in ("success", "partial", "error"):
+            self._produce.child(outcome)
+        self.in_progress = 0
+
+    def tally(self, method: str, route: str, status: int) -> RouteTally:
+        """The tally to add to; hold on to it where it is wanted often."""
+        method = method if method in _METHODS else OTHER
+        return RouteTally(
+            self._requests.child(method, route, str(status)), self._seconds.child(method, route)
+        )
+
+    def produced(self, outcome: str) -> Histogram:
+        """The histogram of produce requests that ended as success, partial or error."""
+        return self._produce.child(outcome)
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, for Prometheus. Admin thread."""
+        yield counter_family(self._requests)
+        yield histogram_family(self._seconds)
+        yield histogram_family(self._produce)
+        yield GaugeMetricFamily(
+            "pilotfish_http_requests_in_progress",
+            "HTTP requests that are being worked on or waiting; prepared look-ups are not among them.",
+            value=self.in_progress,
+        )
+
+
+class Observed:
+    """Counts what the wrapped app answers, by the route that it found."""
+
+    def __init__(self, app: ASGIApp, metrics: HttpMetrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = perf_counter()
+        status = 500
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        self._metrics.in_progress += 1
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            self._metrics.in_progress -= 1
+            route = getattr(scope.get("route"), "path", OTHER)
+            self._metrics.tally(scope["method"], route, status).add(perf_counter() - started)

@@ -1,0 +1,206 @@
+"""Answers of metadata look-ups, ready as bytes: path → Entry.
+
+An entry is built when its path is first asked for and kept for as long as nothing that it says changes: the topic's own
+table (the same object from snapshot to snapshot while its bytes and overlay are the same) and the brokers' addresses.
+A new snapshot or a new second makes every entry stale at once, by a new stamp: the next look-up compares two
+identities, prepares the headers anew, and goes on. So a swap costs nothing however many entries there are, and one
+look-up costs one dictionary access and one comparison. Age and its kin are prepared once a second, not per request.
+
+Keys are raw paths, with `?partition=3` where a leader is asked for. What is not here (other queries, encoded names,
+topics that nobody knows yet) falls through to FastAPI's routes, which take their bytes from here as well.
+Event loop only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from client_core import Node
+from service.answers import cluster_body, leader_body, partition_body, topic_body
+from service.asgi import HeaderPairs
+from service.face import Producer, Snapshot, Topic, Use
+from service.freshness import etag_of, freshness_headers, version_text
+
+JSON: Final = b"application/json"
+
+#: Callers may keep an answer, but ask each time whether it still holds.
+CACHE_CONTROL: Final = (b"cache-control", b"no-cache")
+
+#: How much may lie ready. Ten thousand partitions' answers take about 3 MB; a table that overflows starts anew.
+MAX_ENTRIES: Final = 20_000
+MAX_BODY_BYTES: Final = 32 * 1024 * 1024
+
+#: Entries that nobody asked for in so long are dropped, and with them the topic tables that they hold.
+IDLE_S: Final = 60
+
+
+class _NoUse:
+    """Stands for the use of a topic where an answer is about none."""
+
+    __slots__ = ("touched",)
+
+    def __init__(self) -> None:
+        self.touched = False
+
+
+class Entry:
+    """One prepared answer. `headers` and `headers_304` are those of this second."""
+
+    __slots__ = ("_fixed", "body", "etag", "headers", "headers_304", "nodes", "route", "stamp", "topic", "use", "used_s")
+
+    def __init__(self, route: str, body: bytes, topic: Topic | None, nodes: Mapping[int, Node]) -> None:
+        self.route = route
+        self.body = body
+        self.topic = topic
+        self.nodes = nodes
+        self.etag = etag_of(body)
+        self.use: Use = _NoUse() if topic is None else topic.use
+        self.headers: HeaderPairs = []
+        self.headers_304: HeaderPairs = []
+        self.stamp: object = None
+        self.used_s = 0
+        self._fixed = [(b"content-type", JSON), (b"content-length", b"%d" % len(body))]
+
+    def renew(self, stamp: object, used_s: int, freshness: HeaderPairs) -> None:
+        """Makes the entry current: its headers say how fresh it is now."""
+        self.headers_304 = [(b"etag", self.etag), CACHE_CONTROL, *freshness]
+        self.headers = self._fixed + self.headers_304
+        self.used_s = used_s
+        self.stamp = stamp
+
+
+class LookupTable:
+    """The entries over the producer's present snapshot."""
+
+    def __init__(self, producer: Producer, boot: str) -> None:
+        self._producer = producer
+        self._clock = producer.clock
+        self._boot = boot
+        self._cache: Snapshot = producer.cache
+        self._nodes: Mapping[int, Node] = MappingProxyType({})
+        self._version = b""
+        self._entries: dict[bytes, Entry] = {}
+        self._body_bytes = 0
+        self._second = -1
+        self._swept_s = 0
+        self._stamp = object()
+        self._take(self._cache)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def version(self) -> bytes:
+        """Pilotfish-Metadata-Version of the snapshot that was last answered from."""
+        return self._version
+
+    def find(self, key: bytes) -> Entry | None:
+        """The answer to a raw path (and query); None where it has to be worked out. Marks the topic as used."""
+        cache = self._producer.cache
+        if cache is not self._cache:
+            self._take(cache)
+        now_ms = self._clock.now_ms()
+        if now_ms // 1000 != self._second:
+            self._turn(now_ms // 1000)
+        entry = self._entries.get(key)
+        if entry is None or entry.stamp is not self._stamp:
+            entry = self._current(key, entry, now_ms)
+            if entry is None:
+                return None
+        entry.use.touched = True
+        return entry
+
+    def freshness(self, topic: str | None, now_ms: int) -> HeaderPairs:
+        """The freshness headers of an answer about a topic, or about the cluster as a whole."""
+        cache = self._cache
+        if topic is not None:
+            return freshness_headers(
+                self._version, cache.refreshed_ms(topic), cache.refreshed_wall_ms(topic), now_ms
+            )
+        refreshed_ms = cache.last_successful_refresh_ms
+        wall_ms = None if refreshed_ms is None else self._clock.wall_ms() - (now_ms - refreshed_ms)
+        return freshness_headers(self._version, refreshed_ms, wall_ms, now_ms)
+
+    # -- keeping current -------------------------------------------------------------------------------------
+
+    def _take(self, cache: Snapshot) -> None:
+        """Answers from this snapshot from now on."""
+        self._cache = cache
+        if cache.nodes_by_id != self._nodes:
+            self._nodes = cache.nodes_by_id
+        self._version = version_text(self._boot, cache.update_version).encode()
+        self._stamp = object()
+
+    def _turn(self, second: int) -> None:
+        """A new second: ages go up. Once a minute what lies idle is dropped."""
+        self._second = second
+        self._stamp = object()
+        if second - self._swept_s >= IDLE_S:
+            self._swept_s = second
+            self._entries = {key: e for key, e in self._entries.items() if second - e.used_s < IDLE_S}
+            self._body_bytes = sum(len(entry.body) for entry in self._entries.values())
+
+    def _current(self, key: bytes, entry: Entry | None, now_ms: int) -> Entry | None:
+        """The entry for this snapshot and second: the old one if what it says still holds, else a new one."""
+        if entry is not None and not self._holds(entry):
+            del self._entries[key]
+            self._body_bytes -= len(entry.body)
+            entry = None
+        if entry is None:
+            entry = self._build(key)
+            if entry is None:
+                return None
+            self._keep(key, entry)
+        topic = None if entry.topic is None else entry.topic.name
+        entry.renew(self._stamp, self._second, self.freshness(topic, now_ms))
+        return entry
+
+    def _holds(self, entry: Entry) -> bool:
+        if entry.nodes is not self._nodes:
+            return False
+        # The cluster's own answer has no table to compare by, and is small.
+        return entry.topic is not None and self._cache.topics.get(entry.topic.name) is entry.topic
+
+    def _keep(self, key: bytes, entry: Entry) -> None:
+        self._body_bytes += len(entry.body)
+        if len(self._entries) >= MAX_ENTRIES or self._body_bytes > MAX_BODY_BYTES:
+            self._entries = {}
+            self._body_bytes = len(entry.body)
+        self._entries[key] = entry
+
+    # -- building --------------------------------------------------------------------------------------------
+
+    def _build(self, key: bytes) -> Entry | None:
+        path, _, query = key.partition(b"?")
+        match path.split(b"/"):
+            case [b"", b"v1", b"cluster"] if not query and not self._cache.is_bootstrap:
+                return Entry("/v1/cluster", cluster_body(self._cache), None, self._nodes)
+            case [b"", b"v1", b"topics", name] if not query:
+                topic = self._topic(name)
+                return topic and Entry("/v1/topics/{topic}", topic_body(topic, self._nodes), topic, self._nodes)
+            case [b"", b"v1", b"topics", name, b"partitions", number] if not query:
+                return self._of_partition(name, number, "/v1/topics/{topic}/partitions/{partition}")
+            case [b"", b"v1", b"topics", name, b"leader"] if query.startswith(b"partition="):
+                return self._of_partition(name, query[len(b"partition=") :], "/v1/topics/{topic}/leader")
+        return None
+
+    def _of_partition(self, name: bytes, number: bytes, route: str) -> Entry | None:
+        topic = self._topic(name)
+        partition = _plain_number(number)
+        if topic is None or partition is None:
+            return None
+        make = leader_body if route.endswith("leader") else partition_body
+        body = make(topic, partition, self._nodes)
+        return None if body is None else Entry(route, body, topic, self._nodes)
+
+    def _topic(self, name: bytes) -> Topic | None:
+        return self._cache.topics.get(name.decode("ascii", "replace"))
+
+
+def _plain_number(digits: bytes) -> int | None:
+    """A partition number in its one spelling, so that one answer has one key."""
+    if not digits.isdigit() or len(digits) > 10 or (digits[:1] == b"0" and len(digits) > 1):
+        return None
+    return int(digits)

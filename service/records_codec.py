@@ -1,0 +1,200 @@
+"""The body of a produce request, from JSON to ProducerRecords: validated whole before the first is appended.
+
+    {"records": [{"key": K, "value": V, "headers": [{"key": "h", "value": "base64"}], "partition": 3, "timestamp": 17}],
+     "key_format": "text" | "json" | "base64", "value_format": "json" | "text" | "base64"}
+
+One pass by msgspec over the compacted body; keys and values stay Raw slices of it. Nothing becomes something else on
+the way: a member that stands twice is found because the body is then longer than what was understood of it, and every
+fault is a BodyError that names its place, such as `records[3].key`. `value` must be there, since a forgotten one would
+be a tombstone.
+
+Who calls: produce_endpoint, on the event loop. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from client_core import ProducerRecord
+from service.payload import DECODERS, Format, bytes_of_base64, bytes_of_text
+from service.strict_json import BodyError, compact, find_fault
+
+#: int32 and int64, as the wire has them.
+MAX_PARTITION: Final = 2**31 - 1
+MAX_TIMESTAMP_MS: Final = 2**63 - 1
+
+
+class _Header(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    key: Raw
+    value: Raw
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    value: Raw
+    key: Raw | UnsetType = UNSET
+    partition: Raw | UnsetType = UNSET
+    timestamp: Raw | UnsetType = UNSET
+    headers: Raw | UnsetType = UNSET
+
+
+class _Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    records: list[_Record]
+    key_format: Raw | UnsetType = UNSET
+    value_format: Raw | UnsetType = UNSET
+
+
+class _Outline(msgspec.Struct):
+    """The records one by one, for naming the one that does not fit."""
+
+    records: list[Raw]
+
+
+_BODY: Final = msgspec.json.Decoder(_Body)
+_OUTLINE: Final = msgspec.json.Decoder(_Outline)
+_RECORD: Final = msgspec.json.Decoder(_Record)
+_HEADERS: Final = msgspec.json.Decoder(list[_Header])
+_STRING: Final = msgspec.json.Decoder(str)
+
+# What a member adds to the length of a compact object besides its value: quotes, name, colon, and the comma or, for
+# the first, the brace. A closing brace is added once.
+_VALUE: Final = len('{"value":')
+_KEY: Final = len(',"key":')
+_PARTITION: Final = len(',"partition":')
+_TIMESTAMP: Final = len(',"timestamp":')
+_HEADERS_MEMBER: Final = len(',"headers":')
+_HEADER: Final = len('{"key":,"value":}')
+_RECORDS: Final = len('{"records":[]}')
+_KEY_FORMAT: Final = len(',"key_format":')
+_VALUE_FORMAT: Final = len(',"value_format":')
+
+
+def parse_records(topic: str, body: bytes) -> list[ProducerRecord]:
+    """The records of a produce body, in order. Raises BodyError with the place of the first fault."""
+    text = compact(body)
+    envelope = _decode(text)
+    if not envelope.records:
+        raise BodyError(422, "records", "at least one record is needed")
+    decode_key = DECODERS[_format(envelope.key_format, "key_format", Format.TEXT)]
+    decode_value = DECODERS[_format(envelope.value_format, "value_format", Format.JSON)]
+
+    records: list[ProducerRecord] = []
+    understood = _RECORDS + len(envelope.records) - 1
+    index, member = 0, ""
+    try:
+        for index, item in enumerate(envelope.records):  # noqa: B007 - the handler below names the place
+            key = partition = timestamp = None
+            headers: tuple[tuple[str, bytes | None], ...] = ()
+            member = "value"
+            raw = bytes(item.value)
+            understood += _VALUE + len(raw) + 1
+            value = decode_value(raw)
+            if item.key is not UNSET:
+                member = "key"
+                raw = bytes(item.key)
+                understood += _KEY + len(raw)
+                key = decode_key(raw)
+            if item.partition is not UNSET:
+                member = "partition"
+                raw = bytes(item.partition)
+                understood += _PARTITION + len(raw)
+                partition = _integer(raw, MAX_PARTITION)
+            if item.timestamp is not UNSET:
+                member = "timestamp"
+                raw = bytes(item.timestamp)
+                understood += _TIMESTAMP + len(raw)
+                timestamp = _integer(raw, MAX_TIMESTAMP_MS)
+            if item.headers is not UNSET:
+                member = "headers"
+                raw = bytes(item.headers)
+                understood += _HEADERS_MEMBER + len(raw)
+                headers = _headers(raw, f"records[{index}].headers", body)
+            records.append(ProducerRecord(topic, value, key, partition, timestamp, headers))
+    except ValueError as e:
+        raise BodyError(422, f"records[{index}].{member}", str(e)) from e
+
+    understood += 0 if envelope.key_format is UNSET else _KEY_FORMAT + len(envelope.key_format)
+    understood += 0 if envelope.value_format is UNSET else _VALUE_FORMAT + len(envelope.value_format)
+    if understood != len(text):
+        _refuse_duplicates(body)
+    return records
+
+
+def _decode(text: bytes) -> _Body:
+    try:
+        return _BODY.decode(text)
+    except msgspec.ValidationError as e:
+        raise _misfit(text, e) from e
+
+
+def _misfit(text: bytes, error: msgspec.ValidationError) -> BodyError:
+    """The record that does not have the shape of one; msgspec says what is wrong, but not in which."""
+    try:
+        outline = _OUTLINE.decode(text)
+    except msgspec.ValidationError:
+        return _located(error, "")
+    for index, raw in enumerate(outline.records):
+        try:
+            _RECORD.decode(raw)
+        except msgspec.ValidationError as e:
+            return _located(e, f"records[{index}]")
+    return _located(error, "")
+
+
+def _located(error: msgspec.ValidationError, place: str) -> BodyError:
+    """msgspec's `what - at `$.path`` as a place and a message."""
+    message, _, path = str(error).partition(" - at `$")
+    return BodyError(422, (place + path.rstrip("`")).lstrip("."), message)
+
+
+def _format(raw: Raw | UnsetType, name: str, default: Format) -> Format:
+    if raw is UNSET:
+        return default
+    try:
+        return Format(_STRING.decode(raw))
+    except ValueError as e:
+        raise BodyError(422, name, "must be json, text or base64") from e
+
+
+def _integer(raw: bytes, greatest: int) -> int | None:
+    """A whole number from 0 to `greatest` in plain digits, or None for null."""
+    if raw == b"null":
+        return None
+    if raw.isdigit() and len(raw) <= len(str(greatest)) and (number := int(raw)) <= greatest:
+        return number
+    raise ValueError(f"must be a whole number from 0 to {greatest}, or null")
+
+
+def _headers(raw: bytes, place: str, body: bytes) -> tuple[tuple[str, bytes | None], ...]:
+    if raw == b"null":
+        return ()
+    try:
+        items = _HEADERS.decode(raw)
+    except msgspec.ValidationError as e:
+        raise _located(e, place) from e
+    headers: list[tuple[str, bytes | None]] = []
+    understood = 2 + max(len(items) - 1, 0)
+    for index, item in enumerate(items):
+        understood += _HEADER + len(item.key) + len(item.value)
+        try:
+            name = bytes_of_text(bytes(item.key))
+        except ValueError as e:
+            raise BodyError(422, f"{place}[{index}].key", str(e)) from e
+        if name is None:
+            raise BodyError(422, f"{place}[{index}].key", "a header needs a name")
+        try:
+            headers.append((name.decode(), bytes_of_base64(bytes(item.value))))
+        except ValueError as e:
+            raise BodyError(422, f"{place}[{index}].value", str(e)) from e
+    if understood != len(raw):
+        _refuse_duplicates(body)
+    return tuple(headers)
+
+
+def _refuse_duplicates(body: bytes) -> None:
+    """More was written than was understood: names stand twice, unless they were merely written with escapes."""
+    fault = find_fault(body)
+    if fault is not None:
+        raise fault

@@ -1,0 +1,298 @@
+"""The sidecar's settings: its own, and Kafka's by Kafka's names.
+
+    flag                      environment                    file (TOML)
+    --api-port 8085           PILOTFISH_API_PORT=8085        api_port = 8085
+    --kafka linger.ms=0       PILOTFISH_KAFKA_LINGER_MS=0    [kafka]
+                                                             linger.ms = 0
+
+A flag beats the environment, the environment the file. A Kafka setting can also come from a file of its own, named by
+`PILOTFISH_KAFKA_…_FILE`: for secrets. A name that nobody knows is refused with the nearest one that somebody does.
+
+`Settings(...)` reads nothing but its arguments; `load_settings` is the one place that looks at the environment and at
+files. Called once, by __main__.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from client_core import ConfigError, ProducerConfig
+
+PREFIX: Final = "PILOTFISH_"
+KAFKA_PREFIX: Final = "PILOTFISH_KAFKA_"
+CONFIG_VARIABLE: Final = "PILOTFISH_CONFIG"
+
+#: The one default of Kafka's that the sidecar changes: batches form by themselves while requests are in flight, so a
+#: single record need not wait for company.
+SIDECAR_DEFAULTS: Final[Mapping[str, str]] = {"linger.ms": "0"}
+
+#: What kubelet sets for a Service whose name begins with "pilotfish"; none of these is meant for us.
+_SERVICE_LINK: Final = re.compile(r".*_SERVICE_(HOST|PORT(_\w+)?)|(.*_)?PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?")
+
+
+class SettingsError(Exception):
+    """One or more settings can't be used: a line for each, with its name and the reason."""
+
+
+def _split(value: object) -> object:
+    """A list as one text with commas, as the environment has it."""
+    return [part for part in (p.strip() for p in value.split(",")) if part] if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+Milliseconds = Annotated[int, Field(ge=0, le=3_600_000)]
+
+
+class Settings(BaseSettings):
+    """Everything that can be set, checked. Immutable."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
+
+    api_host: str = Field("127.0.0.1", description="Where the API listens. Loopback keeps everyone else out.")
+    api_port: Port = Field(8085, description="The API's port; 0 takes a free one.")
+    admin_host: str = Field("127.0.0.1", description="Where probes and metrics listen; 0.0.0.0 in the chart.")
+    admin_port: Port = Field(9464, description="The port of /livez /readyz /startupz /metrics; 0: a free one.")
+    allowed_hosts: Names = Field(
+        ("localhost", "127.0.0.1", "[::1]"),
+        description="Host headers that the API answers to, without port; * for any.",
+    )
+    allowed_origins: Names = Field(
+        (), description="Web origins that may call the API besides its own, such as https://ops.example."
+    )
+    auto_create_topics: bool = Field(
+        False, description="Whether a produce may make the brokers create an unknown topic. Look-ups never do."
+    )
+    warm_topics: Names = Field((), description="Topics to know from the start on and never to forget.")
+    lookup_wait_ms: Milliseconds = Field(
+        5_000,
+        description="How long a look-up without max_block_ms waits for the brokers to say that a topic is unknown.",
+    )
+    unknown_topic_memory_ms: Milliseconds = Field(
+        1_000, description="How long a topic that the brokers do not know is answered without asking again."
+    )
+    unknown_topics_per_second: int = Field(
+        200, ge=1, description="How many new unknown topic names may be asked for in a second."
+    )
+    listing_max_age_ms: Milliseconds = Field(
+        10_000, description="How old the list of all topics may be before it is fetched again for who asks."
+    )
+    max_body_bytes: int = Field(16 * 1024 * 1024, ge=1, description="The largest request body.")
+    max_waiting_requests: int = Field(
+        10_000, ge=1, description="How many requests may wait for metadata, memory or acknowledgements."
+    )
+    max_waiting_bytes: int = Field(
+        64 * 1024 * 1024, ge=1, description="How many bytes of request bodies may wait to be delivered."
+    )
+    drain_delay_ms: Milliseconds = Field(
+        0, description="How long to go on serving after SIGTERM, for sidecars that are stopped before their app."
+    )
+    drain_timeout_ms: Milliseconds = Field(
+        20_000, description="How long to wait after SIGTERM for what was accepted to be acknowledged."
+    )
+    startup_require_metadata: Literal["wait", "strict", "none"] = Field(
+        "wait",
+        description="startupz waits for the first metadata for startup_max_wait_ms (wait), for ever (strict), "
+        "or not at all (none).",
+    )
+    startup_max_wait_ms: Milliseconds = Field(30_000, description="See startup_require_metadata.")
+    liveness_timeout_ms: Milliseconds = Field(
+        4_000, description="How long livez gives the poll loop and the event loop for one turn."
+    )
+    topic_metrics: bool = Field(False, description="Whether to count records by topic as well.")
+    topic_metrics_limit: int = Field(
+        100, ge=1, description='How many topics get a label of their own; the others share "_other".'
+    )
+    access_log: bool = Field(False, description="A line for each request. Costs more than a look-up.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")
+    kafka: dict[str, str] = Field(
+        default_factory=dict, description="Kafka's producer settings by Kafka's names, such as linger.ms."
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments only: `load_settings` does the reading, in the open."""
+        return (init_settings,)
+
+    def producer_config(self) -> ProducerConfig:
+        """Kafka's settings, checked; raises ConfigError."""
+        return ProducerConfig.from_mapping({**SIDECAR_DEFAULTS, **self.kafka})
+
+
+#: The sidecar's own settings; `kafka` is spelled differently in each source.
+OWN_NAMES: Final = tuple(name for name in Settings.model_fields if name != "kafka")
+
+
+def load_settings(
+    flags: Mapping[str, object], kafka_flags: Sequence[str] = (), config_file: str | None = None
+) -> Settings:
+    """Flags over environment over file. Raises SettingsError with a line for each fault."""
+    file = _from_file(config_file or os.environ.get(CONFIG_VARIABLE))
+    environment, kafka_environment = _from_environment(os.environ)
+    kafka_of_file = _flattened(file.pop("kafka", {}))
+    kafka = {**kafka_of_file, **kafka_environment, **_from_kafka_flags(kafka_flags)}
+    try:
+        settings = Settings.model_validate({**file, **environment, **flags, "kafka": kafka})
+        settings.producer_config()
+    except ValidationError as e:
+        raise SettingsError("\n".join(_explained(error) for error in e.errors())) from e
+    except ConfigError as e:
+        raise SettingsError(f"kafka {e.name}: {e.message}" if e.name else e.message) from e
+    return settings
+
+
+def settings_table() -> str:
+    """The sidecar's own settings as a Markdown table, for the docs."""
+    lines = ["| flag | environment | default | what it does |", "|---|---|---|---|"]
+    for name in OWN_NAMES:
+        field = Settings.model_fields[name]
+        default = _shown(field.default)
+        lines.append(f"| `--{_flag(name)}` | `{PREFIX}{name.upper()}` | {default} | {field.description} |")
+    return "\n".join(lines)
+
+
+def _flag(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, tuple):
+        return ", ".join(map(str, default))
+    return str(default)
+
+
+# -- the file --------------------------------------------------------------------------------------------------
+
+
+def _from_file(path: str | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    if not Path(path).is_file():
+        raise SettingsError(f"config: there is no file {path}")
+    try:
+        read = TomlConfigSettingsSource(Settings, toml_file=path)()
+    except ValueError as e:
+        raise SettingsError(f"config: {path} is not TOML: {e}") from e
+    for name in read:
+        if name not in Settings.model_fields:
+            raise SettingsError(f"{name} (in {path}): unknown setting{_hint(name, Settings.model_fields)}")
+    return read
+
+
+def _flattened(table: object, prefix: str = "") -> dict[str, str]:
+    """`linger.ms = 0` is a table in a table to TOML, `"linger.ms" = 0` is not: both mean linger.ms."""
+    if not isinstance(table, Mapping):
+        raise SettingsError("kafka: must be a table of Kafka's settings")
+    flat: dict[str, str] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat.update(_flattened(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = _kafka_text(value)
+    return flat
+
+
+def _kafka_text(value: object) -> str:
+    """A value as Kafka's properties files write it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(_kafka_text(item) for item in value)
+    return str(value)
+
+
+# -- the environment -------------------------------------------------------------------------------------------
+
+
+def _from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    own = EnvSettingsSource(Settings)()
+    own.pop("kafka", None)
+    kafka: dict[str, str] = {}
+    for variable, value in sorted(environ.items()):
+        if not variable.startswith(PREFIX) or variable == CONFIG_VARIABLE:
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if name in OWN_NAMES:
+            _refuse_service_link(variable, value)
+        elif _SERVICE_LINK.fullmatch(variable.removeprefix(PREFIX)):
+            continue
+        elif variable.startswith(KAFKA_PREFIX):
+            _take_kafka_variable(variable, value, kafka)
+        else:
+            raise SettingsError(f"{variable}: unknown setting{_hint(name, OWN_NAMES, PREFIX)}")
+    return own, kafka
+
+
+def _take_kafka_variable(variable: str, value: str, kafka: dict[str, str]) -> None:
+    name = variable.removeprefix(KAFKA_PREFIX).lower().replace("_", ".")
+    if name.endswith(".file"):
+        name = name.removesuffix(".file")
+        try:
+            value = Path(value).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, ValueError) as e:
+            raise SettingsError(f"{variable}: can't read the file: {e}") from e
+    if name in kafka:
+        raise SettingsError(f"{variable}: kafka {name} is given both plainly and as a file; choose one")
+    kafka[name] = value
+
+
+def _refuse_service_link(variable: str, value: str) -> None:
+    if value.startswith(("tcp://", "udp://")):
+        raise SettingsError(
+            f"{variable}: {value} was put there by Kubernetes for a Service of that name; "
+            "set enableServiceLinks: false on the pod, or rename the Service"
+        )
+
+
+# -- flags, errors ---------------------------------------------------------------------------------------------
+
+
+def _from_kafka_flags(flags: Sequence[str]) -> dict[str, str]:
+    kafka: dict[str, str] = {}
+    for flag in flags:
+        name, equals, value = flag.partition("=")
+        if not equals or not name:
+            raise SettingsError(f"--kafka {flag}: must be name=value, such as linger.ms=0")
+        kafka[name.strip()] = value
+    return kafka
+
+
+def _explained(error: Any) -> str:
+    """One of pydantic's errors as `name: reason, got value`."""
+    name = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"{name}: unknown setting{_hint(name, Settings.model_fields)}"
+    value = error["input"]
+    got = f", got {value!r}" if isinstance(value, str | int | float) else ""
+    return f"{name}: {error['msg']}{got}"
+
+
+def _hint(name: str, known: Sequence[str] | Mapping[str, object], prefix: str = "") -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    if not near:
+        return ""
+    return f"; did you mean {prefix}{near[0].upper()}?" if prefix else f"; did you mean {near[0]}?"

@@ -1,0 +1,60 @@
+"""Topics that the brokers do not know: remembered for a moment, and limited in how many new ones are asked for.
+
+Each unknown name costs the brokers a Metadata request or more, so a caller who makes names up must not become a load on
+the cluster. What is remembered is forgotten as soon as the topic appears, because look-ups read the snapshot first.
+Event loop only; takes now_ms.
+"""
+
+from __future__ import annotations
+
+from client_core import KafkaError
+from service.errors import Problem, ProblemError
+
+
+class UnknownTopics:
+    """The memory and the limit."""
+
+    def __init__(self, memory_ms: int, names_per_second: int) -> None:
+        self._memory_ms = memory_ms
+        self._names_per_second = names_per_second
+        self._until: dict[str, tuple[int, KafkaError]] = {}
+        self._being_asked: dict[str, int] = {}
+        self._second = 0
+        self._asked = 0
+
+    def remembered(self, topic: str, now_ms: int) -> KafkaError | None:
+        """What the brokers said of it a moment ago."""
+        found = self._until.get(topic)
+        return found[1] if found is not None and now_ms < found[0] else None
+
+    def remember(self, topic: str, error: KafkaError, now_ms: int) -> None:
+        """Keeps the answer for a moment. Bounded by the limit: no more names are asked for than that."""
+        if not self._memory_ms:
+            return
+        if len(self._until) >= self._names_per_second:
+            self._until = {name: kept for name, kept in self._until.items() if now_ms < kept[0]}
+        self._until[topic] = (now_ms + self._memory_ms, error)
+
+    def begin(self, topic: str, now_ms: int) -> None:
+        """Notes that the brokers are asked; raises a 429 where too many new names were in this second."""
+        waiting = self._being_asked.get(topic, 0)
+        if not waiting:
+            self._count(topic, now_ms)
+        self._being_asked[topic] = waiting + 1
+
+    def end(self, topic: str) -> None:
+        """One who began has stopped waiting."""
+        left = self._being_asked[topic] - 1
+        if left:
+            self._being_asked[topic] = left
+        else:
+            del self._being_asked[topic]
+
+    def _count(self, topic: str, now_ms: int) -> None:
+        second = now_ms // 1000
+        if second != self._second:
+            self._second, self._asked = second, 0
+        if self._asked >= self._names_per_second:
+            detail = f"topic {topic} is not known, and {self._asked} new names were asked for in this second already"
+            raise ProblemError(Problem(429, detail, retriable=True, written="no"))
+        self._asked += 1

@@ -1,0 +1,187 @@
+"""Real Kafka for tests: fixtures that give a running cluster, and what they promise.
+
+Everything in this folder bears the mark `kafka` by itself and has 300 s before it counts as hung. Nothing is skipped:
+where Java or the jars can't be had, the tests fail and say what to install. The first test pays for the start (about
+7 s); all others of the session share the brokers. When a test fails, the end of each broker's log is in its report.
+
+    kafka                three brokers and a controller of its own; no topic creation by producers. A test may kill, stop, pause,
+                         restart or move brokers: whatever it leaves behind is healed before the next test gets them.
+                         Give topics to replication_factor=3, config={"min.insync.replicas": "2"} where it matters.
+    auto_creating_kafka  one broker that makes missing topics, with three partitions, when a producer's metadata request
+                         allows it. Healed likewise.
+    new_topic            new_topic(partitions=3, replication_factor=1, min_insync_replicas=None, assignment=None, on=None,
+                         config=None) -> name; a topic of the test's own, led and in sync. `assignment` places
+                         replicas: [[2, 3], [3, 1]] is two partitions led by brokers 2 and 3. `on` is another cluster than `kafka`.
+    topic_name           a name that nobody has used: for topics that are to be missing, or to be created later.
+
+Of a cluster (tests/support/kraft.py): `bootstrap_servers`, `broker_ids`, `address(id)`, `kill(id)`, `stop(id)`, `pause(id)`,
+`resume(id)`, `restart(id, new_port=False)`, `move_all_brokers()`, `wait_until_fenced(id)`, `read_back(topic)` (all records, by
+librdkafka), and `admin` (tests/support/kafka_admin.py): `leader(topic, partition)`, `partitions(topic)`,
+`wait_until_in_sync(topic)`, `wait_for_leader_other_than(...)`, `add_partitions`, `delete_topic`, `high_watermarks`.
+
+broker.session.timeout.ms stands at Kafka's 9 s, as in production: after kill() that long passes until a new leader is
+elected, and until the same broker is let in again. stop() hands leaders over at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pytest
+
+from tests.support.java import JavaMissingError, find_java
+from tests.support.kafka_jars import JarsMissingError, ensure_jars
+from tests.support.kraft import KraftCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+
+_HERE: Final = Path(__file__).parent
+_TIMEOUT_S: Final = 300
+#: The clusters of this session, for the logs in a failed test's report.
+_CLUSTERS: Final = pytest.StashKey[list[KraftCluster]]()
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaHome:
+    """What it takes to run a broker here."""
+
+    java: Path
+    jars: Sequence[Path]
+
+
+class NewTopic(Protocol):
+    """Makes a topic of the test's own; see the module's docstring."""
+
+    def __call__(
+        self,
+        *,
+        partitions: int = 3,
+        replication_factor: int = 1,
+        min_insync_replicas: int | None = None,
+        assignment: Sequence[Sequence[int]] | None = None,
+        on: KraftCluster | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> str: ...
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what lies in this folder, before `-m` chooses."""
+    for item in items:
+        if _HERE in item.path.parents:
+            item.add_marker(pytest.mark.kafka)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Puts the end of each broker's log into the report of a test that failed."""
+    report = yield
+    if report.failed:
+        for cluster in item.session.stash.get(_CLUSTERS, []):
+            report.sections.extend((f"log of {name}", text) for name, text in cluster.logs().items())
+    return report
+
+
+@pytest.fixture(scope="session")
+def kafka_home() -> KafkaHome:
+    """Java and Kafka's jars; fails with what to install."""
+    try:
+        return KafkaHome(find_java().path, ensure_jars())
+    except (JavaMissingError, JarsMissingError) as error:
+        pytest.fail(f"the tests with real brokers can't run: {error}", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def kafka_of_the_session(
+    kafka_home: KafkaHome, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[KraftCluster]:
+    """The shared three brokers; tests take `kafka`."""
+    yield from _running(kafka_home, tmp_path_factory.mktemp("kafka") / "three", request.session, brokers=3)
+
+
+@pytest.fixture(scope="session")
+def auto_creating_kafka_of_the_session(
+    kafka_home: KafkaHome, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[KraftCluster]:
+    """The shared single broker; tests take `auto_creating_kafka`."""
+    folder = tmp_path_factory.mktemp("kafka") / "one"
+    yield from _running(kafka_home, folder, request.session, brokers=1, auto_create=True)
+
+
+@pytest.fixture
+def kafka(kafka_of_the_session: KraftCluster) -> KraftCluster:
+    """Three brokers, all of them serving, whatever the test before did to them."""
+    kafka_of_the_session.heal()
+    return kafka_of_the_session
+
+
+@pytest.fixture
+def auto_creating_kafka(auto_creating_kafka_of_the_session: KraftCluster) -> KraftCluster:
+    """One broker that creates missing topics."""
+    auto_creating_kafka_of_the_session.heal()
+    return auto_creating_kafka_of_the_session
+
+
+@pytest.fixture(scope="session")
+def _numbers() -> Iterator[int]:
+    return itertools.count(1)
+
+
+@pytest.fixture
+def topic_name(_numbers: Iterator[int]) -> Callable[[], str]:
+    """Gives a name that no topic has had."""
+    return lambda: f"t{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+def new_topic(topic_name: Callable[[], str], request: pytest.FixtureRequest) -> NewTopic:
+    """Makes a topic and waits until it can be written to."""
+
+    def make(
+        *,
+        partitions: int = 3,
+        replication_factor: int = 1,
+        min_insync_replicas: int | None = None,
+        assignment: Sequence[Sequence[int]] | None = None,
+        on: KraftCluster | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> str:
+        cluster: KraftCluster = on if on is not None else request.getfixturevalue("kafka")
+        topic = topic_name()
+        wanted = dict(config or {})
+        if min_insync_replicas is not None:
+            wanted["min.insync.replicas"] = str(min_insync_replicas)
+        cluster.admin.create_topic(
+            topic,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            assignment=assignment,
+            config=wanted,
+        )
+        return topic
+
+    return make
+
+
+def _running(
+    home: KafkaHome, folder: Path, session: pytest.Session, *, brokers: int, auto_create: bool = False
+) -> Iterator[KraftCluster]:
+    settings = {"num.partitions": "3"} if auto_create else {}
+    cluster = KraftCluster(
+        home.java, home.jars, folder, brokers=brokers, auto_create=auto_create, settings=settings
+    )
+    with cluster:
+        session.stash.setdefault(_CLUSTERS, []).append(cluster)
+        try:
+            yield cluster
+        finally:
+            session.stash[_CLUSTERS].remove(cluster)

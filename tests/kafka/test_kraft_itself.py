@@ -1,0 +1,172 @@
+"""The test cluster is what it says: real brokers that die, come back, move, and keep what they acknowledged."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from confluent_kafka import Message
+
+    from tests.kafka.conftest import NewTopic
+    from tests.support.kraft import KraftCluster
+
+
+def _write(
+    cluster: KraftCluster, topic: str, values: list[bytes], *, partition: int = 0, **config: str | int
+) -> list[KafkaError | None]:
+    """Writes values by librdkafka and returns how each ended."""
+    ends: list[KafkaError | None] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        ends.append(error)
+
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, **config})
+    for value in values:
+        producer.produce(
+            topic, value, key=b"k", partition=partition, headers=[("h", b"1"), ("n", None)], on_delivery=delivered
+        )
+    producer.flush(60)
+    return ends
+
+
+def test_three_brokers_serve_at_the_addresses_they_were_given(kafka: KraftCluster) -> None:
+    assert kafka.admin.brokers() == {broker_id: kafka.address(broker_id) for broker_id in (1, 2, 3)}
+    assert kafka.bootstrap_servers.count(",") == 2
+
+
+def test_what_one_client_wrote_is_read_back_by_partition_and_offset(
+    kafka: KraftCluster, new_topic: NewTopic
+) -> None:
+    topic = new_topic(partitions=2, replication_factor=3, min_insync_replicas=2)
+
+    assert _write(kafka, topic, [b"c"], partition=1) == [None]
+    assert _write(kafka, topic, [b"a", b"b"], partition=0) == [None, None]
+
+    records = kafka.read_back(topic)
+    assert [(r.partition, r.offset, r.value) for r in records] == [(0, 0, b"a"), (0, 1, b"b"), (1, 0, b"c")]
+    assert {r.key for r in records} == {b"k"}
+    assert {r.headers for r in records} == {(("h", b"1"), ("n", None))}
+    assert {r.timestamp_type for r in records} == {"CreateTime"}
+    assert kafka.admin.high_watermarks(topic) == {0: 2, 1: 1}
+
+
+def test_an_empty_topic_reads_back_as_nothing_and_a_missing_one_is_an_error(
+    kafka: KraftCluster, new_topic: NewTopic, topic_name: Callable[[], str]
+) -> None:
+    assert kafka.read_back(new_topic()) == []
+    with pytest.raises(AssertionError, match="can't be read back"):
+        kafka.read_back(topic_name())
+
+
+def test_an_assignment_says_who_leads(kafka: KraftCluster, new_topic: NewTopic) -> None:
+    topic = new_topic(assignment=[[2, 3], [3, 1]])
+    seen = kafka.admin.partitions(topic)
+    assert seen is not None
+    assert [(p.leader, p.replicas, set(p.isr)) for p in seen] == [(2, (2, 3), {2, 3}), (3, (3, 1), {3, 1})]
+
+
+def test_a_topic_grows_and_goes(kafka: KraftCluster, new_topic: NewTopic) -> None:
+    topic = new_topic(partitions=1)
+    kafka.admin.add_partitions(topic, total=4)
+    assert len(kafka.admin.partitions(topic) or ()) == 4
+    kafka.admin.delete_topic(topic)
+    assert topic not in kafka.admin.topics()
+
+
+def test_a_killed_leader_is_replaced_and_comes_back_in_sync(kafka: KraftCluster, new_topic: NewTopic) -> None:
+    topic = new_topic(assignment=[[1, 2, 3]], min_insync_replicas=2)
+    assert _write(kafka, topic, [b"before"], acks="all") == [None]
+
+    kafka.kill(1)
+    assert not kafka.is_running(1)
+    assert kafka.admin.wait_for_leader_other_than(topic, 0, 1) in (2, 3)
+    assert _write(kafka, topic, [b"while"], acks="all") == [None]
+
+    kafka.restart(1)
+    kafka.admin.wait_until_in_sync(topic)
+    assert [r.value for r in kafka.read_back(topic)] == [b"before", b"while"]
+
+
+def test_a_stopped_broker_hands_its_partitions_over_first(kafka: KraftCluster, new_topic: NewTopic) -> None:
+    topic = new_topic(assignment=[[3, 2]])
+    kafka.stop(3)
+    # No session has to run out: the controller knew before the process ended.
+    assert kafka.admin.wait_for_leader_other_than(topic, 0, 3, timeout_s=8) == 2
+    kafka.wait_until_fenced(3)
+
+
+def test_whoever_is_killed_the_others_go_on(kafka: KraftCluster, new_topic: NewTopic) -> None:
+    topic = new_topic(assignment=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+    kafka.kill(1)
+    kafka.kill(2)
+    for partition in range(3):
+        wait_until(
+            lambda p=partition: kafka.admin.leader(topic, p) == 3,  # type: ignore[misc]
+            what=f"{topic}-{partition} is led by broker 3",
+            last_seen=lambda: kafka.admin.partitions(topic),
+        )
+
+
+def test_all_brokers_come_back_at_other_addresses_with_their_records(
+    kafka: KraftCluster, new_topic: NewTopic
+) -> None:
+    topic = new_topic(partitions=1, replication_factor=3)
+    assert _write(kafka, topic, [b"kept"]) == [None]
+    before = {broker_id: kafka.address(broker_id) for broker_id in kafka.broker_ids}
+
+    kafka.move_all_brokers()
+
+    after = {broker_id: kafka.address(broker_id) for broker_id in kafka.broker_ids}
+    assert not set(before.values()) & set(after.values())
+    for address in before.values():
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address, timeout=5)
+    assert [r.value for r in kafka.read_back(topic)] == [b"kept"]
+
+
+def test_a_paused_broker_accepts_connections_and_says_nothing(kafka: KraftCluster) -> None:
+    kafka.pause(2)
+    try:
+        with socket.create_connection(kafka.address(2), timeout=5) as connection:
+            # ApiVersions v0, correlation id 1, no client id: any broker answers that at once.
+            connection.sendall(bytes.fromhex("0000000a 0012 0000 00000001 ffff"))
+            connection.settimeout(0.5)
+            with pytest.raises(TimeoutError):
+                connection.recv(4)
+            kafka.resume(2)
+            connection.settimeout(30)
+            assert len(connection.recv(4)) == 4
+    finally:
+        kafka.resume(2)
+
+
+def test_without_auto_creation_a_producers_topic_stays_missing(
+    kafka: KraftCluster, topic_name: Callable[[], str]
+) -> None:
+    topic = topic_name()
+    (end,) = _write(kafka, topic, [b"x"], **{"allow.auto.create.topics": "true", "message.timeout.ms": 3_000})
+    assert end is not None
+    assert topic not in kafka.admin.topics()
+
+
+def test_with_auto_creation_a_producers_topic_appears(
+    auto_creating_kafka: KraftCluster, topic_name: Callable[[], str]
+) -> None:
+    topic = topic_name()
+    assert _write(auto_creating_kafka, topic, [b"x"], **{"allow.auto.create.topics": "true"}) == [None]
+    assert len(auto_creating_kafka.admin.partitions(topic) or ()) == 3
+    assert [r.value for r in auto_creating_kafka.read_back(topic)] == [b"x"]
+
+
+def test_logs_of_every_process_are_at_hand(kafka: KraftCluster) -> None:
+    logs = kafka.logs()
+    assert set(logs) == {"broker 1", "broker 2", "broker 3", "controller"}
+    assert all("INFO" in text for text in logs.values())

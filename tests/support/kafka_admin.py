@@ -1,0 +1,238 @@
+"""A second opinion on a Kafka cluster: librdkafka makes topics, says who leads, and reads back what was written.
+
+None of our own client's code runs here, so that what it wrote is judged by another implementation. Blocking, bounded by
+deadlines, one thread at a time. Used with `kraft.py` and, for what it can do, with `service/embedded.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
+
+_REQUEST_TIMEOUT_S: Final = 10.0
+#: librdkafka's own log on stderr would drown a test's: errors reach us as exceptions.
+_QUIET: Final = {"log_level": 0, "error_cb": lambda _: None}
+#: Bounded, so that a broker that came back is tried soon.
+_SOON: Final = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "socket.timeout.ms": 10_000}
+#: TIMESTAMP_NOT_AVAILABLE, CREATE_TIME, LOG_APPEND_TIME as librdkafka numbers them.
+_TIMESTAMP_TYPES: Final = (None, "CreateTime", "LogAppendTime")
+
+
+class ReadRecord(NamedTuple):
+    """A record as another client reads it."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int
+    timestamp_type: str | None
+
+
+class SeenPartition(NamedTuple):
+    """A partition as a broker describes it."""
+
+    partition: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+class KafkaAdmin:
+    """Topics and brokers of the cluster behind the bootstrap servers."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._client = AdminClient({"bootstrap.servers": bootstrap_servers, **_QUIET, **_SOON})
+
+    def brokers(self) -> dict[int, tuple[str, int]]:
+        """The brokers that the cluster calls alive, by id; empty while nobody answers."""
+        try:
+            metadata = self._client.list_topics(topic="", timeout=2.0)
+        except KafkaException:
+            return {}
+        return {broker.id: (broker.host, broker.port) for broker in metadata.brokers.values()}
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        assignment: Sequence[Sequence[int]] | None = None,
+        config: Mapping[str, str] | None = None,
+        timeout_s: float = 60.0,
+    ) -> None:
+        """Makes a topic and waits until each of its partitions has a leader and all its replicas in sync.
+
+        `assignment` names the replicas of each partition, the preferred leader first, instead of the two numbers.
+        """
+        if assignment is not None:
+            new = NewTopic(
+                topic, len(assignment), replica_assignment=[list(r) for r in assignment], config=dict(config or {})
+            )
+        else:
+            new = NewTopic(topic, partitions, replication_factor, config=dict(config or {}))
+        _done(self._client.create_topics([new], request_timeout=_REQUEST_TIMEOUT_S)[topic])
+        count = partitions if assignment is None else len(assignment)
+        self.wait_until_in_sync(topic, partitions=count, timeout_s=timeout_s)
+
+    def add_partitions(self, topic: str, *, total: int, timeout_s: float = 60.0) -> None:
+        """Grows a topic to a number of partitions, and waits until all of them are led."""
+        _done(self._client.create_partitions([NewPartitions(topic, total)])[topic])
+        self.wait_until_in_sync(topic, partitions=total, timeout_s=timeout_s)
+
+    def delete_topic(self, topic: str, *, timeout_s: float = 60.0) -> None:
+        """Removes a topic and waits until the brokers no longer know it."""
+        _done(self._client.delete_topics([topic], request_timeout=_REQUEST_TIMEOUT_S)[topic])
+        wait_until(
+            lambda: self.partitions(topic) is None, what=f"topic {topic} is gone", timeout_s=timeout_s
+        )
+
+    def topics(self) -> tuple[str, ...]:
+        """The names of all topics, in order."""
+        return tuple(sorted(self._client.list_topics(timeout=_REQUEST_TIMEOUT_S).topics))
+
+    def partitions(self, topic: str) -> tuple[SeenPartition, ...] | None:
+        """The topic's partitions in the order of their numbers; None while the brokers don't know it, or don't answer."""
+        try:
+            found = self._client.list_topics(topic=topic, timeout=2.0).topics.get(topic)
+        except KafkaException:
+            return None
+        if found is None or (found.error is not None and not found.partitions):
+            return None
+        return tuple(
+            SeenPartition(number, None if p.leader < 0 else p.leader, tuple(p.replicas), tuple(p.isrs))
+            for number, p in sorted(found.partitions.items())
+        )
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """Who leads a partition now, None if nobody does or it is unknown."""
+        found = self.partitions(topic)
+        return next((p.leader for p in found or () if p.partition == partition), None)
+
+    def wait_until_in_sync(self, topic: str, *, partitions: int | None = None, timeout_s: float = 60.0) -> None:
+        """Waits until all replicas of the topic's partitions are in sync and each has a leader."""
+
+        def in_sync() -> bool:
+            seen = self.partitions(topic)
+            return bool(seen) and all(
+                p.leader is not None and set(p.isr) == set(p.replicas) for p in seen or ()
+            ) and (partitions is None or len(seen or ()) == partitions)
+
+        wait_until(
+            in_sync,
+            what=f"topic {topic} is in sync",
+            timeout_s=timeout_s,
+            last_seen=lambda: self.partitions(topic),
+        )
+
+    def wait_for_leader_other_than(
+        self, topic: str, partition: int, broker_id: int, *, timeout_s: float = 60.0
+    ) -> int:
+        """Waits until another broker leads the partition, and returns its id."""
+
+        def another() -> tuple[int] | None:
+            leader = self.leader(topic, partition)
+            return None if leader is None or leader == broker_id else (leader,)
+
+        return wait_until(
+            another,
+            what=f"{topic}-{partition} is led by another broker than {broker_id}",
+            timeout_s=timeout_s,
+            last_seen=lambda: self.partitions(topic),
+        )[0]
+
+    def high_watermarks(self, topic: str) -> dict[int, int]:
+        """The offset behind the last committed record of each partition."""
+        reader = _reader(self.bootstrap_servers)
+        try:
+            return {
+                p.partition: reader.get_watermark_offsets(
+                    TopicPartition(topic, p.partition), timeout=_REQUEST_TIMEOUT_S
+                )[1]
+                for p in self.partitions(topic) or ()
+            }
+        finally:
+            reader.close()
+
+
+def read_back(bootstrap_servers: str, topic: str, *, timeout_s: float = 60.0) -> list[ReadRecord]:
+    """Every record of the topic up to the high watermarks as they are now, ordered by partition and offset.
+
+    Reads with librdkafka, isolation read_uncommitted, without a group. AssertionError when the ends are not reached
+    within timeout_s, or when the topic does not exist.
+    """
+    reader = _reader(bootstrap_servers)
+    try:
+        known = reader.list_topics(topic, timeout=_REQUEST_TIMEOUT_S).topics[topic]
+        if known.error is not None and not known.partitions:
+            raise AssertionError(f"topic {topic} can't be read back: {known.error}")
+        reader.assign([TopicPartition(topic, partition, 0) for partition in known.partitions])
+        return sorted(_read_to_the_ends(reader, set(known.partitions), timeout_s))
+    finally:
+        reader.close()
+
+
+def _reader(bootstrap_servers: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "read-back",  # asked for by librdkafka; nothing is committed
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_uncommitted",
+            "check.crcs": True,
+            "auto.offset.reset": "earliest",
+            **_QUIET,
+            **_SOON,
+        }
+    )
+
+
+def _read_to_the_ends(reader: Consumer, open_partitions: set[int], timeout_s: float) -> list[ReadRecord]:
+    records: list[ReadRecord] = []
+
+    def one_turn() -> bool:
+        for message in reader.consume(num_messages=1_000, timeout=0.1):
+            error = message.error()
+            if error is None:
+                records.append(_record(message))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                open_partitions.discard(message.partition() or 0)
+        return not open_partitions
+
+    wait_until(
+        one_turn,
+        what="the topic was read to its ends",
+        timeout_s=timeout_s,
+        every_s=0.0,
+        last_seen=lambda: f"{len(records)} records, partitions {sorted(open_partitions)} still open",
+    )
+    return records
+
+
+def _record(message: Message) -> ReadRecord:
+    timestamp_type, timestamp_ms = message.timestamp()
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    assert offset is not None
+    headers = tuple((name, value) for name, value in message.headers() or ())
+    key, value = message.key(), message.value()
+    return ReadRecord(
+        partition, offset, key, value, headers, timestamp_ms, _TIMESTAMP_TYPES[timestamp_type]
+    )
+
+
+def _done(future: Future[None]) -> None:
+    """Waits for an admin call; raises KafkaException with the broker's answer."""
+    future.result(timeout=_REQUEST_TIMEOUT_S * 3)
