@@ -1,7 +1,8 @@
-"""The peer for HTTP produce: a minimal bridge of uvicorn and confluent-kafka. `python -m ... PORT BOOTSTRAP ACKS`.
+"""The peer for HTTP produce: a minimal bridge of uvicorn and confluent-kafka. Arguments: PORT BOOTSTRAP ACKS.
 
-It does what anyone would write in an afternoon: parse the body, produce each record with a callback, answer when all
-are acknowledged. The callbacks come on a thread that polls, and each hands its offset to the event loop.
+It does what anyone would write in an afternoon: parse the body, produce each record with a callback, answer
+when all are acknowledged. The callbacks come on a thread that polls, and each hands its offset to the event
+loop.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ class Bridge:
         for record, future in zip(records, futures, strict=True):
             self.producer.produce(topic, record["value"].encode(), on_delivery=self._settle(loop, future))
         delivered = await asyncio.gather(*futures)
-        results = [{"partition": m.partition(), "offset": m.offset(), "timestamp": m.timestamp()[1]} for m in delivered]
+        results = [
+            {"partition": m.partition(), "offset": m.offset(), "timestamp": m.timestamp()[1]}
+            for m in delivered
+        ]
         return json.dumps({"topic": topic, "results": results}).encode()
 
     @staticmethod

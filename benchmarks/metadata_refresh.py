@@ -1,7 +1,8 @@
 """A metadata refresh, response bytes to own structure: ours against kafka-python, thread CPU.
 
-Shape: topics of ten partitions on three brokers with three replicas. "first" begins with an empty cache, "again" applies
-the same answer once more, "moved" one in which 1 % of the partitions have another leader and a greater epoch.
+Shape: topics of ten partitions on three brokers with three replicas. "first" begins with an empty cache,
+"again" applies the same answer once more, "moved" one in which 1 % of the partitions have another leader and
+a greater epoch.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from client_core.metadata.producer_metadata import ProducerMetadata
 from kafka.cluster import ClusterMetadata
 from kafka.protocol.metadata import MetadataResponse as KafkaPythonResponse
 
 from benchmarks.measure import Sample, goal, in_turns, median, report, table
 from client_core.metadata.metadata import MetadataConfig
-from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.protocol.messages.metadata_response import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -38,7 +39,9 @@ def topic_name(number: int) -> str:
 
 def response(partitions: int, moved: Collection[int] = ()) -> bytes:
     """A Metadata answer as a broker would send it; `moved` are numbers over all partitions."""
-    brokers = tuple(MetadataResponseBroker(node_id=n, host=f"broker-{n}", port=9092, rack=None) for n in (1, 2, 3))
+    brokers = tuple(
+        MetadataResponseBroker(node_id=n, host=f"broker-{n}", port=9092, rack=None) for n in (1, 2, 3)
+    )
     topics = tuple(
         MetadataResponseTopic(
             error_code=0,
@@ -49,7 +52,9 @@ def response(partitions: int, moved: Collection[int] = ()) -> bytes:
         )
         for t in range(partitions // PARTITIONS_PER_TOPIC)
     )
-    return MetadataResponse(brokers=brokers, cluster_id="bench", controller_id=1, topics=topics).encode(VERSION)
+    return MetadataResponse(brokers=brokers, cluster_id="bench", controller_id=1, topics=topics).encode(
+        VERSION
+    )
 
 
 def _partition(topic: int, partition: int, moved: Collection[int]) -> MetadataResponsePartition:

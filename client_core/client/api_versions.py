@@ -77,7 +77,7 @@ class NodeApiVersions:
         return self._ranges.get(api.id)
 
     def latest_usable_version(self, api: ApiKey, oldest_allowed: int, latest_allowed: int) -> int:
-        """The highest version that both sides speak (NET-06). Raises UnsupportedVersionError if there is none."""
+        """The highest version that both sides speak (NET-06). Raises UnsupportedVersionError without one."""
         supported = self._ranges.get(api.id)
         if supported is None:
             raise UnsupportedVersionError(f"The node does not support {_constant_name(api)}")
@@ -91,7 +91,7 @@ class NodeApiVersions:
         return version
 
     def __str__(self) -> str:
-        """Every API in the order of their ids, with what of it is usable: `Produce(0): 0 to 13 [usable: 13]`."""
+        """Every API in the order of their ids, and what is usable: `Produce(0): 0 to 13 [usable: 13]`."""
         unsupported = {api.id: f"{api.name}({api.id}): UNSUPPORTED" for api in API_KEYS}
         supported = {api_id: _describe(api_id, versions) for api_id, versions in self._ranges.items()}
         lines = {**unsupported, **supported}

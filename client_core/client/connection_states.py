@@ -161,7 +161,7 @@ class ClusterConnectionStates:
     # -- what happens ----------------------------------------------------------------------------------------
 
     def connecting(self, node_id: int, now_ms: int, host: str, port: int = 0) -> None:
-        """An attempt begins, at the next address; a changed host name begins from scratch (CONN-08, CONN-11)."""
+        """An attempt begins, at the next address; a changed host name begins afresh (CONN-08, CONN-11)."""
         node = self._nodes.get(node_id)
         if node is not None and node.host == host:
             node.move_to(ConnectionState.CONNECTING)

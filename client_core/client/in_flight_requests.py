@@ -34,7 +34,7 @@ class InFlightRequest:
     throttle_ms: int = 0
 
     def has_timed_out(self, now_ms: int) -> bool:
-        """Whether it waited longer than its timeout; pauses that the broker asked for don't count (INF-06)."""
+        """Whether it waited longer than its timeout, pauses that the broker asked for apart (INF-06)."""
         return now_ms - self.sent_ms - self.throttle_ms > self.request.request_timeout_ms
 
 
@@ -73,17 +73,17 @@ class InFlightRequests:
         return queue[-1] if queue else None
 
     def complete_next(self, node_id: int) -> InFlightRequest:
-        """Removes and returns the oldest request (INF-02). Raises IllegalStateError if there is none (INF-08)."""
+        """Removes and returns the oldest request (INF-02). Raises IllegalStateError without one (INF-08)."""
         request = self._queue(node_id).pop()
         self._count -= 1
         return request
 
     def last_sent(self, node_id: int) -> InFlightRequest:
-        """The newest request, which may still be on its way out (INF-03). Raises IllegalStateError (INF-08)."""
+        """The newest request, maybe still on its way out (INF-03). Raises IllegalStateError (INF-08)."""
         return self._queue(node_id)[0]
 
     def complete_last_sent(self, node_id: int) -> InFlightRequest:
-        """Removes and returns the newest request (INF-03). Raises IllegalStateError if there is none (INF-08)."""
+        """Removes and returns the newest request (INF-03). Raises IllegalStateError without one (INF-08)."""
         request = self._queue(node_id).popleft()
         self._count -= 1
         return request
@@ -101,7 +101,7 @@ class InFlightRequests:
         return len(queue) if queue is not None else 0
 
     def load(self, node_id: int) -> InFlightLoad:
-        """How busy a connection is. Any thread: each step is one operation that the interpreter does not divide."""
+        """How busy a connection is. Any thread: each step is one operation of the interpreter."""
         queue = self._queues.get(node_id)
         if queue is None:
             return InFlightLoad(0, None)

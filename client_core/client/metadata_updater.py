@@ -11,19 +11,32 @@ NetworkClient.DefaultMetadataUpdater, Kafka 4.3.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from client_core.clock import FOREVER_MS
+from client_core.error_codes import Errors
+from client_core.errors import IllegalStateError
+from client_core.events import NO_EVENTS, MetadataRefreshed, MetadataRefreshFailed, Rebootstrapped
+from client_core.metadata.metadata_response import MetadataResponse
+from client_core.metadata.topic_table import TopicTable
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from client_core.client.in_flight_requests import InFlightRequest
     from client_core.client.kafka_client import LeastLoadedNode
+    from client_core.client.network_client_config import NetworkClientConfig
     from client_core.cluster import Node
     from client_core.errors import AuthenticationError, KafkaError
+    from client_core.events import EventSink
+    from client_core.metadata.metadata import Metadata
+    from client_core.metadata.metadata_cache import MetadataCache
     from client_core.protocol.request import RequestBuilder
 
 _log = logging.getLogger(__name__)
+
+#: How many partitions whose leader has no matching listener are named in the log. Source: NetworkClient.
+_NAMED_PARTITIONS: Final = 10
 
 
 class RefreshFailure(NamedTuple):
@@ -121,3 +134,214 @@ class ManualMetadataUpdater:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+class _InProgress(NamedTuple):
+    """The request that is under way."""
+
+    request_version: int
+    is_partial: bool
+    reason: str
+    sent_ms: int
+
+
+class DefaultMetadataUpdater:
+    """Keeps a Metadata up to date by asking the least loaded node."""
+
+    def __init__(
+        self, metadata: Metadata, config: NetworkClientConfig, events: EventSink = NO_EVENTS
+    ) -> None:
+        self._metadata = metadata
+        self._config = config
+        self._events = events
+        self._in_progress: _InProgress | None = None
+        #: When the attempts began that have not succeeded yet (UPD-12).
+        self._attempt_start_ms: int | None = None
+        self._broker_asks_for_rebootstrap = False
+        self._has_told_no_node = False
+
+    def __repr__(self) -> str:
+        return f"<DefaultMetadataUpdater in_progress={self._in_progress}>"
+
+    @property
+    def is_in_progress(self) -> bool:
+        """Whether a request is under way. A plain read, for status."""
+        return self._in_progress is not None
+
+    def fetch_nodes(self) -> Collection[Node]:
+        return self._metadata.fetch().nodes
+
+    def is_update_due(self, now_ms: int) -> bool:
+        """Whether a request should go out now: none is under way, and metadata wants one (UPD-01)."""
+        return self._in_progress is None and self._metadata.time_to_next_update(now_ms) == 0
+
+    # -- asking ----------------------------------------------------------------------------------------------
+
+    def maybe_update(self, now_ms: int, client: MetadataClient) -> int:
+        """Begins an update if one is due; returns how long, in ms, until it wants to be asked again."""
+        wait_ms = self._metadata.time_to_next_update(now_ms)
+        if self._in_progress is not None:
+            wait_ms = max(wait_ms, self._config.request_timeout_ms)
+        if wait_ms > 0:
+            return wait_ms  # UPD-02
+        if self._attempt_start_ms is None:
+            self._attempt_start_ms = now_ms
+        least_loaded = client.least_loaded_node(now_ms)
+        if self._config.rebootstraps and not least_loaded.has_node_available_or_connection_ready:
+            least_loaded = self._choose_again(now_ms, client)
+        if least_loaded.node is None:
+            self._tell_no_node()
+            return self._config.reconnect_backoff_ms  # UPD-03
+        return self._ask(least_loaded.node, now_ms, client)
+
+    def _choose_again(self, now_ms: int, client: MetadataClient) -> LeastLoadedNode:
+        """No node can be used and no connection is up: begin again with bootstrap.servers (UPD-11).
+
+        Where only these are known there is nothing to forget. Java does it all the same, and says so, at
+        every turn of an outage.
+        """
+        if self._metadata.fetch().is_bootstrap_configured:
+            self._attempt_start_ms = now_ms
+        else:
+            self.rebootstrap(now_ms)
+        return client.least_loaded_node(now_ms)
+
+    def _ask(self, node: Node, now_ms: int, client: MetadataClient) -> int:
+        """Sends to the node, or connects to it, or waits; returns for how long."""
+        if client.can_send_request(node.id, now_ms):
+            asked = self._metadata.new_metadata_request_and_version(now_ms)
+            # Before it is sent: sending may fail at once, and that must find and clear it. Java sets it
+            # after.
+            self._in_progress = _InProgress(asked.request_version, asked.is_partial, asked.reason, now_ms)
+            self._has_told_no_node = False
+            _log.debug("Sending metadata request (%s) %s to node %s", asked.reason, asked.builder, node)
+            client.send_internal_metadata_request(asked.builder, node.id, now_ms)
+            return self._config.request_timeout_ms  # UPD-04
+        if client.is_any_node_connecting():
+            return self._config.reconnect_backoff_ms  # UPD-05: one connection at a time is enough
+        if client.can_connect(node, now_ms):
+            _log.debug("Initialize connection to node %s for sending metadata request", node)
+            client.initiate_connect(node, now_ms)
+            return self._config.reconnect_backoff_ms  # UPD-06
+        return FOREVER_MS  # UPD-07: connected but busy, or checking versions; the network will wake us
+
+    def _tell_no_node(self) -> None:
+        _log.debug("Give up sending metadata request since no node is available")
+        if not self._has_told_no_node:  # once, not twenty times a second for as long as the cluster is away
+            self._has_told_no_node = True
+            self._events.emit(MetadataRefreshFailed("unsent", "no_node", "no node is available"))
+
+    # -- what became of it -----------------------------------------------------------------------------------
+
+    def handle_server_disconnect(self, now_ms: int, node_id: int, fatal: AuthenticationError | None) -> None:
+        """Metadata may be stale, since a connection ended: asks for an update, after a backoff (UPD-08)."""
+        cluster = self._metadata.fetch()
+        if cluster.is_bootstrap_configured:
+            node = cluster.node_by_id(node_id)
+            if node is not None:
+                _log.warning("Bootstrap broker %s disconnected", node)
+        if self.is_update_due(now_ms):
+            self._metadata.failed_update(now_ms)
+        if fatal is not None:
+            self._metadata.fatal_error(fatal)
+        self._metadata.request_update(False, reason="disconnect")
+
+    def handle_failed_request(self, now_ms: int, failure: RefreshFailure) -> None:
+        """Lets the backoff begin, and the waiters know if it is fatal (UPD-09)."""
+        in_progress, self._in_progress = self._in_progress, None
+        if failure.fatal is not None:
+            self._metadata.fatal_error(failure.fatal)
+        self._failed(now_ms, in_progress, failure.outcome, failure.detail)
+
+    def handle_successful_response(self, now_ms: int, answered: InFlightRequest, response: object) -> None:
+        """Applies an answer, or finds it of no use (UPD-10, UPD-13)."""
+        if not isinstance(response, MetadataResponse):
+            raise IllegalStateError(f"{response!r} is no answer to a metadata request")
+        in_progress, self._in_progress = self._in_progress, None
+        correlation_id = answered.request.correlation_id
+        _log_problems(response, correlation_id)
+        if response.error_code == Errors.REBOOTSTRAP_REQUIRED.code and self._config.rebootstraps:
+            _log.info("Rebootstrap requested by server.")
+            self._broker_asks_for_rebootstrap = True
+            self._tell_failure(in_progress, "error", "the broker asked to begin again with bootstrap.servers")
+        elif not response.brokers:
+            # A broker that is just starting knows no brokers yet, itself included.
+            _log.debug("Ignoring empty metadata response with correlation id %d.", correlation_id)
+            self._failed(now_ms, in_progress, "error", "the response lists no brokers")
+        elif in_progress is not None:
+            self._metadata.update(in_progress.request_version, response, in_progress.is_partial, now_ms)
+            self._attempt_start_ms = None
+            self._events.emit(_refreshed(in_progress, self._metadata.cache, now_ms))
+
+    def _failed(self, now_ms: int, in_progress: _InProgress | None, outcome: str, detail: str) -> None:
+        self._metadata.failed_update(now_ms)
+        self._tell_failure(in_progress, outcome, detail)
+
+    def _tell_failure(self, in_progress: _InProgress | None, outcome: str, detail: str) -> None:
+        reason = "unsent" if in_progress is None else in_progress.reason
+        _log.info("Metadata refresh (%s) failed: %s", reason, detail)
+        self._events.emit(MetadataRefreshFailed(reason, outcome, detail))
+
+    # -- beginning again -------------------------------------------------------------------------------------
+
+    def needs_rebootstrap(self, now_ms: int) -> bool:
+        """Whether no update has succeeded for too long (UPD-12), or a broker asks for it (UPD-13)."""
+        if self._broker_asks_for_rebootstrap:
+            return True
+        start_ms = self._attempt_start_ms
+        return (
+            start_ms is not None
+            and self._config.rebootstraps
+            and now_ms - start_ms > self._config.rebootstrap_trigger_ms
+        )
+
+    def rebootstrap(self, now_ms: int) -> None:
+        """Forgets the known brokers; the attempts begin anew (UPD-11, UPD-12)."""
+        _log.info("Rebootstrapping: the known brokers are forgotten, bootstrap.servers are asked again")
+        self._broker_asks_for_rebootstrap = False
+        self._attempt_start_ms = now_ms
+        self._metadata.rebootstrap()
+        self._events.emit(Rebootstrapped())
+
+    def close(self) -> None:
+        self._metadata.close()
+
+
+def _refreshed(in_progress: _InProgress, cache: MetadataCache, now_ms: int) -> MetadataRefreshed:
+    tables = cache.topics.values()
+    return MetadataRefreshed(
+        reason=in_progress.reason,
+        update_version=cache.update_version,
+        request_version=in_progress.request_version,
+        is_partial=in_progress.is_partial,
+        duration_ms=now_ms - in_progress.sent_ms,
+        topics=len(tables),
+        partitions=sum(table.partition_count for table in tables),
+        leaderless_partitions=sum(table.leaderless_count for table in tables),
+        cluster_id=cache.cluster_id,
+    )
+
+
+def _log_problems(response: MetadataResponse, correlation_id: int) -> None:
+    """Says what a response complains of: for people who set up brokers, or mistyped a topic."""
+    code = Errors.LISTENER_NOT_FOUND.code
+    without_listener = [
+        f"{topic.name}-{number}"
+        for topic in response.topics
+        if isinstance(topic, TopicTable) and code in topic.error_codes
+        for number in topic.raw_numbers
+        if (partition := topic.metadata(number)) is not None and partition.error_code == code
+    ]
+    if without_listener:
+        _log.warning(
+            "%d partitions have leader brokers without a matching listener, including %s",
+            len(without_listener),
+            without_listener[:_NAMED_PARTITIONS],
+        )
+    if response.errors:
+        errors = {topic: Errors.of(error_code).name for topic, error_code in response.errors.items()}
+        _log.warning(
+            "The metadata response from the cluster reported a recoverable issue with correlation id %d: %s",
+            correlation_id,
+            errors,
+        )

@@ -17,27 +17,24 @@ from __future__ import annotations
 import logging
 import threading
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from client_core.client import disconnection
 from client_core.client.api_versions import client_throttles
-from client_core.client.client_request import ClientRequest, ClientResponse
-from client_core.client.in_flight_requests import InFlightRequest, InFlightRequests
+from client_core.client.client_request import ClientResponse
 from client_core.client.kafka_client import LeastLoadedNode
 from client_core.client.metadata_updater import RefreshFailure
 from client_core.client.node_connections import NodeConnections
+from client_core.client.request_sender import RequestSender
 from client_core.client.response_parsing import parse_response
-from client_core.error_codes import Errors
 from client_core.errors import (
     DisconnectError,
     IllegalArgumentError,
     IllegalStateError,
     ProtocolError,
-    UnsupportedVersionError,
 )
-from client_core.events import NO_EVENTS, RequestCompleted
+from client_core.events import NO_EVENTS
 from client_core.protocol.api_keys import ApiKey
-from client_core.protocol.header import encode_request_header
 from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
 from client_core.protocol.request import throttle_time_ms
 
@@ -45,10 +42,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from client_core.client.client_request import CompletionHandler
+    from client_core.client.client_request import ClientRequest, CompletionHandler
     from client_core.client.connection_status import ConnectionStatus
     from client_core.client.disconnection import Disconnection
     from client_core.client.host_resolver import HostResolver
+    from client_core.client.in_flight_requests import InFlightRequest
     from client_core.client.metadata_updater import MetadataUpdater
     from client_core.client.network_client_config import NetworkClientConfig
     from client_core.cluster import Node
@@ -58,15 +56,6 @@ if TYPE_CHECKING:
     from client_core.protocol.request import RequestBuilder
 
 _log = logging.getLogger(__name__)
-
-#: Correlation ids that SASL's own requests use; ours step over them (NET-24). Source:
-#: SaslClientAuthenticator.
-_FIRST_RESERVED_CORRELATION_ID: Final = 2_147_483_640
-#: Correlation ids are int32 on the wire: after the reserved ones Java's counter overflows to the smallest.
-_SMALLEST_CORRELATION_ID: Final = -2_147_483_648
-
-#: The frame's own size, which is no part of a payload.
-_SIZE_BYTES: Final = 4
 
 
 class _Life(Enum):
@@ -93,12 +82,11 @@ class NetworkClient:
         self._metadata_updater = metadata_updater
         self._config = config
         self._random = random
-        self._events = events
         self._connections = NodeConnections(selector, config, resolver, random, events)
         self._states = self._connections.states
-        self._in_flight = InFlightRequests(config.max_in_flight_requests_per_connection)
+        self._requests = RequestSender(selector, self._connections, config, events)
+        self._in_flight = self._requests.in_flight
         self._aborted_sends: list[ClientResponse] = []
-        self._correlation_id = 0
         self._now_ms = 0  # the last moment that the caller or the selector told
         self._life = _Life.ACTIVE
         self._life_lock = threading.Lock()
@@ -110,7 +98,7 @@ class NetworkClient:
     # -- may we send -----------------------------------------------------------------------------------------
 
     def is_ready(self, node: Node, now_ms: int) -> bool:
-        """Whether a request may be sent to the node now; False for all while a metadata update is due (NET-02)."""
+        """Whether a request may be sent now; False for all nodes while a metadata update is due (NET-02)."""
         return not self._metadata_updater.is_update_due(now_ms) and self.can_send_request(node.id, now_ms)
 
     def ready(self, node: Node, now_ms: int) -> bool:
@@ -124,7 +112,7 @@ class NetworkClient:
         return False
 
     def can_send_request(self, node_id: int, now_ms: int) -> bool:
-        """Whether the connection is ready, not throttled, its last send out and its queue not full (NET-04)."""
+        """Whether the connection is ready, not throttled, its last send out, its queue not full (NET-04)."""
         return (
             self._states.is_ready(node_id, now_ms)
             and self._in_flight.can_send_more(node_id)
@@ -256,12 +244,7 @@ class NetworkClient:
         self, responses: list[ClientResponse], node_id: int, now_ms: int, ended: Disconnection
     ) -> None:
         """Answers the callers' requests as disconnected, oldest first, and tells the updater of its own."""
-        error = Errors.REQUEST_TIMED_OUT if ended.timed_out else Errors.NETWORK_EXCEPTION
-        for cancelled in self._in_flight.clear_all(node_id):
-            _log.debug("Cancelled %r: %s", cancelled, ended.detail)
-            response = self._finished(
-                cancelled, now_ms, error=error, disconnected=True, timed_out=ended.timed_out
-            )
+        for cancelled, response in self._requests.cancel_all(node_id, now_ms, ended):
             if not cancelled.is_internal:
                 responses.append(response)
             elif cancelled.request.builder.api is ApiKey.METADATA:
@@ -281,18 +264,14 @@ class NetworkClient:
         on_complete: CompletionHandler | None = None,
     ) -> ClientRequest:
         """A request with the next correlation id; the client's request.timeout.ms unless told otherwise."""
-        timeout_ms = self._config.request_timeout_ms if request_timeout_ms is None else request_timeout_ms
-        correlation_id = self._next_correlation_id()
-        return ClientRequest(
-            node_id, builder, correlation_id, created_ms, expect_response, timeout_ms, on_complete
+        return self._requests.new_client_request(
+            node_id,
+            builder,
+            created_ms,
+            expect_response=expect_response,
+            request_timeout_ms=request_timeout_ms,
+            on_complete=on_complete,
         )
-
-    def _next_correlation_id(self) -> int:
-        if self._correlation_id >= _FIRST_RESERVED_CORRELATION_ID:
-            self._correlation_id = _SMALLEST_CORRELATION_ID
-        correlation_id = self._correlation_id
-        self._correlation_id += 1
-        return correlation_id
 
     def send(self, request: ClientRequest, now_ms: int) -> None:
         """Queues a caller's request. Raises IllegalStateError if the node is not ready (NET-05)."""
@@ -301,7 +280,8 @@ class NetworkClient:
             raise IllegalStateError(
                 f"Attempt to send a request to node {request.destination} which is not ready."
             )
-        refusal = self._do_send(request, now_ms, is_internal=False)
+        self._now_ms = now_ms
+        refusal = self._requests.send(request, now_ms, is_internal=False)
         if refusal is not None:  # the next poll says so (NET-07)
             version = request.builder.latest_allowed_version
             self._aborted_sends.append(ClientResponse(request, version, now_ms, 0, version_mismatch=refusal))
@@ -310,30 +290,11 @@ class NetworkClient:
         """Queues the updater's own request; its answer goes to the updater and to nobody else."""
         self._ensure_active()
         request = self.new_client_request(node_id, builder, now_ms, expect_response=True)
-        refusal = self._do_send(request, now_ms, is_internal=True)
+        self._now_ms = now_ms
+        refusal = self._requests.send(request, now_ms, is_internal=True)
         if refusal is not None:  # fatal for those who wait for metadata (NET-07)
             failure = RefreshFailure("error", str(refusal), fatal=refusal)
             self._metadata_updater.handle_failed_request(now_ms, failure)
-
-    def _do_send(
-        self, request: ClientRequest, now_ms: int, *, is_internal: bool
-    ) -> UnsupportedVersionError | None:
-        """Hands the request to the selector; nothing goes out if the node does not speak it: the error says why."""
-        self._now_ms = now_ms
-        builder, node_id = request.builder, request.destination
-        try:
-            version = self._connections.version_for(node_id, builder)
-            body = builder.encode(version)
-        except UnsupportedVersionError as error:
-            _log.debug("Version mismatch for %s to node %d: %s", builder.api.name, node_id, error)
-            return error
-        header = encode_request_header(builder.api, version, request.correlation_id, self._config.client_id)
-        sent_bytes = _SIZE_BYTES + len(header) + len(body)
-        in_flight = InFlightRequest(request, version, is_internal, now_ms, sent_bytes)
-        _log.debug("Sending %r", in_flight)
-        self._in_flight.add(in_flight)
-        self._selector.send(node_id, (header, body))
-        return None
 
     # -- one turn --------------------------------------------------------------------------------------------
 
@@ -359,7 +320,7 @@ class NetworkClient:
         return responses
 
     def _handle_poll_results(self, now_ms: int) -> list[ClientResponse]:
-        """Acts on everything that the selector reports, in Java's order (NET-08); `now_ms` is after the wait."""
+        """Acts on all that the selector reports, in Java's order (NET-08); `now_ms` is after the wait."""
         self._now_ms = now_ms
         responses: list[ClientResponse] = []
         self._handle_completed_sends(responses, now_ms)
@@ -379,7 +340,7 @@ class NetworkClient:
             newest.send_completed = True
             if not newest.request.expect_response:
                 self._in_flight.complete_last_sent(send.node_id)
-                responses.append(self._finished(newest, now_ms))
+                responses.append(self._requests.answered(newest, now_ms))
 
     def _handle_completed_receives(self, responses: list[ClientResponse], now_ms: int) -> None:
         """Each frame answers the oldest request of its node, or condemns the connection (NET-11)."""
@@ -395,8 +356,8 @@ class NetworkClient:
                 continue
             answered = self._in_flight.complete_next(node_id)
             self._maybe_throttle(answered, body, now_ms)
-            received_bytes = _SIZE_BYTES + len(receive.payload)
-            response = self._finished(answered, now_ms, body=body, received_bytes=received_bytes)
+            payload_bytes = len(receive.payload)
+            response = self._requests.answered(answered, now_ms, body=body, payload_bytes=payload_bytes)
             if not answered.is_internal:
                 responses.append(response)
             elif isinstance(body, ApiVersionsResponse):
@@ -405,7 +366,7 @@ class NetworkClient:
                 self._metadata_updater.handle_successful_response(now_ms, answered, body)
 
     def _maybe_throttle(self, answered: InFlightRequest, body: object, now_ms: int) -> None:
-        """Holds back as long as the broker asks, and gives the requests in flight that much longer (NET-12)."""
+        """Holds back for as long as the broker asks; requests in flight get that much longer (NET-12)."""
         throttle_ms = throttle_time_ms(body)
         request = answered.request
         if throttle_ms > 0 and client_throttles(request.builder.api, answered.version):
@@ -440,7 +401,7 @@ class NetworkClient:
             if self._selector.is_channel_ready(node_id) and self._in_flight.can_send_more(node_id):
                 question = self._connections.check_api_versions(node_id)
                 request = self.new_client_request(node_id, question, now_ms, expect_response=True)
-                self._do_send(request, now_ms, is_internal=True)
+                self._requests.send(request, now_ms, is_internal=True)
 
     def _handle_timed_out_connections(self, responses: list[ClientResponse], now_ms: int) -> None:
         for node_id in self._states.nodes_with_connection_setup_timeout(now_ms):
@@ -453,7 +414,7 @@ class NetworkClient:
             self._close_and_process_disconnection(responses, node_id, now_ms, ended)  # NET-18
 
     def _handle_rebootstrap(self, responses: list[ClientResponse], now_ms: int) -> None:
-        """Drops every known broker when metadata has not come for too long, or a broker says so (UPD-12, UPD-13)."""
+        """Drops every known broker if metadata is overdue, or a broker says so (UPD-12, UPD-13)."""
         updater = self._metadata_updater
         if not updater.needs_rebootstrap(now_ms):
             return
@@ -462,28 +423,6 @@ class NetworkClient:
                 ended = disconnection.local("the client begins again with bootstrap.servers")
                 self._close_and_process_disconnection(responses, node.id, now_ms, ended)
         updater.rebootstrap(now_ms)
-
-    def _finished(
-        self,
-        in_flight: InFlightRequest,
-        now_ms: int,
-        *,
-        body: object | None = None,
-        received_bytes: int = 0,
-        error: Errors = Errors.NONE,
-        disconnected: bool = False,
-        timed_out: bool = False,
-    ) -> ClientResponse:
-        """What became of a request that is no longer in flight."""
-        request, sent_bytes = in_flight.request, in_flight.sent_bytes
-        latency_ms = now_ms - in_flight.sent_ms
-        self._events.emit(
-            RequestCompleted(
-                request.builder.api.name, request.destination, latency_ms, sent_bytes, received_bytes, error
-            )
-        )
-        age_ms = now_ms - request.created_ms
-        return ClientResponse(request, in_flight.version, now_ms, age_ms, body, disconnected, timed_out)
 
     # -- the end ---------------------------------------------------------------------------------------------
 
@@ -503,7 +442,7 @@ class NetworkClient:
         self.wakeup()
 
     def close(self) -> None:
-        """Closes every connection and the updater; twice only warns (NET-25). When the I/O thread has ended."""
+        """Closes connections and updater; twice only warns (NET-25). When the I/O thread has ended."""
         with self._life_lock:
             was_closed = self._life is _Life.CLOSED
             self._life = _Life.CLOSED
@@ -519,8 +458,8 @@ class NetworkClient:
 
 
 def _complete(response: ClientResponse) -> None:
-    """Calls the response's handler; what that raises is its own fault and must not cost the others (NET-23)."""
+    """Calls the response's handler; what that raises must not cost the others their call (NET-23)."""
     try:
         response.on_complete()
-    except Exception:
+    except Exception:  # noqa: BLE001 - a caller's code
         _log.exception("Uncaught error in request completion")

@@ -19,7 +19,7 @@ class MetadataRecoveryStrategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NetworkClientConfig:
-    """Kafka's settings of the connections to brokers, in milliseconds and bytes; buffers of -1 leave it to the OS."""
+    """Kafka's settings of the connections to brokers; buffers of -1 bytes leave it to the OS."""
 
     client_id: str | None = None
     max_in_flight_requests_per_connection: int = 5

@@ -137,7 +137,7 @@ class NodeConnectionState:
         return self.state in _PREPARING
 
     def move_to(self, state: ConnectionState) -> None:
-        """Changes the state. Raises IllegalStateError for a move that the table in the module's head has not."""
+        """Changes the state. Raises IllegalStateError for a move that is not in the table."""
         if state not in _ALLOWED_MOVES[self.state]:
             raise IllegalStateError(
                 f"Connection to node {self.node_id} can't go from {self.state.name} to {state.name}"
@@ -153,7 +153,7 @@ class NodeConnectionState:
         return 0 if until_ms is None or until_ms <= now_ms else until_ms - now_ms
 
     def backoff_left_ms(self, now_ms: int) -> int:
-        """How long until the next attempt is allowed; the time waited counts from the end of the last one (CONN-01)."""
+        """How long until the next attempt is allowed, counted from the end of the last one (CONN-01)."""
         return max(self.reconnect_backoff_ms - (now_ms - self.last_connect_attempt_ms), 0)
 
     def current_address(self) -> str:

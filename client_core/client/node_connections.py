@@ -98,7 +98,7 @@ class NodeConnections:
         return tuple(self._needing_api_versions)
 
     def check_api_versions(self, node_id: int) -> ApiVersionsRequestBuilder:
-        """The question for a node, to be sent now: only here is set-up over, so it covers TLS and SASL (NET-14)."""
+        """The question for a node, to be sent now: set-up is over, TLS and SASL included (NET-14)."""
         question = self._needing_api_versions.pop(node_id)
         self._has_changed = True
         self.states.checking_api_versions(node_id)
@@ -107,7 +107,7 @@ class NodeConnections:
     def api_versions_answered(
         self, node_id: int, response: ApiVersionsResponse, version: int
     ) -> Disconnection | None:
-        """Makes the node ready, or asks again lower (NET-15), or says why the connection must end (NET-16)."""
+        """Makes the node ready, asks again lower (NET-15), or says why the connection must end (NET-16)."""
         if response.error_code == Errors.NONE.code:
             self._api_versions[node_id] = NodeApiVersions.of_response(response)
             _log.debug("Node %d supports %s", node_id, self._api_versions[node_id])
@@ -152,7 +152,7 @@ class NodeConnections:
         _log.debug("Node %d asked for a pause of %d ms", node_id, throttle_ms)
 
     def end(self, node_id: int, now_ms: int, ended: Disconnection, in_flight: int) -> None:
-        """The connection is gone: its backoff begins, what it told is forgotten, its error is kept (NET-13)."""
+        """The connection is gone: its backoff begins, its versions are forgotten, its error kept (NET-13)."""
         self._has_changed = True
         self._api_versions.pop(node_id, None)
         self._needing_api_versions.pop(node_id, None)

@@ -208,9 +208,7 @@ class Selector:
         if timeout_ms < 0:
             raise IllegalArgumentError("timeout should be >= 0")
         self._clear()
-        due = self._due
-        if due:
-            self._due = {}
+        due, self._due = self._due, {}
         if (
             due or self._disconnected
         ):  # there is something to do, or to tell: Java would still wait for the latter

@@ -1,11 +1,12 @@
 """buffer.memory: how many bytes of records may wait in the client, and the one queue for those who want more.
 
-Only the accounting is Java's, not the buffers: Python needs none. Whoever can't be served stands in one FIFO queue,
-be it a thread that blocks or a request that is parked; memory that comes free goes to the first of them, who collects
-until its request is whole (BUF-02). So while anyone waits, nothing is available, and nobody overtakes.
+Only the accounting is Java's, not the buffers: Python needs none. Whoever can't be served stands in one FIFO
+queue, be it a thread that blocks or a request that is parked; memory that comes free goes to the first of
+them, who collects until its request is whole (BUF-02). So while anyone waits, nothing is available, and
+nobody overtakes.
 
-Any thread. One lock, held for a few operations on integers; `on_granted` is called outside of it, by the thread that
-freed the memory. Source: BufferPool, Kafka 4.3.
+Any thread. One lock, held for a few operations on integers; `on_granted` is called outside of it, by the
+thread that freed the memory. Source: BufferPool, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 from client_core.clock import FOREVER_MS
 from client_core.errors import BufferExhaustedError, IllegalArgumentError, ProducerClosedError
-from client_core.events import NO_EVENTS, EventSink, WaitFinished
+from client_core.events import NO_EVENTS, WaitFinished
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from client_core.clock import Clock
+    from client_core.events import EventSink
 
 _CLOSED: Final = "Producer closed while allocating memory"
 
@@ -29,7 +31,7 @@ _CLOSED: Final = "Producer closed while allocating memory"
 class PoolWaiter:
     """A place in the pool's queue. Its fields belong to the pool's lock."""
 
-    __slots__ = ("_on_granted", "_pool", "collected_bytes", "condition", "granted", "size_bytes", "since_ms")
+    __slots__ = ("_on_granted", "_pool", "collected_bytes", "condition", "granted", "since_ms", "size_bytes")
 
     def __init__(
         self,
@@ -100,22 +102,124 @@ class BufferPool:
     def allocate(self, size_bytes: int, max_block_ms: int) -> None:
         """Takes memory, and blocks for it for up to max_block_ms.
 
-        Raises BufferExhaustedError when that was not enough (BUF-03), ProducerClosedError when the pool is closed
-        (BUF-04), IllegalArgumentError when the pool could never give so much (BUF-01).
+        Raises BufferExhaustedError when that was not enough (BUF-03), ProducerClosedError when the pool is
+        closed (BUF-04), IllegalArgumentError when the pool could never give so much (BUF-01).
         """
         with self._lock:
             if self._take(size_bytes):
                 return
-            waiter = PoolWaiter(
-                self, size_bytes, self._clock.now_ms(), condition=threading.Condition(self._lock)
-            )
+            condition = threading.Condition(self._lock)
+            waiter = PoolWaiter(self, size_bytes, self._clock.now_ms(), condition=condition)
             self._waiters.append(waiter)
-        outcome, granted = "error", ()
+        outcome = "error"
         try:
-            granted = self._wait(waiter, max_block_ms)
+            self._wait(waiter, condition, max_block_ms)
             outcome = "success"
         except BufferExhaustedError:
             outcome = "timeout"
             raise
         finally:
+            if outcome != "success":
+                self.leave(waiter)
             self._report(waiter, outcome)
+
+    def wait_for(self, size_bytes: int, on_granted: Callable[[], None]) -> PoolWaiter:
+        """A place in the queue for a caller that does not block. Raises as `try_allocate` does.
+
+        `on_granted` is called once, when all of the memory is the caller's: by the thread that freed it, or
+        before this returns if it was there. It is not called after `cancel`, nor once the pool is closed: who
+        parked a request ends it.
+        """
+        waiter = PoolWaiter(self, size_bytes, self._clock.now_ms(), on_granted=on_granted)
+        with self._lock:
+            waiter.granted = self._take(size_bytes)
+            if not waiter.granted:
+                self._waiters.append(waiter)
+        if waiter.granted:
+            waiter.tell()
+        return waiter
+
+    def deallocate(self, size_bytes: int) -> None:
+        """Gives memory back, and to those who wait. Hold no lock: their on_granted is called."""
+        with self._lock:
+            self._available_bytes += size_bytes
+            granted = self._serve() if self._waiters else ()
+        self._tell(granted)
+
+    def leave(self, waiter: PoolWaiter) -> bool:
+        """Takes a waiter out of the queue; False when it had its memory already. See PoolWaiter.cancel."""
+        with self._lock:
+            if waiter.granted:
+                return False
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+            self._available_bytes += waiter.collected_bytes
+            waiter.collected_bytes = 0
+            granted = self._serve()
+        self._tell(granted)
+        return True
+
+    def close(self) -> None:
+        """Refuses all further requests. Blocked threads wake and raise (BUF-04)."""
+        with self._lock:
+            self._closed = True
+            for waiter in self._waiters:
+                if waiter.condition is not None:
+                    waiter.condition.notify()
+
+    # -- under the lock ------------------------------------------------------------------------------------
+
+    def _take(self, size_bytes: int) -> bool:
+        if size_bytes > self.total_bytes:
+            raise IllegalArgumentError(
+                f"Attempt to allocate {size_bytes} bytes, but there is a hard limit of {self.total_bytes} "
+                "on memory allocations."
+            )
+        if self._closed:
+            raise ProducerClosedError(_CLOSED)
+        if self._waiters or self._available_bytes < size_bytes:
+            return False
+        self._available_bytes -= size_bytes
+        return True
+
+    def _serve(self) -> list[PoolWaiter]:
+        """Gives what is available to the waiters in turn; returns the parked ones to be told."""
+        parked: list[PoolWaiter] = []
+        while self._waiters and self._available_bytes and not self._closed:
+            first = self._waiters[0]
+            given = min(first.size_bytes - first.collected_bytes, self._available_bytes)
+            self._available_bytes -= given
+            first.collected_bytes += given
+            if first.collected_bytes < first.size_bytes:
+                break
+            self._waiters.popleft()
+            first.granted = True
+            if first.condition is not None:
+                first.condition.notify()
+            else:
+                parked.append(first)
+        return parked
+
+    # -- outside of it -------------------------------------------------------------------------------------
+
+    def _wait(self, waiter: PoolWaiter, condition: threading.Condition, max_block_ms: int) -> None:
+        deadline_ms = min(waiter.since_ms + max_block_ms, FOREVER_MS)
+        with self._lock:
+            self._clock.wait_for(condition, lambda: waiter.granted or self._closed, deadline_ms)
+            if waiter.granted:
+                return
+            if self._closed:
+                raise ProducerClosedError(_CLOSED)
+            raise BufferExhaustedError(
+                f"Failed to allocate {waiter.size_bytes} bytes within the configured max blocking time "
+                f"{max_block_ms} ms. Total memory: {self.total_bytes} bytes. Available memory: "
+                f"{self._available_bytes} bytes. Poolable size: {self.poolable_bytes} bytes"
+            )
+
+    def _tell(self, granted: Iterable[PoolWaiter]) -> None:
+        for waiter in granted:
+            self._report(waiter, "success")
+            waiter.tell()
+
+    def _report(self, waiter: PoolWaiter, outcome: str) -> None:
+        self._events.emit(WaitFinished("buffer", outcome, self._clock.now_ms() - waiter.since_ms))

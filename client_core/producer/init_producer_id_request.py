@@ -18,9 +18,17 @@ _TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1
 class InitProducerIdRequestBuilder:
     """Asks for a new producer id, without a transactional id."""
 
-    api: Final = ApiKey.INIT_PRODUCER_ID
-    oldest_allowed_version: Final = ApiKey.INIT_PRODUCER_ID.min_version
-    latest_allowed_version: Final = ApiKey.INIT_PRODUCER_ID.max_version
+    @property
+    def api(self) -> ApiKey:
+        return ApiKey.INIT_PRODUCER_ID
+
+    @property
+    def oldest_allowed_version(self) -> int:
+        return ApiKey.INIT_PRODUCER_ID.min_version
+
+    @property
+    def latest_allowed_version(self) -> int:
+        return ApiKey.INIT_PRODUCER_ID.max_version
 
     def encode(self, version: int) -> bytes:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS)

@@ -9,57 +9,15 @@ DefaultRecordBatch, Kafka 4.3.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final
+
+from client_core.record.record_batch import increment_sequence
 
 if TYPE_CHECKING:
-    from client_core.cluster import TopicPartition
+    from client_core.producer.producer_batch import ProducerBatch, ProducerIdAndEpoch
 
 #: How many sequence numbers there are: they are the non-negative int32.
 _SEQUENCES: Final = 2**31
-
-
-class ProducerIdAndEpoch(NamedTuple):
-    """Who a broker takes this producer for."""
-
-    producer_id: int
-    epoch: int
-
-
-class SequencedBatch(Protocol):
-    """What sequence keeping needs of a batch. None stands for "not given yet"."""
-
-    @property
-    def topic_partition(self) -> TopicPartition: ...
-
-    @property
-    def record_count(self) -> int: ...
-
-    @property
-    def producer_id(self) -> int | None: ...
-
-    @property
-    def producer_epoch(self) -> int | None: ...
-
-    @property
-    def base_sequence(self) -> int | None: ...
-
-    @property
-    def sequence_has_been_reset(self) -> bool: ...
-
-    def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Another epoch and sequence for a batch that had one before; it is sent again under these."""
-        ...
-
-
-def increment_sequence(sequence: int, increment: int) -> int:
-    """The sequence so many records later. Source: DefaultRecordBatch.incrementSequence."""
-    return (sequence + increment) % _SEQUENCES
-
-
-def last_sequence(batch: SequencedBatch) -> int | None:
-    """The sequence of the batch's last record; None while it has none."""
-    first = batch.base_sequence
-    return None if first is None else increment_sequence(first, batch.record_count - 1)
 
 
 def is_later(sequence: int, than: int) -> bool:
@@ -79,19 +37,19 @@ class PartitionSequences:
     next_sequence: int = 0
     last_acked_sequence: int | None = None
     last_acked_offset: int | None = None
-    in_flight: list[SequencedBatch] = field(default_factory=list)
+    in_flight: list[ProducerBatch] = field(default_factory=list)
 
     def increment(self, records: int) -> None:
         self.next_sequence = increment_sequence(self.next_sequence, records)
 
-    def add_in_flight(self, batch: SequencedBatch) -> None:
+    def add_in_flight(self, batch: ProducerBatch) -> None:
         """Puts a batch in its place: mostly the end; the parts of a split one go where it was."""
         place = len(self.in_flight)
         while place and _precedes(batch, self.in_flight[place - 1]):
             place -= 1
         self.in_flight.insert(place, batch)
 
-    def remove_in_flight(self, batch: SequencedBatch) -> None:
+    def remove_in_flight(self, batch: ProducerBatch) -> None:
         """Forgets a batch, by identity: two may bear the same sequence under different epochs."""
         self.in_flight = [other for other in self.in_flight if other is not batch]
 
@@ -121,7 +79,7 @@ class PartitionSequences:
         self.last_acked_sequence = None
 
 
-def _precedes(batch: SequencedBatch, other: SequencedBatch) -> bool:
+def _precedes(batch: ProducerBatch, other: ProducerBatch) -> bool:
     """Whether a batch must reach the log before another one of its partition."""
     mine = (batch.producer_id or 0, batch.producer_epoch or 0)
     theirs = (other.producer_id or 0, other.producer_epoch or 0)

@@ -7,14 +7,17 @@ loop is woken once per turn and not once per record. Blocking callers wrap a tic
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from client_core.errors import KafkaError
     from client_core.producer.producer_record import RecordMetadata
+
+_log: Final = logging.getLogger(__name__)
 
 
 class Phase(Enum):
@@ -75,8 +78,14 @@ class CompletionSink(Protocol):
 
 
 class CallInline:
-    """Calls each `done` on the thread that finished it. For plain library use and tests."""
+    """Calls each `done` on the thread that posts. For plain library use and tests.
+
+    A callback that fails is logged; the others still run.
+    """
 
     def post(self, finished: Sequence[tuple[Done, Result]], /) -> None:
         for done, result in finished:
-            done(result)
+            try:
+                done(result)
+            except Exception:  # noqa: BLE001 -- a user's code
+                _log.exception("A callback failed on %r", result)

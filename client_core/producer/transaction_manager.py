@@ -24,20 +24,15 @@ from client_core.errors import (
     KafkaError,
     UnsupportedVersionError,
 )
-from client_core.producer.partition_sequences import (
-    PartitionSequences,
-    ProducerIdAndEpoch,
-    increment_sequence,
-    is_later,
-    last_sequence,
-)
+from client_core.producer.partition_sequences import PartitionSequences, is_later
+from client_core.record.record_batch import increment_sequence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from client_core.backoff import ExponentialBackoff
     from client_core.cluster import TopicPartition
-    from client_core.producer.partition_sequences import SequencedBatch
+    from client_core.producer.producer_batch import ProducerBatch, ProducerIdAndEpoch
 
 _log: Final = logging.getLogger(__name__)
 
@@ -156,18 +151,12 @@ class TransactionManager:
             self._to_fatal_error(KafkaError(f"Unexpected error in InitProducerIdResponse; {error.message}"))
 
     def waiting_batches_failed(self) -> None:
-        """What waited for a producer id that was refused has been failed:
-
-        the producer is usable again (IDM-01).
-        """
+        """What waited for an id that was refused has been failed: the producer is usable again (IDM-01)."""
         self._move_to(State.UNINITIALIZED)
         self.last_error = None
 
     def bump_epoch_if_required(self) -> None:
-        """Raises the epoch where a partition asked for it since the last turn;
-
-        the last epoch asks for a new id.
-        """
+        """Raises the epoch where a partition asked for it; after the last epoch comes a new id."""
         if not self._bump_required:
             return
         producer = self._producer
@@ -200,7 +189,7 @@ class TransactionManager:
     def increment_sequence_number(self, topic_partition: TopicPartition, increment: int) -> None:
         self._entry(topic_partition).increment(increment)
 
-    def add_in_flight_batch(self, batch: SequencedBatch) -> None:
+    def add_in_flight_batch(self, batch: ProducerBatch) -> None:
         if batch.base_sequence is None:
             raise IllegalStateError(
                 f"Can't track batch for partition {batch.topic_partition} when sequence is not set."
@@ -234,13 +223,13 @@ class TransactionManager:
 
     # -- what became of batches (Sender) ---------------------------------------------------------------------
 
-    def remove_in_flight_batch(self, batch: SequencedBatch) -> None:
+    def remove_in_flight_batch(self, batch: ProducerBatch) -> None:
         self._entry(batch.topic_partition).remove_in_flight(batch)
 
-    def handle_completed_batch(self, batch: SequencedBatch, base_offset: int | None) -> None:
+    def handle_completed_batch(self, batch: ProducerBatch, base_offset: int | None) -> None:
         """The broker has the batch."""
         entry = self._entry(batch.topic_partition)
-        last = last_sequence(batch)
+        last = batch.last_sequence
         # An answer to an attempt under an older epoch says nothing about the sequences of this one.
         if last is not None and entry.producer == (batch.producer_id, batch.producer_epoch):
             entry.acked(last)
@@ -248,9 +237,7 @@ class TransactionManager:
             entry.acked_offset(base_offset + batch.record_count - 1)
         entry.remove_in_flight(batch)
 
-    def handle_failed_batch(
-        self, batch: SequencedBatch, error: KafkaError, *, adjust_sequences: bool
-    ) -> None:
+    def handle_failed_batch(self, batch: ProducerBatch, error: KafkaError, *, adjust_sequences: bool) -> None:
         """A batch was given up.
 
         `adjust_sequences`: its sequences are known not to be in the log, so there is a gap.
@@ -264,7 +251,7 @@ class TransactionManager:
         if adjust_sequences or error.error in _GAPS:
             self.request_epoch_bump(batch.topic_partition)
 
-    def can_retry(self, batch: SequencedBatch, error: KafkaError, log_start_offset: int | None) -> bool:
+    def can_retry(self, batch: ProducerBatch, error: KafkaError, log_start_offset: int | None) -> bool:
         """Whether the batch may be sent again under its sequence, or under a new epoch that this asks for
         (IDM-04).
         """
@@ -280,7 +267,7 @@ class TransactionManager:
             return True
         return error.retriable
 
-    def _is_real_gap(self, batch: SequencedBatch) -> bool:
+    def _is_real_gap(self, batch: ProducerBatch) -> bool:
         """Whether the broker's "out of order" means that something before this batch is missing for good."""
         first = batch.base_sequence
         if first is None:
@@ -296,12 +283,12 @@ class TransactionManager:
         self._bump_required = True
         self._to_rewrite.add(topic_partition)
 
-    def mark_sequence_unresolved(self, batch: SequencedBatch) -> None:
+    def mark_sequence_unresolved(self, batch: ProducerBatch) -> None:
         """The batch was given up while it may be in the log:
 
         nothing new for its partition until that is known.
         """
-        last = last_sequence(batch)
+        last = batch.last_sequence
         if last is None:
             return
         following = increment_sequence(last, 1)

@@ -1,7 +1,7 @@
 """How a field of a message definition looks in Python: type, default, conditions, size on the wire.
 
-What `reader_code.py`, `writer_code.py` and `message_code.py` share. Who calls: they alone, while messages are
-generated; pure functions from definitions to source text.
+What `reader_code.py`, `writer_code.py` and `message_code.py` share. Who calls: they alone, while messages
+are generated; pure functions from definitions to source text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: Integers that adjoin are packed and unpacked together: their letters in `struct` and their sizes.
 INTEGERS: Final = {"int8": ("b", 1), "int16": ("h", 2), "int32": ("i", 4), "int64": ("q", 8)}
-#: Everything else: its type in Python, the default of a field that names none, the method of Reader and Writer.
+#: Everything else: its type in Python, the default where none is named, the method of Reader and Writer.
 SCALARS: Final = {
     "bool": ("bool", "False", "boolean"),
     "string": ("str", '""', "string"),
@@ -33,9 +33,10 @@ LINE_LENGTH: Final = 110
 
 def python_type(field: FieldDefinition) -> str:
     """The annotation of a field."""
-    base = (
-        "int" if field.type.name in INTEGERS else _scalar(field)[0] if is_scalar(field) else field.type.name
-    )
+    if field.type.name in INTEGERS:
+        base = field.type.name.capitalize()
+    else:
+        base = field.type.name if field.type.struct is not None else _scalar(field)[0]
     one_or_many = f"tuple[{base}, ...]" if field.type.is_array else base
     return f"{one_or_many} | None" if field.nullable or default(field) == "None" else one_or_many
 
@@ -68,11 +69,6 @@ def differs_from_default(field: FieldDefinition) -> str:
 def method(field: FieldDefinition) -> str:
     """The name of Reader's and Writer's method for a field that is no array and no struct."""
     return field.type.name if field.type.name in INTEGERS else _scalar(field)[2]
-
-
-def is_scalar(field: FieldDefinition) -> bool:
-    """Whether an element of the field is neither an integer nor a struct."""
-    return field.type.name not in INTEGERS and field.type.struct is None
 
 
 def _scalar(field: FieldDefinition) -> tuple[str, str, str]:
@@ -156,10 +152,10 @@ def indented(lines: Sequence[str]) -> list[str]:
     return [f"{INDENT}{line}" if line else line for line in lines]
 
 
-def wrapped(head: str, arguments: Sequence[str], tail: str = ")") -> list[str]:
-    """A call on one line where it fits into a function's body, else with one argument a line."""
+def wrapped(head: str, arguments: Sequence[str], tail: str = ")", *, depth: int = 2) -> list[str]:
+    """A call on one line where it fits at that depth of indentation, else with one argument a line."""
     line = f"{head}{', '.join(arguments)}{tail}"
-    if len(line) + 2 * len(INDENT) <= LINE_LENGTH:
+    if len(line) + depth * len(INDENT) <= LINE_LENGTH:
         return [line]
     return [head, *(f"{INDENT}{argument}," for argument in arguments), tail]
 

@@ -2,9 +2,9 @@
 
     python -m client_core.protocol.generate [--jar PATH] [--out FOLDER] [--check]
 
-The modules are checked in. `--check` makes them again in memory and compares byte for byte: it exits with 1 when one
-is missing, changed or in excess, and says where. Without `--jar` the jar is the one that `make kafka-jars` fetched.
-Who calls: people and `make check`; nothing at run time.
+The modules are checked in. `--check` makes them again in memory and compares byte for byte: it exits with 1
+when one is missing, changed or in excess, and says where. Without `--jar` the jar is the one that `make
+kafka-jars` fetched. Who calls: people and `make check`; nothing at run time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Source text of a whole message module: its values, and the functions that read and write them.
 
-Who calls: `generate.py`; pure, from a definition to the text of `messages/<message>.py`. The text is meant to be
-read: fields in the order of the wire, each with its versions; one function per struct and direction.
+Who calls: `generate.py`; pure, from a definition to the text of `messages/<message>.py`. The text is meant
+to be read: fields in the order of the wire, each with its versions; one function per struct and direction.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from client_core.protocol.field_code import (
+    LINE_LENGTH,
     condition,
     default,
     indented,
@@ -17,6 +18,7 @@ from client_core.protocol.field_code import (
     layout_name,
     python_type,
     runs,
+    wrapped,
 )
 from client_core.protocol.reader_code import ReaderCode
 from client_core.protocol.writer_code import WriterCode
@@ -24,7 +26,12 @@ from client_core.protocol.writer_code import WriterCode
 if TYPE_CHECKING:
     from client_core.protocol.schema import FieldDefinition, MessageDefinition, StructDefinition
 
-_PRIMITIVES: Final = ("ZERO_UUID", "FlexibleReader", "FlexibleWriter", "Reader", "Writer")
+_PRIMITIVES: Final = (
+    "ZERO_UUID",
+    *("FlexibleReader", "FlexibleWriter"),
+    *("Int8", "Int16", "Int32", "Int64"),
+    *("Reader", "Writer"),
+)
 _ERRORS: Final = ("cannot_carry", "cannot_carry_null", "cannot_encode", "no_such_version")
 
 
@@ -66,8 +73,18 @@ def _imports(body: list[str]) -> list[str]:
     lines = ["import struct", "from typing import Final, NamedTuple"]
     if used(("UUID",)):
         lines.append("from uuid import UUID")
-    lines += ["", f"from client_core.protocol.message_errors import {', '.join(used(_ERRORS))}"]
-    return [*lines, f"from client_core.protocol.primitives import {', '.join(used(_PRIMITIVES))}"]
+    return [
+        *lines,
+        "",
+        *_import_from("message_errors", used(_ERRORS)),
+        *_import_from("primitives", used(_PRIMITIVES)),
+    ]
+
+
+def _import_from(module: str, names: list[str]) -> list[str]:
+    head = f"from client_core.protocol.{module} import "
+    line = head + ", ".join(names)
+    return [line] if len(line) <= LINE_LENGTH else wrapped(f"{head}(", names, depth=LINE_LENGTH)
 
 
 def _constants(message: MessageDefinition) -> list[str]:

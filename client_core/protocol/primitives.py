@@ -1,26 +1,32 @@
 """Kafka's primitive types: reads them from bytes and writes them into bytes, in both forms.
 
 `Reader` and `Writer` speak the classic form (lengths of two or four bytes, no tags), `FlexibleReader` and
-`FlexibleWriter` the flexible one (KIP-482: lengths as unsigned varints plus one, tagged fields behind every struct).
-The methods bear the same names, so that a generated message is written once for both forms.
+`FlexibleWriter` the flexible one (KIP-482: lengths as unsigned varints plus one, tagged fields behind every
+struct). The methods bear the same names, so that a generated message is written once for both forms.
 
-A reader trusts nothing: a length is checked against the bytes left before it sizes anything, and whatever does
-not follow the schema raises SchemaError. A writer trusts its caller's types; a message's `encode` maps what can't be
-packed. Who calls: `messages/` (generated) and `header.py`. No state but a cursor; one thread at a time.
-Source: ByteBufferAccessor, ByteUtils, Readable, Writable, Kafka 4.3.
+A reader trusts nothing: a length is checked against the bytes left before it sizes anything, and whatever
+does not follow the schema raises SchemaError. A writer trusts its caller's types; a message's `encode` maps
+what can't be packed. Who calls: `messages/` (generated) and `header.py`. No state but a cursor; one thread
+at a time. Source: ByteBufferAccessor, ByteUtils, Readable, Writable, Kafka 4.3.
 """
 
 from __future__ import annotations
 
 from struct import Struct
 from struct import error as StructError
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 from uuid import UUID
 
 from client_core.errors import IllegalArgumentError, SchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+#: Integers by their size on the wire, as the fields of messages are declared: signed, big-endian.
+Int8: TypeAlias = Annotated[int, 8]
+Int16: TypeAlias = Annotated[int, 16]
+Int32: TypeAlias = Annotated[int, 32]
+Int64: TypeAlias = Annotated[int, 64]
 
 #: What stands for "no id" on the wire. Source: Uuid.ZERO_UUID.
 ZERO_UUID: Final = UUID(int=0)
@@ -31,8 +37,9 @@ _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
 _UUID_BYTES: Final = 16
 _INT32_BYTES: Final = 4
-#: A varint carries seven bits a byte: 32 bits end in the fifth byte, 64 in the tenth.
+#: Seven bits a byte: 32 bits end in the fifth byte.
 _BITS_PER_BYTE: Final = 7
+_VARINT_BITS: Final = 32
 _ONE_BYTE_VARINTS: Final = tuple(bytes((value,)) for value in range(0x80))
 _NO_TAGS: Final = b"\x00"
 
@@ -99,35 +106,22 @@ class Reader:
 
     def unsigned_varint(self) -> int:
         """An unsigned 32-bit integer of one to five bytes."""
-        return self._base128(32)
-
-    def varint(self) -> int:
-        """A zig-zag coded 32-bit integer of one to five bytes."""
-        raw = self._base128(32)
-        return (raw >> 1) ^ -(raw & 1)
-
-    def varlong(self) -> int:
-        """A zig-zag coded 64-bit integer of one to ten bytes."""
-        raw = self._base128(64)
-        return (raw >> 1) ^ -(raw & 1)
-
-    def _base128(self, bits: int) -> int:
-        # Java drops the bits above the 32nd (64th) without a word; no encoder writes them: here they are an error.
+        # Java drops the bits above the 32nd without a word; no encoder writes them: here they are an error.
         value = 0
         end = self.pos
         try:
-            for shift in range(0, bits, _BITS_PER_BYTE):
+            for shift in range(0, _VARINT_BITS, _BITS_PER_BYTE):
                 byte = self.buf[end]
                 end += 1
                 value |= (byte & 0x7F) << shift
                 if byte < 0x80:
-                    if value >> bits:
+                    if value >> _VARINT_BITS:
                         break
                     self.pos = end
                     return value
         except IndexError:
             raise self.wrong(f"a varint that does not end, {self.remaining} bytes left") from None
-        raise self.wrong(f"a varint of more than {bits} bits")
+        raise self.wrong(f"a varint of more than {_VARINT_BITS} bits")
 
     def string(self) -> str:
         value = self.nullable_string()
@@ -203,23 +197,23 @@ class FlexibleReader(Reader):
         return self._size()
 
     def _size(self) -> int | None:
-        size = self._base128(32)
+        size = self.unsigned_varint()
         return size - 1 if size else None
 
     def tags(self) -> Iterator[tuple[int, FlexibleReader]]:
         # Java reads a known field without looking at its size. Here the size binds: a field that needs more
         # bytes is an error, and what a newer broker appends to one is passed over.
-        for _ in range(self._base128(32)):
-            tag = self._base128(32)
-            yield tag, FlexibleReader(self.take(self._base128(32)), 0, f"{self.what} tag {tag}")
+        for _ in range(self.unsigned_varint()):
+            tag = self.unsigned_varint()
+            yield tag, FlexibleReader(self.take(self.unsigned_varint()), 0, f"{self.what} tag {tag}")
 
     def skip_tags(self) -> None:
         if self.buf[self.pos : self.pos + 1] == _NO_TAGS:
             self.pos += 1
             return
-        for _ in range(self._base128(32)):
-            self._base128(32)
-            self.take(self._base128(32))
+        for _ in range(self.unsigned_varint()):
+            self.unsigned_varint()
+            self.take(self.unsigned_varint())
 
 
 class Writer:
@@ -259,15 +253,6 @@ class Writer:
         self.parts.append(value.bytes)
 
     # -- variable size ---------------------------------------------------------------------------------------
-
-    def unsigned_varint(self, value: int) -> None:
-        self.parts.append(unsigned_varint(value))
-
-    def varint(self, value: int) -> None:
-        self.parts.append(unsigned_varint((value << 1) ^ (value >> 31)))
-
-    def varlong(self, value: int) -> None:
-        self.parts.append(unsigned_varint((value << 1) ^ (value >> 63)))
 
     def string(self, value: str) -> None:
         raw = value.encode()

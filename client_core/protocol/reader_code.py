@@ -39,11 +39,12 @@ class ReaderCode:
     def function(self, struct: StructDefinition) -> list[str]:
         """The lines of the function that reads a struct."""
         body = self._body(struct)
-        parameters = "reader: Reader"
+        parameters = ["reader: Reader"]
         if takes_version(body):
             self._versioned.add(struct.name)
-            parameters += ", version: int"
-        return [f"def {function_name('read', struct)}({parameters}) -> {struct.name}:", *indented(body)]
+            parameters.append("version: int")
+        head = wrapped(f"def {function_name('read', struct)}(", parameters, f") -> {struct.name}:", depth=0)
+        return [*head, *indented(body)]
 
     def call(self, struct: StructDefinition, reader: str = "reader") -> str:
         """The expression that reads a struct."""
@@ -68,7 +69,7 @@ class ReaderCode:
             absent = f"{run[0].name} = {default(run[0])}"
         if only_if is None:
             return lines
-        if len(run) == 1 and len(lines) == 1 and not (run[0].nullable or run[0].type.is_array):
+        if len(run) == 1 and len(lines) == 1 and " if " not in lines[0] and " for " not in lines[0]:
             return [f"{lines[0]} if {only_if} else {default(run[0])}"]
         return [f"if {only_if}:", *indented(lines), "else:", *indented([absent])]
 

@@ -1,10 +1,10 @@
 """Kafka's message definitions as values: reads `common/message/*.json` out of the kafka-clients jar.
 
-The JSON bears `//` comments on lines of their own. Versions are clipped to what can occur: those of the message are
-the valid ones without a last one that is marked unstable, those of a field lie within those of what is around it.
-Not here: how code is made of it (`message_code.py`).
-Who calls: `generate.py`, when the messages are generated or checked; never at run time.
-Source: MessageSpec, FieldSpec, Versions of Kafka's generator, 4.3.
+The JSON bears `//` comments on lines of their own. Versions are clipped to what can occur: those of the
+message are the valid ones without a last one that is marked unstable, those of a field lie within those of
+what is around it. Not here: how code is made of it (`message_code.py`). Who calls: `generate.py`, when the
+messages are generated or checked; never at run time. Source: MessageSpec, FieldSpec, Versions of Kafka's
+generator, 4.3.
 """
 
 from __future__ import annotations

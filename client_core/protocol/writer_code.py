@@ -1,8 +1,8 @@
 """Source text of the functions that write the structs of a message: one per struct, for every version.
 
-A field that a version lacks is dropped if the definition calls it ignorable; otherwise it must have its default,
-and the function raises UnsupportedVersionError where it hasn't. Who calls: `message_code.py`, while messages are
-generated; pure.
+A field that a version lacks is dropped if the definition calls it ignorable; otherwise it must have its
+default, and the function raises UnsupportedVersionError where it hasn't. Who calls: `message_code.py`,
+while messages are generated; pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from client_core.protocol.field_code import (
     method,
     negated,
     runs,
+    snake,
     takes_version,
+    wrapped,
 )
 
 if TYPE_CHECKING:
@@ -37,14 +39,12 @@ class WriterCode:
     def function(self, struct: StructDefinition) -> list[str]:
         """The lines of the function that writes a struct."""
         body = self._body(struct)
-        version = ""
+        parameters = ["writer: Writer", f"message: {struct.name}"]
         if takes_version(body):
             self._versioned.add(struct.name)
-            version = "version: int, "
-        head = (
-            f"def {function_name('write', struct)}(writer: Writer, {version}message: {struct.name}) -> None:"
-        )
-        return [head, *indented(body)]
+            parameters.insert(1, "version: int")
+        head = wrapped(f"def {function_name('write', struct)}(", parameters, ") -> None:", depth=0)
+        return [*head, *indented(body)]
 
     def call(self, struct: StructDefinition, message: str, writer: str = "writer") -> str:
         """The statement that writes a struct."""
@@ -60,8 +60,8 @@ class WriterCode:
 
     def _run(self, run: Sequence[FieldDefinition], struct: StructDefinition) -> list[str]:
         if len(run) > 1:
-            values = ", ".join(f"message.{field.name}" for field in run)
-            lines = [f"writer.pack({layout_name(run)}, {values})"]
+            values = [f"message.{field.name}" for field in run]
+            lines = wrapped("writer.pack(", [layout_name(run), *values])
         else:
             lines = self._field(run[0])
         only_if = condition(run[0].versions, struct.versions)
@@ -87,12 +87,16 @@ class WriterCode:
             return [*guard, f"{writer}.{nullable}{method(field)}({value})"]
         if field.type.name == "int32" and not field.nullable:
             return [f"{writer}.int32_array({value})"]
-        element = (
-            f"{writer}.{method(field)}(element)"
-            if field.type.struct is None
-            else self.call(field.type.struct, "element", writer)
-        )
-        elements = [f"{writer}.array_length(len({value}))", f"for element in {value}:", *indented([element])]
+        if field.type.struct is None:
+            element, statement = "element", f"{writer}.{method(field)}(element)"
+        else:
+            element = snake(field.type.struct.name)
+            statement = self.call(field.type.struct, element, writer)
+        elements = [
+            f"{writer}.array_length(len({value}))",
+            f"for {element} in {value}:",
+            *indented([statement]),
+        ]
         if not field.nullable:
             return elements
         return [

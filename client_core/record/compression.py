@@ -1,8 +1,9 @@
 """The codecs of a record batch: their ids on the wire, and what packs and unpacks them.
 
-`Codec` knows every codec that Kafka has, so that a batch's attributes can be read; `compression_for` has those that
-this client can produce with and decode. Only NONE stands in its table so far: a codec is added by a class with
-`compress` and `decompress` and a row. Pure; any thread. Source: CompressionType, Compression, Kafka 4.3.
+`Codec` knows every codec that Kafka has, so that a batch's attributes can be read; `compression_for` has
+those that this client can produce with and decode. Only NONE stands in its table so far: a codec is added by
+a class with `compress` and `decompress` and a row. Pure; any thread. Source: CompressionType, Compression,
+Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Builds one v2 record batch: records go in one by one or by the thousand, bytes come out once.
 
-A record is encoded when it is appended, as a handful of pieces taken from tables (`varint.py`); `build` joins all
-pieces at once, packs them if there is a codec, and computes the one checksum. Room is judged by exact sizes before a
-record is taken (REC-05). What the producer id and the sequence are is only known when the batch is drained, so they
-are set late, and may be set again after an epoch bump without encoding a record twice.
+A record is encoded when it is appended, as a handful of pieces taken from tables (`varint.py`); `build` joins
+all pieces at once, packs them if there is a codec, and computes the one checksum. Room is judged by exact
+sizes before a record is taken (REC-05). What the producer id and the sequence are is only known when the
+batch is drained, so they are set late, and may be set again after an epoch bump without encoding a record
+twice.
 
 Not thread-safe: the batch's partition has a lock, and after it was drained only the I/O thread has it.
 Source: MemoryRecordsBuilder, DefaultRecord, AbstractRecords, Kafka 4.3.
@@ -49,13 +50,16 @@ if TYPE_CHECKING:
 
 #: A record's length, attributes, timestamp delta and offset delta at their longest. Source: DefaultRecord.
 MAX_RECORD_OVERHEAD: Final = 21
+#: Length, attributes, timestamp delta, offset delta, null key, null value, no headers.
+MIN_RECORD_SIZE: Final = 7
 #: An estimate of packed bytes is raised by a twentieth, to be on the safe side. Source: MemoryRecordsBuilder.
 COMPRESSION_RATE_ESTIMATION_FACTOR: Final = 1.05
 
 _NULL: Final = b"\x01"  # varint(-1)
 _ZERO: Final = b"\x00"  # varint(0): no headers, or no distance to the first timestamp
 _ATTRIBUTES: Final = b"\x00"  # no record attribute is in use
-_NO_LIMIT: Final = (1 << 63) - 1
+#: append_many goes on while there is room.
+NO_LIMIT: Final = (1 << 63) - 1
 
 
 class Appendable(Protocol):
@@ -83,7 +87,6 @@ class MemoryRecordsBuilder:
         "_base_timestamp_ms",
         "_built",
         "_closed_for_appends",
-        "_compression",
         "_estimation_factor",
         "_flags",
         "_last_timestamp_ms",
@@ -94,6 +97,7 @@ class MemoryRecordsBuilder:
         "_pieces",
         "_timestamp_delta",
         "base_sequence",
+        "compression",
         "producer_epoch",
         "producer_id",
         "record_count",
@@ -119,7 +123,7 @@ class MemoryRecordsBuilder:
         self.producer_epoch: int | None = None
         self.base_sequence: int | None = None
         self.timestamps = TimestampRuns()
-        self._compression = compression
+        self.compression = compression
         self._estimation_factor = (
             None
             if compression.codec is Codec.NONE
@@ -153,6 +157,10 @@ class MemoryRecordsBuilder:
         return self._closed_for_appends or (
             self.record_count > 0 and self._estimated_bytes_written() >= self.write_limit_bytes
         )
+
+    @property
+    def is_closed_for_appends(self) -> bool:
+        return self._closed_for_appends
 
     @property
     def is_built(self) -> bool:
@@ -208,33 +216,45 @@ class MemoryRecordsBuilder:
         self.record_count += 1
 
     def append_many(
-        self, records: Sequence[Appendable], first: int, timestamp_ms: int, stop_at_bytes: int = _NO_LIMIT
+        self,
+        records: Sequence[Appendable],
+        indices: Sequence[int],
+        first: int,
+        timestamp_ms: int,
+        stop_at_bytes: int = NO_LIMIT,
     ) -> int:
-        """Takes records[first], and those after it, while there is room; returns how many it took.
+        """Takes the records at indices[first:], in that order, while there is room; returns how many it took.
 
-        `timestamp_ms` is for records that have none of their own. Taking ends, too, with the record that brings the
-        batch to `stop_at_bytes`. A record that can't be encoded raises, and then none of this call was taken.
-        This is the hot path: what can be done once per call is not done per record.
+        `timestamp_ms` is for records that have none of their own. Taking ends, too, with the record that
+        brings the batch to `stop_at_bytes`. A record that can't be encoded raises, and then none of this call
+        was taken. This is the hot path: what can be done once per call is not done per record.
         """
         if self._closed_for_appends:
             return 0
+        room = len(indices)
+        if self._estimation_factor is None:
+            room = 1 + max(0, self.write_limit_bytes - HEADER_SIZE - self._payload_bytes) // MIN_RECORD_SIZE
         taken_before, pieces_before = self.record_count, len(self._pieces)
         try:
-            self._take(records, first, timestamp_ms, stop_at_bytes)
+            self._take(records, indices[first : first + room], timestamp_ms, stop_at_bytes)
         except Exception:
             self._forget_from(taken_before, pieces_before)
             raise
         return self.record_count - taken_before
 
     def _take(
-        self, records: Sequence[Appendable], first: int, default_timestamp_ms: int, stop_at_bytes: int
+        self,
+        records: Sequence[Appendable],
+        indices: Sequence[int],
+        default_timestamp_ms: int,
+        stop_at_bytes: int,
     ) -> None:
         pieces, factor = self._pieces, self._estimation_factor
         limit, stop_at = self.write_limit_bytes - HEADER_SIZE, stop_at_bytes - HEADER_SIZE
         count, written = self.record_count, self._payload_bytes
         last_timestamp, timestamp_delta = self._last_timestamp_ms, self._timestamp_delta
         content: tuple[bytes, ...]
-        for index in range(first, len(records)):
+        for index in indices:
             record = records[index]
             key, value, headers, timestamp = record.key, record.value, record.headers, record.timestamp_ms
             if timestamp is None:
@@ -343,9 +363,9 @@ class MemoryRecordsBuilder:
     def _make_batch(self) -> bytes:
         payload = self._packed
         if payload is None:
-            payload = self._compression.compress(b"".join(self._pieces))
+            payload = self.compression.compress(b"".join(self._pieces))
         checked_head = CHECKED_HEAD.pack(
-            self._compression.codec.id | self._flags,
+            self.compression.codec.id | self._flags,
             self.record_count - 1,
             self._base_timestamp_ms,
             self._max_timestamp_ms,

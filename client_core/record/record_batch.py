@@ -10,8 +10,8 @@
                  (a length of -1: null)
     header:      varint keyLength, key, varint valueLength, value
 
-The encoder is `memory_records_builder.py`. The decoder serves splits, cancellations, the fake cluster and the tests; it
-trusts nothing, and whatever is wrong with a batch is a CorruptRecordError.
+The encoder is `memory_records_builder.py`. The decoder serves splits, cancellations, the fake cluster and the
+tests; it trusts nothing, and whatever is wrong with a batch is a CorruptRecordError.
 Pure; any thread. Source: DefaultRecordBatch, DefaultRecord, Kafka 4.3.
 """
 
@@ -124,8 +124,8 @@ class RecordBatch:
     def records(self) -> tuple[Record, ...]:
         """Every record of the batch.
 
-        Raises CorruptRecordError when they don't follow the format, UnsupportedCompressionTypeError where this
-        client lacks the codec.
+        Raises CorruptRecordError when they don't follow the format, UnsupportedCompressionTypeError where
+        this client lacks the codec.
         """
         buffer = compression_for(self.codec).decompress(self.payload)
         records, offset = [], 0

@@ -1,8 +1,8 @@
 """The timestamps of a batch's records, stored as runs.
 
-Records of one request mostly share the moment they were taken at, so a run of equal timestamps is one entry: appending
-a record costs nothing here unless its timestamp differs from the one before. Asked for receipts and for encoding again
-after a failed append. Pure; no thread of its own.
+Records of one request mostly share the moment they were taken at, so a run of equal timestamps is one entry:
+appending a record costs nothing here unless its timestamp differs from the one before. Asked for receipts and
+for encoding again after a failed append. Pure; no thread of its own.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     varint(n):  (n << 1) ^ (n >> 63), seven bits a byte, lowest first, the top bit set while more follow
 
-Not the varints of the protocol's messages (unsigned, or zig-zag inside a schema): only what stands inside a record
-batch. The tables make the hot path of MemoryRecordsBuilder a matter of look-ups; what lies beyond them is computed.
-Pure; any thread. Source: ByteUtils.writeVarint, writeVarlong, readVarint, readVarlong, Kafka 4.3.
+Not the varints of the protocol's messages (unsigned, or zig-zag inside a schema): only what stands inside a
+record batch. The tables make the hot path of MemoryRecordsBuilder a matter of look-ups; what lies beyond them
+is computed. Pure; any thread. Source: ByteUtils.writeVarint, writeVarlong, readVarint, readVarlong, Kafka
+4.3.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ class MockClient:
         node: Node | None = None,
         disconnected: bool = False,
     ) -> None:
-        """Answers the next request (to that node) so. Sending one that the matcher denies raises IllegalStateError."""
+        """Answers the next request (to that node) so. send raises IllegalStateError if the matcher denies."""
         node_id = None if node is None else node.id
         self._prepared.append(_PreparedResponse(node_id, matcher, body, disconnected, False))
 

@@ -10,7 +10,15 @@ import struct
 from typing import Final, NamedTuple
 
 from client_core.protocol.message_errors import cannot_encode, no_such_version
-from client_core.protocol.primitives import FlexibleReader, FlexibleWriter, Reader, Writer
+from client_core.protocol.primitives import (
+    FlexibleReader,
+    FlexibleWriter,
+    Int16,
+    Int32,
+    Int64,
+    Reader,
+    Writer,
+)
 
 API_KEY: Final = 18
 MIN_VERSION: Final = 0
@@ -23,35 +31,35 @@ _HHH: Final = struct.Struct(">hhh")
 class ApiVersion(NamedTuple):
     """A part of ApiVersionsResponse."""
 
-    api_key: int = 0
-    min_version: int = 0
-    max_version: int = 0
+    api_key: Int16 = 0
+    min_version: Int16 = 0
+    max_version: Int16 = 0
 
 
 class SupportedFeatureKey(NamedTuple):
     """A part of ApiVersionsResponse."""
 
     name: str = ""  # v3-4
-    min_version: int = 0  # v3-4
-    max_version: int = 0  # v3-4
+    min_version: Int16 = 0  # v3-4
+    max_version: Int16 = 0  # v3-4
 
 
 class FinalizedFeatureKey(NamedTuple):
     """A part of ApiVersionsResponse."""
 
     name: str = ""  # v3-4
-    max_version_level: int = 0  # v3-4
-    min_version_level: int = 0  # v3-4
+    max_version_level: Int16 = 0  # v3-4
+    min_version_level: Int16 = 0  # v3-4
 
 
 class ApiVersionsResponse(NamedTuple):
     """A response."""
 
-    error_code: int = 0
+    error_code: Int16 = 0
     api_keys: tuple[ApiVersion, ...] = ()
-    throttle_time_ms: int = 0  # v1-4
+    throttle_time_ms: Int32 = 0  # v1-4
     supported_features: tuple[SupportedFeatureKey, ...] = ()  # v3-4, tag 0
-    finalized_features_epoch: int = -1  # v3-4, tag 1
+    finalized_features_epoch: Int64 = -1  # v3-4, tag 1
     finalized_features: tuple[FinalizedFeatureKey, ...] = ()  # v3-4, tag 2
     zk_migration_ready: bool = False  # v3-4, tag 3
 
@@ -118,7 +126,7 @@ def _read_api_versions_response(reader: Reader, version: int) -> ApiVersionsResp
     api_keys = tuple([_read_api_version(reader, version) for _ in range(reader.array_length(6))])
     throttle_time_ms = reader.int32() if version >= 1 else 0
     supported_features: tuple[SupportedFeatureKey, ...] = ()
-    finalized_features_epoch: int = -1
+    finalized_features_epoch: Int64 = -1
     finalized_features: tuple[FinalizedFeatureKey, ...] = ()
     zk_migration_ready: bool = False
     for tag, field in reader.tags():
@@ -150,16 +158,16 @@ def _read_api_versions_response(reader: Reader, version: int) -> ApiVersionsResp
 def _write_api_versions_response(writer: Writer, version: int, message: ApiVersionsResponse) -> None:
     writer.int16(message.error_code)
     writer.array_length(len(message.api_keys))
-    for element in message.api_keys:
-        _write_api_version(writer, version, element)
+    for api_version in message.api_keys:
+        _write_api_version(writer, version, api_version)
     if version >= 1:
         writer.int32(message.throttle_time_ms)
     tags: list[tuple[int, bytes]] = []
     if version >= 3 and message.supported_features != ():
         field = FlexibleWriter()
         field.array_length(len(message.supported_features))
-        for element in message.supported_features:
-            _write_supported_feature_key(field, version, element)
+        for supported_feature_key in message.supported_features:
+            _write_supported_feature_key(field, version, supported_feature_key)
         tags.append((0, field.getvalue()))
     if version >= 3 and message.finalized_features_epoch != -1:
         field = FlexibleWriter()
@@ -168,8 +176,8 @@ def _write_api_versions_response(writer: Writer, version: int, message: ApiVersi
     if version >= 3 and message.finalized_features != ():
         field = FlexibleWriter()
         field.array_length(len(message.finalized_features))
-        for element in message.finalized_features:
-            _write_finalized_feature_key(field, version, element)
+        for finalized_feature_key in message.finalized_features:
+            _write_finalized_feature_key(field, version, finalized_feature_key)
         tags.append((2, field.getvalue()))
     if version >= 3 and message.zk_migration_ready is not False:
         field = FlexibleWriter()

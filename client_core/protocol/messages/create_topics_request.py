@@ -10,7 +10,7 @@ import struct
 from typing import Final, NamedTuple
 
 from client_core.protocol.message_errors import cannot_encode, no_such_version
-from client_core.protocol.primitives import FlexibleReader, FlexibleWriter, Reader, Writer
+from client_core.protocol.primitives import FlexibleReader, FlexibleWriter, Int16, Int32, Reader, Writer
 
 API_KEY: Final = 19
 MIN_VERSION: Final = 2
@@ -22,8 +22,8 @@ _IH: Final = struct.Struct(">ih")
 class CreatableReplicaAssignment(NamedTuple):
     """A part of CreateTopicsRequest."""
 
-    partition_index: int = 0
-    broker_ids: tuple[int, ...] = ()
+    partition_index: Int32 = 0
+    broker_ids: tuple[Int32, ...] = ()
 
 
 class CreatableTopicConfig(NamedTuple):
@@ -37,8 +37,8 @@ class CreatableTopic(NamedTuple):
     """A part of CreateTopicsRequest."""
 
     name: str = ""
-    num_partitions: int = 0
-    replication_factor: int = 0
+    num_partitions: Int32 = 0
+    replication_factor: Int16 = 0
     assignments: tuple[CreatableReplicaAssignment, ...] = ()
     configs: tuple[CreatableTopicConfig, ...] = ()
 
@@ -47,7 +47,7 @@ class CreateTopicsRequest(NamedTuple):
     """A request."""
 
     topics: tuple[CreatableTopic, ...] = ()
-    timeout_ms: int = 60000
+    timeout_ms: Int32 = 60000
     validate_only: bool = False
 
     def encode(self, version: int) -> bytes:
@@ -113,11 +113,11 @@ def _write_creatable_topic(writer: Writer, message: CreatableTopic) -> None:
     writer.string(message.name)
     writer.pack(_IH, message.num_partitions, message.replication_factor)
     writer.array_length(len(message.assignments))
-    for element in message.assignments:
-        _write_creatable_replica_assignment(writer, element)
+    for creatable_replica_assignment in message.assignments:
+        _write_creatable_replica_assignment(writer, creatable_replica_assignment)
     writer.array_length(len(message.configs))
-    for element in message.configs:
-        _write_creatable_topic_config(writer, element)
+    for creatable_topic_config in message.configs:
+        _write_creatable_topic_config(writer, creatable_topic_config)
     writer.tags()
 
 
@@ -131,8 +131,8 @@ def _read_create_topics_request(reader: Reader) -> CreateTopicsRequest:
 
 def _write_create_topics_request(writer: Writer, message: CreateTopicsRequest) -> None:
     writer.array_length(len(message.topics))
-    for element in message.topics:
-        _write_creatable_topic(writer, element)
+    for creatable_topic in message.topics:
+        _write_creatable_topic(writer, creatable_topic)
     writer.int32(message.timeout_ms)
     writer.boolean(message.validate_only)
     writer.tags()

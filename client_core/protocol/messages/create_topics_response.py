@@ -11,7 +11,16 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from client_core.protocol.message_errors import cannot_encode, no_such_version
-from client_core.protocol.primitives import ZERO_UUID, FlexibleReader, FlexibleWriter, Reader, Writer
+from client_core.protocol.primitives import (
+    ZERO_UUID,
+    FlexibleReader,
+    FlexibleWriter,
+    Int8,
+    Int16,
+    Int32,
+    Reader,
+    Writer,
+)
 
 API_KEY: Final = 19
 MIN_VERSION: Final = 2
@@ -26,7 +35,7 @@ class CreatableTopicConfigs(NamedTuple):
     name: str = ""  # v5-7
     value: str | None = ""  # v5-7
     read_only: bool = False  # v5-7
-    config_source: int = -1  # v5-7
+    config_source: Int8 = -1  # v5-7
     is_sensitive: bool = False  # v5-7
 
 
@@ -35,18 +44,18 @@ class CreatableTopicResult(NamedTuple):
 
     name: str = ""
     topic_id: UUID = ZERO_UUID  # v7
-    error_code: int = 0
+    error_code: Int16 = 0
     error_message: str | None = ""
-    topic_config_error_code: int = 0  # v5-7, tag 0
-    num_partitions: int = -1  # v5-7
-    replication_factor: int = -1  # v5-7
+    topic_config_error_code: Int16 = 0  # v5-7, tag 0
+    num_partitions: Int32 = -1  # v5-7
+    replication_factor: Int16 = -1  # v5-7
     configs: tuple[CreatableTopicConfigs, ...] | None = ()  # v5-7
 
 
 class CreateTopicsResponse(NamedTuple):
     """A response."""
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: Int32 = 0
     topics: tuple[CreatableTopicResult, ...] = ()
 
     def encode(self, version: int) -> bytes:
@@ -105,7 +114,7 @@ def _read_creatable_topic_result(reader: Reader, version: int) -> CreatableTopic
             configs = tuple([_read_creatable_topic_configs(reader) for _ in range(configs_count)])
     else:
         configs = ()
-    topic_config_error_code: int = 0
+    topic_config_error_code: Int16 = 0
     for tag, field in reader.tags():
         if tag == 0:
             topic_config_error_code = field.int16()
@@ -134,8 +143,8 @@ def _write_creatable_topic_result(writer: Writer, version: int, message: Creatab
             writer.array_length(None)
         else:
             writer.array_length(len(message.configs))
-            for element in message.configs:
-                _write_creatable_topic_configs(writer, element)
+            for creatable_topic_configs in message.configs:
+                _write_creatable_topic_configs(writer, creatable_topic_configs)
     tags: list[tuple[int, bytes]] = []
     if version >= 5 and message.topic_config_error_code != 0:
         field = FlexibleWriter()
@@ -157,6 +166,6 @@ def _read_create_topics_response(reader: Reader, version: int) -> CreateTopicsRe
 def _write_create_topics_response(writer: Writer, version: int, message: CreateTopicsResponse) -> None:
     writer.int32(message.throttle_time_ms)
     writer.array_length(len(message.topics))
-    for element in message.topics:
-        _write_creatable_topic_result(writer, version, element)
+    for creatable_topic_result in message.topics:
+        _write_creatable_topic_result(writer, version, creatable_topic_result)
     writer.tags()

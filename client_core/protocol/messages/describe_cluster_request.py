@@ -10,7 +10,7 @@ import struct
 from typing import Final, NamedTuple
 
 from client_core.protocol.message_errors import cannot_carry, cannot_encode, no_such_version
-from client_core.protocol.primitives import FlexibleReader, FlexibleWriter, Reader, Writer
+from client_core.protocol.primitives import FlexibleReader, FlexibleWriter, Int8, Reader, Writer
 
 API_KEY: Final = 60
 MIN_VERSION: Final = 0
@@ -21,7 +21,7 @@ class DescribeClusterRequest(NamedTuple):
     """A request."""
 
     include_cluster_authorized_operations: bool = False
-    endpoint_type: int = 1  # v1-2
+    endpoint_type: Int8 = 1  # v1-2
     include_fenced_brokers: bool = False  # v2
 
     def encode(self, version: int) -> bytes:

@@ -10,7 +10,7 @@ import struct
 from typing import Final, NamedTuple
 
 from client_core.protocol.message_errors import cannot_carry, cannot_encode, no_such_version
-from client_core.protocol.primitives import FlexibleReader, FlexibleWriter, Reader, Writer
+from client_core.protocol.primitives import FlexibleReader, FlexibleWriter, Int8, Int16, Int32, Reader, Writer
 
 API_KEY: Final = 60
 MIN_VERSION: Final = 0
@@ -22,9 +22,9 @@ _IH: Final = struct.Struct(">ih")
 class DescribeClusterBroker(NamedTuple):
     """A part of DescribeClusterResponse."""
 
-    broker_id: int = 0
+    broker_id: Int32 = 0
     host: str = ""
-    port: int = 0
+    port: Int32 = 0
     rack: str | None = None
     is_fenced: bool = False  # v2
 
@@ -32,14 +32,14 @@ class DescribeClusterBroker(NamedTuple):
 class DescribeClusterResponse(NamedTuple):
     """A response."""
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
     error_message: str | None = None
-    endpoint_type: int = 1  # v1-2
+    endpoint_type: Int8 = 1  # v1-2
     cluster_id: str = ""
-    controller_id: int = -1
+    controller_id: Int32 = -1
     brokers: tuple[DescribeClusterBroker, ...] = ()
-    cluster_authorized_operations: int = -2147483648
+    cluster_authorized_operations: Int32 = -2147483648
 
     def encode(self, version: int) -> bytes:
         """Its bytes at a version; UnsupportedVersionError for a value that this can't carry."""
@@ -118,7 +118,7 @@ def _write_describe_cluster_response(writer: Writer, version: int, message: Desc
     writer.string(message.cluster_id)
     writer.int32(message.controller_id)
     writer.array_length(len(message.brokers))
-    for element in message.brokers:
-        _write_describe_cluster_broker(writer, version, element)
+    for describe_cluster_broker in message.brokers:
+        _write_describe_cluster_broker(writer, version, describe_cluster_broker)
     writer.int32(message.cluster_authorized_operations)
     writer.tags()

@@ -10,7 +10,7 @@ import struct
 from typing import Final, NamedTuple
 
 from client_core.protocol.message_errors import cannot_carry, cannot_encode, no_such_version
-from client_core.protocol.primitives import FlexibleReader, FlexibleWriter, Reader, Writer
+from client_core.protocol.primitives import FlexibleReader, FlexibleWriter, Int8, Reader, Writer
 
 API_KEY: Final = 32
 MIN_VERSION: Final = 1
@@ -20,7 +20,7 @@ MAX_VERSION: Final = 4
 class DescribeConfigsResource(NamedTuple):
     """A part of DescribeConfigsRequest."""
 
-    resource_type: int = 0
+    resource_type: Int8 = 0
     resource_name: str = ""
     configuration_keys: tuple[str, ...] | None = ()
 
@@ -89,8 +89,8 @@ def _read_describe_configs_request(reader: Reader, version: int) -> DescribeConf
 
 def _write_describe_configs_request(writer: Writer, version: int, message: DescribeConfigsRequest) -> None:
     writer.array_length(len(message.resources))
-    for element in message.resources:
-        _write_describe_configs_resource(writer, element)
+    for describe_configs_resource in message.resources:
+        _write_describe_configs_resource(writer, describe_configs_resource)
     writer.boolean(message.include_synonyms)
     if version >= 3:
         writer.boolean(message.include_documentation)

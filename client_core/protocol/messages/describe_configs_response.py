@@ -10,7 +10,7 @@ import struct
 from typing import Final, NamedTuple
 
 from client_core.protocol.message_errors import cannot_encode, no_such_version
-from client_core.protocol.primitives import FlexibleReader, FlexibleWriter, Reader, Writer
+from client_core.protocol.primitives import FlexibleReader, FlexibleWriter, Int8, Int16, Int32, Reader, Writer
 
 API_KEY: Final = 32
 MIN_VERSION: Final = 1
@@ -22,7 +22,7 @@ class DescribeConfigsSynonym(NamedTuple):
 
     name: str = ""
     value: str | None = ""
-    source: int = 0
+    source: Int8 = 0
 
 
 class DescribeConfigsResourceResult(NamedTuple):
@@ -31,19 +31,19 @@ class DescribeConfigsResourceResult(NamedTuple):
     name: str = ""
     value: str | None = ""
     read_only: bool = False
-    config_source: int = -1
+    config_source: Int8 = -1
     is_sensitive: bool = False
     synonyms: tuple[DescribeConfigsSynonym, ...] = ()
-    config_type: int = 0  # v3-4
+    config_type: Int8 = 0  # v3-4
     documentation: str | None = ""  # v3-4
 
 
 class DescribeConfigsResult(NamedTuple):
     """A part of DescribeConfigsResponse."""
 
-    error_code: int = 0
+    error_code: Int16 = 0
     error_message: str | None = ""
-    resource_type: int = 0
+    resource_type: Int8 = 0
     resource_name: str = ""
     configs: tuple[DescribeConfigsResourceResult, ...] = ()
 
@@ -51,7 +51,7 @@ class DescribeConfigsResult(NamedTuple):
 class DescribeConfigsResponse(NamedTuple):
     """A response."""
 
-    throttle_time_ms: int = 0
+    throttle_time_ms: Int32 = 0
     results: tuple[DescribeConfigsResult, ...] = ()
 
     def encode(self, version: int) -> bytes:
@@ -98,10 +98,7 @@ def _read_describe_configs_resource_result(reader: Reader, version: int) -> Desc
     is_sensitive = reader.boolean()
     synonyms = tuple([_read_describe_configs_synonym(reader) for _ in range(reader.array_length(4))])
     config_type = reader.int8() if version >= 3 else 0
-    if version >= 3:
-        documentation = reader.nullable_string()
-    else:
-        documentation = ""
+    documentation = reader.nullable_string() if version >= 3 else ""
     reader.skip_tags()
     return DescribeConfigsResourceResult(
         name,
@@ -115,15 +112,19 @@ def _read_describe_configs_resource_result(reader: Reader, version: int) -> Desc
     )
 
 
-def _write_describe_configs_resource_result(writer: Writer, version: int, message: DescribeConfigsResourceResult) -> None:
+def _write_describe_configs_resource_result(
+    writer: Writer,
+    version: int,
+    message: DescribeConfigsResourceResult,
+) -> None:
     writer.string(message.name)
     writer.nullable_string(message.value)
     writer.boolean(message.read_only)
     writer.int8(message.config_source)
     writer.boolean(message.is_sensitive)
     writer.array_length(len(message.synonyms))
-    for element in message.synonyms:
-        _write_describe_configs_synonym(writer, element)
+    for describe_configs_synonym in message.synonyms:
+        _write_describe_configs_synonym(writer, describe_configs_synonym)
     if version >= 3:
         writer.int8(message.config_type)
     if version >= 3:
@@ -150,8 +151,8 @@ def _write_describe_configs_result(writer: Writer, version: int, message: Descri
     writer.int8(message.resource_type)
     writer.string(message.resource_name)
     writer.array_length(len(message.configs))
-    for element in message.configs:
-        _write_describe_configs_resource_result(writer, version, element)
+    for describe_configs_resource_result in message.configs:
+        _write_describe_configs_resource_result(writer, version, describe_configs_resource_result)
     writer.tags()
 
 
@@ -168,6 +169,6 @@ def _read_describe_configs_response(reader: Reader, version: int) -> DescribeCon
 def _write_describe_configs_response(writer: Writer, version: int, message: DescribeConfigsResponse) -> None:
     writer.int32(message.throttle_time_ms)
     writer.array_length(len(message.results))
-    for element in message.results:
-        _write_describe_configs_result(writer, version, element)
+    for describe_configs_result in message.results:
+        _write_describe_configs_result(writer, version, describe_configs_result)
     writer.tags()

@@ -10,7 +10,15 @@ import struct
 from typing import Final, NamedTuple
 
 from client_core.protocol.message_errors import cannot_carry, cannot_encode, no_such_version
-from client_core.protocol.primitives import FlexibleReader, FlexibleWriter, Reader, Writer
+from client_core.protocol.primitives import (
+    FlexibleReader,
+    FlexibleWriter,
+    Int16,
+    Int32,
+    Int64,
+    Reader,
+    Writer,
+)
 
 API_KEY: Final = 22
 MIN_VERSION: Final = 0
@@ -23,9 +31,9 @@ class InitProducerIdRequest(NamedTuple):
     """A request."""
 
     transactional_id: str | None = ""
-    transaction_timeout_ms: int = 0
-    producer_id: int = -1  # v3-5
-    producer_epoch: int = -1  # v3-5
+    transaction_timeout_ms: Int32 = 0
+    producer_id: Int64 = -1  # v3-5
+    producer_epoch: Int16 = -1  # v3-5
 
     def encode(self, version: int) -> bytes:
         """Its bytes at a version; UnsupportedVersionError for a value that this can't carry."""

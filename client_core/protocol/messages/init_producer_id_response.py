@@ -10,7 +10,15 @@ import struct
 from typing import Final, NamedTuple
 
 from client_core.protocol.message_errors import cannot_carry, cannot_encode, no_such_version
-from client_core.protocol.primitives import FlexibleReader, FlexibleWriter, Reader, Writer
+from client_core.protocol.primitives import (
+    FlexibleReader,
+    FlexibleWriter,
+    Int16,
+    Int32,
+    Int64,
+    Reader,
+    Writer,
+)
 
 API_KEY: Final = 22
 MIN_VERSION: Final = 0
@@ -23,12 +31,12 @@ _QH: Final = struct.Struct(">qh")
 class InitProducerIdResponse(NamedTuple):
     """A response."""
 
-    throttle_time_ms: int = 0
-    error_code: int = 0
-    producer_id: int = -1
-    producer_epoch: int = 0
-    ongoing_txn_producer_id: int = -1  # v6
-    ongoing_txn_producer_epoch: int = -1  # v6
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    producer_id: Int64 = -1
+    producer_epoch: Int16 = 0
+    ongoing_txn_producer_id: Int64 = -1  # v6
+    ongoing_txn_producer_epoch: Int16 = -1  # v6
 
     def encode(self, version: int) -> bytes:
         """Its bytes at a version; UnsupportedVersionError for a value that this can't carry."""
@@ -69,7 +77,13 @@ def _read_init_producer_id_response(reader: Reader, version: int) -> InitProduce
 
 
 def _write_init_producer_id_response(writer: Writer, version: int, message: InitProducerIdResponse) -> None:
-    writer.pack(_IHQH, message.throttle_time_ms, message.error_code, message.producer_id, message.producer_epoch)
+    writer.pack(
+        _IHQH,
+        message.throttle_time_ms,
+        message.error_code,
+        message.producer_id,
+        message.producer_epoch,
+    )
     if version >= 6:
         writer.pack(_QH, message.ongoing_txn_producer_id, message.ongoing_txn_producer_epoch)
     elif message.ongoing_txn_producer_id != -1:

@@ -10,7 +10,12 @@ import struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from client_core.protocol.message_errors import cannot_carry, cannot_carry_null, cannot_encode, no_such_version
+from client_core.protocol.message_errors import (
+    cannot_carry,
+    cannot_carry_null,
+    cannot_encode,
+    no_such_version,
+)
 from client_core.protocol.primitives import ZERO_UUID, FlexibleReader, FlexibleWriter, Reader, Writer
 
 API_KEY: Final = 3
@@ -94,8 +99,8 @@ def _write_metadata_request(writer: Writer, version: int, message: MetadataReque
         writer.array_length(None)
     else:
         writer.array_length(len(message.topics))
-        for element in message.topics:
-            _write_metadata_request_topic(writer, version, element)
+        for metadata_request_topic in message.topics:
+            _write_metadata_request_topic(writer, version, metadata_request_topic)
     if version >= 4:
         writer.boolean(message.allow_auto_topic_creation)
     elif message.allow_auto_topic_creation is not True:

@@ -10,8 +10,21 @@ import struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from client_core.protocol.message_errors import cannot_carry, cannot_carry_null, cannot_encode, no_such_version
-from client_core.protocol.primitives import ZERO_UUID, FlexibleReader, FlexibleWriter, Reader, Writer
+from client_core.protocol.message_errors import (
+    cannot_carry,
+    cannot_carry_null,
+    cannot_encode,
+    no_such_version,
+)
+from client_core.protocol.primitives import (
+    ZERO_UUID,
+    FlexibleReader,
+    FlexibleWriter,
+    Int16,
+    Int32,
+    Reader,
+    Writer,
+)
 
 API_KEY: Final = 3
 MIN_VERSION: Final = 0
@@ -23,45 +36,45 @@ _HII: Final = struct.Struct(">hii")
 class MetadataResponseBroker(NamedTuple):
     """A part of MetadataResponse."""
 
-    node_id: int = 0
+    node_id: Int32 = 0
     host: str = ""
-    port: int = 0
+    port: Int32 = 0
     rack: str | None = None  # v1-13
 
 
 class MetadataResponsePartition(NamedTuple):
     """A part of MetadataResponse."""
 
-    error_code: int = 0
-    partition_index: int = 0
-    leader_id: int = 0
-    leader_epoch: int = -1  # v7-13
-    replica_nodes: tuple[int, ...] = ()
-    isr_nodes: tuple[int, ...] = ()
-    offline_replicas: tuple[int, ...] = ()  # v5-13
+    error_code: Int16 = 0
+    partition_index: Int32 = 0
+    leader_id: Int32 = 0
+    leader_epoch: Int32 = -1  # v7-13
+    replica_nodes: tuple[Int32, ...] = ()
+    isr_nodes: tuple[Int32, ...] = ()
+    offline_replicas: tuple[Int32, ...] = ()  # v5-13
 
 
 class MetadataResponseTopic(NamedTuple):
     """A part of MetadataResponse."""
 
-    error_code: int = 0
+    error_code: Int16 = 0
     name: str | None = ""  # null in v12-13
     topic_id: UUID = ZERO_UUID  # v10-13
     is_internal: bool = False  # v1-13
     partitions: tuple[MetadataResponsePartition, ...] = ()
-    topic_authorized_operations: int = -2147483648  # v8-13
+    topic_authorized_operations: Int32 = -2147483648  # v8-13
 
 
 class MetadataResponse(NamedTuple):
     """A response."""
 
-    throttle_time_ms: int = 0  # v3-13
+    throttle_time_ms: Int32 = 0  # v3-13
     brokers: tuple[MetadataResponseBroker, ...] = ()
     cluster_id: str | None = None  # v2-13
-    controller_id: int = -1  # v1-13
+    controller_id: Int32 = -1  # v1-13
     topics: tuple[MetadataResponseTopic, ...] = ()
-    cluster_authorized_operations: int = -2147483648  # v8-10
-    error_code: int = 0  # v13
+    cluster_authorized_operations: Int32 = -2147483648  # v8-10
+    error_code: Int16 = 0  # v13
 
     def encode(self, version: int) -> bytes:
         """Its bytes at a version; UnsupportedVersionError for a value that this can't carry."""
@@ -88,10 +101,7 @@ def _read_metadata_response_broker(reader: Reader, version: int) -> MetadataResp
     node_id = reader.int32()
     host = reader.string()
     port = reader.int32()
-    if version >= 1:
-        rack = reader.nullable_string()
-    else:
-        rack = None
+    rack = reader.nullable_string() if version >= 1 else None
     reader.skip_tags()
     return MetadataResponseBroker(node_id, host, port, rack)
 
@@ -110,10 +120,7 @@ def _read_metadata_response_partition(reader: Reader, version: int) -> MetadataR
     leader_epoch = reader.int32() if version >= 7 else -1
     replica_nodes = reader.int32_array()
     isr_nodes = reader.int32_array()
-    if version >= 5:
-        offline_replicas = reader.int32_array()
-    else:
-        offline_replicas = ()
+    offline_replicas = reader.int32_array() if version >= 5 else ()
     reader.skip_tags()
     return MetadataResponsePartition(
         error_code,
@@ -126,7 +133,11 @@ def _read_metadata_response_partition(reader: Reader, version: int) -> MetadataR
     )
 
 
-def _write_metadata_response_partition(writer: Writer, version: int, message: MetadataResponsePartition) -> None:
+def _write_metadata_response_partition(
+    writer: Writer,
+    version: int,
+    message: MetadataResponsePartition,
+) -> None:
     writer.pack(_HII, message.error_code, message.partition_index, message.leader_id)
     if version >= 7:
         writer.int32(message.leader_epoch)
@@ -168,8 +179,8 @@ def _write_metadata_response_topic(writer: Writer, version: int, message: Metada
     if version >= 1:
         writer.boolean(message.is_internal)
     writer.array_length(len(message.partitions))
-    for element in message.partitions:
-        _write_metadata_response_partition(writer, version, element)
+    for metadata_response_partition in message.partitions:
+        _write_metadata_response_partition(writer, version, metadata_response_partition)
     if version >= 8:
         writer.int32(message.topic_authorized_operations)
     elif message.topic_authorized_operations != -2147483648:
@@ -183,10 +194,7 @@ def _read_metadata_response(reader: Reader, version: int) -> MetadataResponse:
         _read_metadata_response_broker(reader, version)
         for _ in range(reader.array_length(10))
     ])
-    if version >= 2:
-        cluster_id = reader.nullable_string()
-    else:
-        cluster_id = None
+    cluster_id = reader.nullable_string() if version >= 2 else None
     controller_id = reader.int32() if version >= 1 else -1
     topics = tuple([
         _read_metadata_response_topic(reader, version)
@@ -210,15 +218,15 @@ def _write_metadata_response(writer: Writer, version: int, message: MetadataResp
     if version >= 3:
         writer.int32(message.throttle_time_ms)
     writer.array_length(len(message.brokers))
-    for element in message.brokers:
-        _write_metadata_response_broker(writer, version, element)
+    for metadata_response_broker in message.brokers:
+        _write_metadata_response_broker(writer, version, metadata_response_broker)
     if version >= 2:
         writer.nullable_string(message.cluster_id)
     if version >= 1:
         writer.int32(message.controller_id)
     writer.array_length(len(message.topics))
-    for element in message.topics:
-        _write_metadata_response_topic(writer, version, element)
+    for metadata_response_topic in message.topics:
+        _write_metadata_response_topic(writer, version, metadata_response_topic)
     if 8 <= version <= 10:
         writer.int32(message.cluster_authorized_operations)
     elif message.cluster_authorized_operations != -2147483648:

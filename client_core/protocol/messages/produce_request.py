@@ -11,7 +11,15 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from client_core.protocol.message_errors import cannot_encode, no_such_version
-from client_core.protocol.primitives import ZERO_UUID, FlexibleReader, FlexibleWriter, Reader, Writer
+from client_core.protocol.primitives import (
+    ZERO_UUID,
+    FlexibleReader,
+    FlexibleWriter,
+    Int16,
+    Int32,
+    Reader,
+    Writer,
+)
 
 API_KEY: Final = 0
 MIN_VERSION: Final = 3
@@ -23,7 +31,7 @@ _HI: Final = struct.Struct(">hi")
 class PartitionProduceData(NamedTuple):
     """A part of ProduceRequest."""
 
-    partition_index: int = 0
+    partition_index: Int32 = 0
     records: bytes | None = None
 
 
@@ -39,8 +47,8 @@ class ProduceRequest(NamedTuple):
     """A request."""
 
     transactional_id: str | None = None
-    acks: int = 0
-    timeout_ms: int = 0
+    acks: Int16 = 0
+    timeout_ms: Int32 = 0
     topic_data: tuple[TopicProduceData, ...] = ()
 
     def encode(self, version: int) -> bytes:
@@ -94,8 +102,8 @@ def _write_topic_produce_data(writer: Writer, version: int, message: TopicProduc
     if version >= 13:
         writer.uuid(message.topic_id)
     writer.array_length(len(message.partition_data))
-    for element in message.partition_data:
-        _write_partition_produce_data(writer, element)
+    for partition_produce_data in message.partition_data:
+        _write_partition_produce_data(writer, partition_produce_data)
     writer.tags()
 
 
@@ -114,6 +122,6 @@ def _write_produce_request(writer: Writer, version: int, message: ProduceRequest
     writer.nullable_string(message.transactional_id)
     writer.pack(_HI, message.acks, message.timeout_ms)
     writer.array_length(len(message.topic_data))
-    for element in message.topic_data:
-        _write_topic_produce_data(writer, version, element)
+    for topic_produce_data in message.topic_data:
+        _write_topic_produce_data(writer, version, topic_produce_data)
     writer.tags()

@@ -11,7 +11,16 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from client_core.protocol.message_errors import cannot_carry, cannot_encode, no_such_version
-from client_core.protocol.primitives import ZERO_UUID, FlexibleReader, FlexibleWriter, Reader, Writer
+from client_core.protocol.primitives import (
+    ZERO_UUID,
+    FlexibleReader,
+    FlexibleWriter,
+    Int16,
+    Int32,
+    Int64,
+    Reader,
+    Writer,
+)
 
 API_KEY: Final = 0
 MIN_VERSION: Final = 3
@@ -24,25 +33,25 @@ _II: Final = struct.Struct(">ii")
 class BatchIndexAndErrorMessage(NamedTuple):
     """A part of ProduceResponse."""
 
-    batch_index: int = 0  # v8-13
+    batch_index: Int32 = 0  # v8-13
     batch_index_error_message: str | None = None  # v8-13
 
 
 class LeaderIdAndEpoch(NamedTuple):
     """A part of ProduceResponse."""
 
-    leader_id: int = -1  # v10-13
-    leader_epoch: int = -1  # v10-13
+    leader_id: Int32 = -1  # v10-13
+    leader_epoch: Int32 = -1  # v10-13
 
 
 class PartitionProduceResponse(NamedTuple):
     """A part of ProduceResponse."""
 
-    partition_index: int = 0
-    error_code: int = 0
-    base_offset: int = 0
-    log_append_time_ms: int = -1
-    log_start_offset: int = -1  # v5-13
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    base_offset: Int64 = 0
+    log_append_time_ms: Int64 = -1
+    log_start_offset: Int64 = -1  # v5-13
     record_errors: tuple[BatchIndexAndErrorMessage, ...] = ()  # v8-13
     error_message: str | None = None  # v8-13
     current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch()  # v10-13, tag 0
@@ -59,9 +68,9 @@ class TopicProduceResponse(NamedTuple):
 class NodeEndpoint(NamedTuple):
     """A part of ProduceResponse."""
 
-    node_id: int = 0  # v10-13
+    node_id: Int32 = 0  # v10-13
     host: str = ""  # v10-13
-    port: int = 0  # v10-13
+    port: Int32 = 0  # v10-13
     rack: str | None = None  # v10-13
 
 
@@ -69,7 +78,7 @@ class ProduceResponse(NamedTuple):
     """A response."""
 
     responses: tuple[TopicProduceResponse, ...] = ()
-    throttle_time_ms: int = 0
+    throttle_time_ms: Int32 = 0
     node_endpoints: tuple[NodeEndpoint, ...] = ()  # v10-13, tag 0
 
     def encode(self, version: int) -> bytes:
@@ -127,10 +136,7 @@ def _read_partition_produce_response(reader: Reader, version: int) -> PartitionP
         ])
     else:
         record_errors = ()
-    if version >= 8:
-        error_message = reader.nullable_string()
-    else:
-        error_message = None
+    error_message = reader.nullable_string() if version >= 8 else None
     current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch()
     for tag, field in reader.tags():
         if tag == 0 and version >= 10:
@@ -147,14 +153,24 @@ def _read_partition_produce_response(reader: Reader, version: int) -> PartitionP
     )
 
 
-def _write_partition_produce_response(writer: Writer, version: int, message: PartitionProduceResponse) -> None:
-    writer.pack(_IHQQ, message.partition_index, message.error_code, message.base_offset, message.log_append_time_ms)
+def _write_partition_produce_response(
+    writer: Writer,
+    version: int,
+    message: PartitionProduceResponse,
+) -> None:
+    writer.pack(
+        _IHQQ,
+        message.partition_index,
+        message.error_code,
+        message.base_offset,
+        message.log_append_time_ms,
+    )
     if version >= 5:
         writer.int64(message.log_start_offset)
     if version >= 8:
         writer.array_length(len(message.record_errors))
-        for element in message.record_errors:
-            _write_batch_index_and_error_message(writer, element)
+        for batch_index_and_error_message in message.record_errors:
+            _write_batch_index_and_error_message(writer, batch_index_and_error_message)
     if version >= 8:
         writer.nullable_string(message.error_message)
     tags: list[tuple[int, bytes]] = []
@@ -184,8 +200,8 @@ def _write_topic_produce_response(writer: Writer, version: int, message: TopicPr
     if version >= 13:
         writer.uuid(message.topic_id)
     writer.array_length(len(message.partition_responses))
-    for element in message.partition_responses:
-        _write_partition_produce_response(writer, version, element)
+    for partition_produce_response in message.partition_responses:
+        _write_partition_produce_response(writer, version, partition_produce_response)
     writer.tags()
 
 
@@ -221,8 +237,8 @@ def _read_produce_response(reader: Reader, version: int) -> ProduceResponse:
 
 def _write_produce_response(writer: Writer, version: int, message: ProduceResponse) -> None:
     writer.array_length(len(message.responses))
-    for element in message.responses:
-        _write_topic_produce_response(writer, version, element)
+    for topic_produce_response in message.responses:
+        _write_topic_produce_response(writer, version, topic_produce_response)
     writer.int32(message.throttle_time_ms)
     tags: list[tuple[int, bytes]] = []
     if message.node_endpoints != ():
@@ -230,7 +246,7 @@ def _write_produce_response(writer: Writer, version: int, message: ProduceRespon
             raise cannot_carry("ProduceResponse", version, "nodeEndpoints")
         field = FlexibleWriter()
         field.array_length(len(message.node_endpoints))
-        for element in message.node_endpoints:
-            _write_node_endpoint(field, element)
+        for node_endpoint in message.node_endpoints:
+            _write_node_endpoint(field, node_endpoint)
         tags.append((0, field.getvalue()))
     writer.tags(tags)

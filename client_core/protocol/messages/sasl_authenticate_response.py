@@ -10,7 +10,7 @@ import struct
 from typing import Final, NamedTuple
 
 from client_core.protocol.message_errors import cannot_encode, no_such_version
-from client_core.protocol.primitives import FlexibleReader, FlexibleWriter, Reader, Writer
+from client_core.protocol.primitives import FlexibleReader, FlexibleWriter, Int16, Int64, Reader, Writer
 
 API_KEY: Final = 36
 MIN_VERSION: Final = 0
@@ -20,10 +20,10 @@ MAX_VERSION: Final = 2
 class SaslAuthenticateResponse(NamedTuple):
     """A response."""
 
-    error_code: int = 0
+    error_code: Int16 = 0
     error_message: str | None = ""
     auth_bytes: bytes = b""
-    session_lifetime_ms: int = 0  # v1-2
+    session_lifetime_ms: Int64 = 0  # v1-2
 
     def encode(self, version: int) -> bytes:
         """Its bytes at a version; UnsupportedVersionError for a value that this can't carry."""
@@ -55,7 +55,11 @@ def _read_sasl_authenticate_response(reader: Reader, version: int) -> SaslAuthen
     return SaslAuthenticateResponse(error_code, error_message, auth_bytes, session_lifetime_ms)
 
 
-def _write_sasl_authenticate_response(writer: Writer, version: int, message: SaslAuthenticateResponse) -> None:
+def _write_sasl_authenticate_response(
+    writer: Writer,
+    version: int,
+    message: SaslAuthenticateResponse,
+) -> None:
     writer.int16(message.error_code)
     writer.nullable_string(message.error_message)
     writer.byte_array(message.auth_bytes)

@@ -10,7 +10,7 @@ import struct
 from typing import Final, NamedTuple
 
 from client_core.protocol.message_errors import cannot_encode, no_such_version
-from client_core.protocol.primitives import Reader, Writer
+from client_core.protocol.primitives import Int16, Reader, Writer
 
 API_KEY: Final = 17
 MIN_VERSION: Final = 0
@@ -20,7 +20,7 @@ MAX_VERSION: Final = 1
 class SaslHandshakeResponse(NamedTuple):
     """A response."""
 
-    error_code: int = 0
+    error_code: Int16 = 0
     mechanisms: tuple[str, ...] = ()
 
     def encode(self, version: int) -> bytes:

@@ -1,0 +1,144 @@
+"""From a request to a frame on its connection, and from its answer, or its end, to a ClientResponse.
+
+Negotiates the version, numbers and encodes, keeps what is in flight and tells each request's end as an event.
+Not here: whether the node may be sent to, and what an answer means (`network_client.py`). I/O thread only.
+Source: NetworkClient.doSend, InFlightRequest.completed/disconnected/timedOut, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from client_core.client.client_request import ClientRequest, ClientResponse
+from client_core.client.in_flight_requests import InFlightRequest, InFlightRequests
+from client_core.error_codes import Errors
+from client_core.errors import UnsupportedVersionError
+from client_core.events import RequestCompleted
+from client_core.protocol.header import encode_request_header
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from client_core.client.client_request import CompletionHandler
+    from client_core.client.disconnection import Disconnection
+    from client_core.client.network_client_config import NetworkClientConfig
+    from client_core.client.node_connections import NodeConnections
+    from client_core.events import EventSink
+    from client_core.network.selectable import Selectable
+    from client_core.protocol.request import RequestBuilder
+
+_log = logging.getLogger(__name__)
+
+#: Correlation ids that SASL's own requests use; ours step over them (NET-24). Source:
+#: SaslClientAuthenticator.
+_FIRST_RESERVED_CORRELATION_ID: Final = 2_147_483_640
+#: Correlation ids are int32 on the wire: after the reserved ones Java's counter overflows to the smallest.
+_SMALLEST_CORRELATION_ID: Final = -2_147_483_648
+
+#: The frame's own size, which is no part of a payload.
+_SIZE_BYTES: Final = 4
+
+
+class RequestSender:
+    """Requests of one NetworkClient; `in_flight` are those without an end."""
+
+    def __init__(
+        self,
+        selector: Selectable,
+        connections: NodeConnections,
+        config: NetworkClientConfig,
+        events: EventSink,
+        first_correlation_id: int = 0,
+    ) -> None:
+        self._selector = selector
+        self._connections = connections
+        self._config = config
+        self._events = events
+        self._correlation_id = first_correlation_id
+        self.in_flight = InFlightRequests(config.max_in_flight_requests_per_connection)
+
+    def new_client_request(
+        self,
+        node_id: int,
+        builder: RequestBuilder,
+        created_ms: int,
+        *,
+        expect_response: bool,
+        request_timeout_ms: int | None = None,
+        on_complete: CompletionHandler | None = None,
+    ) -> ClientRequest:
+        """A request with the next correlation id; the client's request.timeout.ms unless told otherwise."""
+        timeout_ms = self._config.request_timeout_ms if request_timeout_ms is None else request_timeout_ms
+        return ClientRequest(
+            node_id,
+            builder,
+            self._next_correlation_id(),
+            created_ms,
+            expect_response,
+            timeout_ms,
+            on_complete,
+        )
+
+    def _next_correlation_id(self) -> int:
+        """0, 1, 2, ... around the reserved ones (NET-24)."""
+        if self._correlation_id >= _FIRST_RESERVED_CORRELATION_ID:
+            self._correlation_id = _SMALLEST_CORRELATION_ID
+        correlation_id = self._correlation_id
+        self._correlation_id += 1
+        return correlation_id
+
+    def send(
+        self, request: ClientRequest, now_ms: int, *, is_internal: bool
+    ) -> UnsupportedVersionError | None:
+        """Hands the request to the selector; if the node does not speak it, returns why instead."""
+        builder, node_id = request.builder, request.destination
+        try:
+            version = self._connections.version_for(node_id, builder)
+            body = builder.encode(version)
+        except UnsupportedVersionError as error:
+            _log.debug("Version mismatch for %s to node %d: %s", builder.api.name, node_id, error)
+            return error
+        header = encode_request_header(builder.api, version, request.correlation_id, self._config.client_id)
+        sent_bytes = _SIZE_BYTES + len(header) + len(body)
+        in_flight = InFlightRequest(request, version, is_internal, now_ms, sent_bytes)
+        _log.debug("Sending %r", in_flight)
+        self.in_flight.add(in_flight)
+        self._selector.send(node_id, (header, body))
+        return None
+
+    def answered(
+        self,
+        in_flight: InFlightRequest,
+        now_ms: int,
+        *,
+        body: object | None = None,
+        payload_bytes: int | None = None,
+    ) -> ClientResponse:
+        """The end of a request that was answered, or sent where no answer is expected (NET-10)."""
+        received_bytes = 0 if payload_bytes is None else _SIZE_BYTES + payload_bytes
+        self._tell(in_flight, now_ms, received_bytes, Errors.NONE)
+        request = in_flight.request
+        return ClientResponse(request, in_flight.version, now_ms, now_ms - request.created_ms, body)
+
+    def cancel_all(
+        self, node_id: int, now_ms: int, ended: Disconnection
+    ) -> Iterator[tuple[InFlightRequest, ClientResponse]]:
+        """The node's requests, oldest first, each with the response that its connection is gone (NET-13)."""
+        error = Errors.REQUEST_TIMED_OUT if ended.timed_out else Errors.NETWORK_EXCEPTION
+        for cancelled in self.in_flight.clear_all(node_id):
+            _log.debug("Cancelled %r: %s", cancelled, ended.detail)
+            self._tell(cancelled, now_ms, 0, error)
+            request = cancelled.request
+            age_ms = now_ms - request.created_ms
+            response = ClientResponse(
+                request, cancelled.version, now_ms, age_ms, disconnected=True, timed_out=ended.timed_out
+            )
+            yield cancelled, response
+
+    def _tell(self, ended: InFlightRequest, now_ms: int, received_bytes: int, error: Errors) -> None:
+        request, latency_ms = ended.request, now_ms - ended.sent_ms
+        api = request.builder.api.name
+        self._events.emit(
+            RequestCompleted(api, request.destination, latency_ms, ended.sent_bytes, received_bytes, error)
+        )

@@ -1,0 +1,218 @@
+"""One picture of the cluster, whole and immutable: what a caller takes once and answers from.
+
+An update makes another and swaps it in; nothing is ever patched (META-21). The topics are tables that
+unchanged snapshots share. Java calls it MetadataSnapshot, and before 3.8 MetadataCache.
+Read by any thread without a lock; made on the I/O thread. Source: MetadataSnapshot, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from client_core.cluster import Cluster, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
+
+    from client_core.cluster import TopicPartition
+    from client_core.metadata.topic_table import TopicTable
+
+_NO_TOPICS: Final[Mapping[str, TopicTable]] = MappingProxyType({})
+_NO_TOPIC_IDS: Final[Mapping[str, UUID]] = MappingProxyType({})
+_NO_TOPIC_NAMES: Final[Mapping[UUID, str]] = MappingProxyType({})
+
+
+class RefreshTime(NamedTuple):
+    """When a response came: by the clock for ages, and by the calendar where the client has one."""
+
+    now_ms: int
+    wall_ms: int | None
+
+
+_NOT_APART: Final[Mapping[str, RefreshTime]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAnswer:
+    """What a response says of the cluster as a whole."""
+
+    cluster_id: str | None
+    nodes_by_id: Mapping[int, Node]
+    controller: Node | None
+
+
+@dataclass(slots=True)
+class TopicAnswers:
+    """What a response says of the topics that are held, sorted by kind. `names` are all topics that it names."""
+
+    names: set[str] = field(default_factory=set)
+    tables: dict[str, TopicTable] = field(default_factory=dict)
+    topic_ids: dict[str, UUID] = field(default_factory=dict)
+    unauthorized: set[str] = field(default_factory=set)
+    invalid: set[str] = field(default_factory=set)
+    internal: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataCache:
+    """What the client knows of the cluster. Look-ups of what is unknown answer None."""
+
+    cluster: Cluster
+    topics: Mapping[str, TopicTable] = field(default_factory=lambda: _NO_TOPICS)
+    topic_names: Mapping[UUID, str] = field(default_factory=lambda: _NO_TOPIC_NAMES)
+    update_version: int = 0
+    #: When the last full response came; None before the first.
+    last_successful_refresh_ms: int | None = None
+    #: When the last response came that held each topic: one time for most, others for those answered apart.
+    refreshed: RefreshTime | None = None
+    refreshed_apart: Mapping[str, RefreshTime] = field(default_factory=lambda: _NOT_APART)
+
+    @staticmethod
+    def empty() -> MetadataCache:
+        """Before bootstrap: not even an address is known."""
+        return MetadataCache(Cluster.empty())
+
+    @staticmethod
+    def bootstrap(addresses: Sequence[tuple[str, int]], update_version: int = 0) -> MetadataCache:
+        """Before the first answer: the addresses as nodes -1, -2, ... (META-04, CLU-01)."""
+        return MetadataCache(Cluster.bootstrap(addresses), update_version=update_version)
+
+    # -- making the next one ---------------------------------------------------------------------------------
+
+    def replaced_by(self, answer: ClusterAnswer, topics: TopicAnswers) -> MetadataCache:
+        """The snapshot that a full response makes: nothing of this one stays (META-17)."""
+        return self._with(answer, topics, topics.tables, topics.topic_ids)
+
+    def merge_with(
+        self, answer: ClusterAnswer, topics: TopicAnswers, retain: Callable[[str], bool]
+    ) -> MetadataCache:
+        """The snapshot that a partial response makes (META-17, META-18).
+
+        Brokers and cluster id are the response's. The topics it names replace ours, those that it answers
+        with an error lose their partitions; other topics stay if `retain` says so.
+        """
+
+        def stays(name: str) -> bool:
+            return name not in topics.names and retain(name)
+
+        tables = {name: table for name, table in self.topics.items() if stays(name)}
+        topic_ids = {name: topic_id for name, topic_id in self.topic_ids.items() if stays(name)}
+        tables.update(topics.tables)
+        topic_ids.update((name, topics.topic_ids[name]) for name in topics.tables if name in topics.topic_ids)
+        merged = TopicAnswers(
+            unauthorized=topics.unauthorized.union(filter(stays, self.cluster.unauthorized_topics)),
+            invalid=topics.invalid.union(filter(stays, self.cluster.invalid_topics)),
+            internal=topics.internal.union(filter(stays, self.cluster.internal_topics)),
+        )
+        return self._with(answer, merged, tables, topic_ids)
+
+    def with_leaders(self, tables: Mapping[str, TopicTable], nodes: Mapping[int, Node]) -> MetadataCache:
+        """The same snapshot with other tables for some of its topics, and other nodes (META-22)."""
+        topics = MappingProxyType({**self.topics, **tables})
+        cluster = replace(self.cluster, nodes_by_id=nodes, topic_partitions=topics)
+        return replace(self, cluster=cluster, topics=topics)
+
+    def _with(
+        self,
+        answer: ClusterAnswer,
+        sets: TopicAnswers,
+        tables: dict[str, TopicTable],
+        topic_ids: dict[str, UUID],
+    ) -> MetadataCache:
+        topics = MappingProxyType(tables)
+        if topic_ids == self.topic_ids:
+            ids, names = self.topic_ids, self.topic_names
+        else:
+            ids = MappingProxyType(topic_ids)
+            names = MappingProxyType({topic_id: name for name, topic_id in topic_ids.items()})
+        cluster = Cluster(
+            answer.cluster_id,
+            answer.nodes_by_id,
+            topics,
+            frozenset(sets.unauthorized),
+            frozenset(sets.invalid),
+            frozenset(sets.internal),
+            answer.controller,
+            ids,
+        )
+        return replace(self, cluster=cluster, topics=topics, topic_names=names)
+
+    def refreshed_at(
+        self, time: RefreshTime, update_version: int, topics: TopicAnswers | None
+    ) -> MetadataCache:
+        """The same picture, stamped. `topics` are those of a partial response, None stands for a full one."""
+        if topics is None:
+            return replace(
+                self,
+                update_version=update_version,
+                last_successful_refresh_ms=time.now_ms,
+                refreshed=time,
+                refreshed_apart=_NOT_APART,
+            )
+        apart = {name: at for name, at in self.refreshed_apart.items() if name in self.topics}
+        apart.update(dict.fromkeys(topics.tables, time))
+        return replace(self, update_version=update_version, refreshed_apart=MappingProxyType(apart))
+
+    # -- looking up ------------------------------------------------------------------------------------------
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self.cluster.cluster_id
+
+    @property
+    def nodes_by_id(self) -> Mapping[int, Node]:
+        return self.cluster.nodes_by_id
+
+    @property
+    def controller(self) -> Node | None:
+        return self.cluster.controller
+
+    @property
+    def is_bootstrap(self) -> bool:
+        """Whether no broker has answered yet, so that the nodes are mere addresses."""
+        return self.cluster.is_bootstrap_configured
+
+    @property
+    def topic_ids(self) -> Mapping[str, UUID]:
+        return self.cluster.topic_ids
+
+    def topic(self, name: str) -> TopicTable | None:
+        return self.topics.get(name)
+
+    def topic_id(self, name: str) -> UUID | None:
+        return self.cluster.topic_ids.get(name)
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        return self.topic_names.get(topic_id)
+
+    def partition_count(self, topic: str) -> int | None:
+        """How many partitions the topic has; None while it is unknown."""
+        table = self.topics.get(topic)
+        return None if table is None else table.partition_count
+
+    def leader_for(self, topic_partition: TopicPartition) -> Node | None:
+        """The partition's leader; None if it has none, if its broker is unknown, or if the partition is."""
+        return self.cluster.leader_for(topic_partition)
+
+    def leader_epoch_for(self, topic_partition: TopicPartition) -> int | None:
+        """The partition's leader epoch; None if it has none to rely on, or if the partition is unknown."""
+        table = self.topics.get(topic_partition.topic)
+        return None if table is None else table.leader_epoch(topic_partition.partition)
+
+    def refreshed_ms(self, topic: str) -> int | None:
+        """When (now_ms) the last response came that held the topic; None while it is unknown."""
+        time = self._refresh_time(topic)
+        return None if time is None else time.now_ms
+
+    def refreshed_wall_ms(self, topic: str) -> int | None:
+        """The same by the calendar, if the client that made this snapshot has one."""
+        time = self._refresh_time(topic)
+        return None if time is None else time.wall_ms
+
+    def _refresh_time(self, topic: str) -> RefreshTime | None:
+        if topic not in self.topics:
+            return None
+        return self.refreshed_apart.get(topic, self.refreshed)

@@ -1,0 +1,71 @@
+"""What changed between two snapshots, as events: brokers, topics, leaders.
+
+Only the topics whose tables differ are walked, and of these the reader's own comparison is used where there
+is one. Called by Metadata after the swap, outside its lock, on the thread that applied the response.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from client_core.events import BrokersChanged, LeaderChanged, PartitionCountChanged
+from client_core.metadata.leader_epochs import TopicDifference, compare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from client_core.events import Event
+    from client_core.metadata.metadata_cache import MetadataCache
+    from client_core.metadata.topic_table import TopicTable
+
+
+def changes_between(
+    before: MetadataCache,
+    after: MetadataCache,
+    differences: Mapping[str, TopicDifference],
+    is_held: Callable[[str], bool],
+) -> Iterator[Event]:
+    """The events of an update. A topic that is no longer held left by itself: that is no event."""
+    brokers = _brokers_changed(before, after)
+    if brokers is not None:
+        yield brokers
+    for name, table in after.topics.items():
+        earlier = before.topics.get(name)
+        if earlier is not table:
+            yield from _topic_changed(earlier, table, differences.get(name))
+    for name, earlier in before.topics.items():
+        if name not in after.topics and is_held(name):
+            yield PartitionCountChanged(name, earlier.partition_count, None)
+
+
+def _brokers_changed(before: MetadataCache, after: MetadataCache) -> BrokersChanged | None:
+    """Who joined, left or moved; the nodes of the bootstrap addresses are no brokers."""
+    if before.nodes_by_id == after.nodes_by_id:
+        return None
+    were = {node.id: node for node in before.nodes_by_id.values() if node.id >= 0}
+    are = {node.id: node for node in after.nodes_by_id.values() if node.id >= 0}
+    joined = tuple(sorted(are.keys() - were.keys()))
+    left = tuple(sorted(were.keys() - are.keys()))
+    moved = tuple(sorted(i for i in are.keys() & were.keys() if are[i] != were[i]))
+    return BrokersChanged(joined, left, moved) if joined or left or moved else None
+
+
+def _topic_changed(
+    earlier: TopicTable | None, table: TopicTable, difference: TopicDifference | None
+) -> Iterator[Event]:
+    if earlier is None:
+        yield PartitionCountChanged(table.name, None, table.partition_count)
+        return
+    if earlier.partition_count != table.partition_count or earlier.topic_id != table.topic_id:
+        yield PartitionCountChanged(table.name, earlier.partition_count, table.partition_count)
+    if difference is None or difference.old is not earlier or difference.new is not table:
+        difference = compare(earlier, table)
+    for partition, old_leader_id, old_epoch, new_leader_id, new_epoch in difference.changes:
+        if new_leader_id != old_leader_id or new_epoch > old_epoch:
+            yield LeaderChanged(
+                table.name,
+                partition,
+                old_leader_id if old_leader_id >= 0 else None,
+                new_leader_id if new_leader_id >= 0 else None,
+                new_epoch if new_epoch >= 0 else None,
+            )

@@ -1,0 +1,80 @@
+"""The Metadata request as a builder: which topics to ask for, and whether asking may create them.
+
+Topics are named; None asks for all of them, and none at all for the brokers only. The answer is read against
+the topics that are known when it comes (`known_topics`), so that unchanged ones are reused. Made by Metadata,
+on the I/O thread; immutable. Source: MetadataRequest.Builder, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from client_core.errors import UnsupportedVersionError
+from client_core.metadata.metadata_response import (
+    NO_KNOWN_TOPICS,
+    KnownTopics,
+    MetadataResponse,
+    read_metadata_response,
+)
+from client_core.metadata.topic_layout import LATEST_VERSION, OLDEST_VERSION
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.messages import metadata_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: The first version that can forbid the broker to create the topics it is asked for (KIP-487).
+FIRST_VERSION_WITHOUT_CREATION: Final = 4
+
+
+def _nothing_known() -> KnownTopics:
+    return NO_KNOWN_TOPICS
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRequestBuilder:
+    """A Metadata request whose version is still open; satisfies `protocol.request.RequestBuilder`."""
+
+    topics: tuple[str, ...] | None
+    allow_auto_topic_creation: bool
+    known_topics: Callable[[], KnownTopics] = _nothing_known
+
+    @staticmethod
+    def all_topics(known_topics: Callable[[], KnownTopics] = _nothing_known) -> MetadataRequestBuilder:
+        """Asks for every topic: a null list (UPD-16), which creates none whatever is allowed."""
+        return MetadataRequestBuilder(None, True, known_topics)
+
+    @property
+    def api(self) -> ApiKey:
+        return ApiKey.METADATA
+
+    @property
+    def oldest_allowed_version(self) -> int:
+        """Version 0 is never sent; and who must not create topics needs a version that can say so."""
+        return OLDEST_VERSION if self.allow_auto_topic_creation else FIRST_VERSION_WITHOUT_CREATION
+
+    @property
+    def latest_allowed_version(self) -> int:
+        return LATEST_VERSION
+
+    @property
+    def is_all_topics(self) -> bool:
+        return self.topics is None
+
+    def encode(self, version: int) -> bytes:
+        """The request's body. Raises UnsupportedVersionError for a version below the oldest allowed one."""
+        if version < self.oldest_allowed_version:
+            raise UnsupportedVersionError(
+                f"Metadata version {version} can't carry this request: "
+                f"{self.oldest_allowed_version} or newer is needed"
+            )
+        topics = self.topics
+        named = (
+            None if topics is None else tuple(metadata_request.MetadataRequestTopic(name=t) for t in topics)
+        )
+        return metadata_request.MetadataRequest(named, self.allow_auto_topic_creation).encode(version)
+
+    def decode_response(self, body: bytes, version: int) -> MetadataResponse:
+        """The response, read against the topics that are known now. Raises SchemaError."""
+        return read_metadata_response(body, version, self.known_topics())

@@ -1,0 +1,69 @@
+"""What became of the records of a batch, and who wants to know.
+
+A RecordOwner is a request of one record or of ten thousand. A batch keeps no future per record but spans: an
+owner, which of its records, and where they begin in the batch. One outcome serves all spans of a batch;
+offsets, timestamps and errors are worked out when they are asked for. Immutable values; made by the I/O
+thread, read by any. Source: ProduceRequestResult, FutureRecordMetadata, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from client_core.producer.producer_record import RecordMetadata
+
+if TYPE_CHECKING:
+    from client_core.errors import KafkaError
+    from client_core.producer.ticket import Written
+    from client_core.record.timestamp_runs import TimestampRuns
+
+
+class RecordOwner(Protocol):
+    """Who wants to know what became of records. Compared by identity."""
+
+    def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
+        """What became of the owner's records `indices`, which stood in the batch from position
+        `first_in_batch` on.
+
+        Called once per span, in the order of appending, on the thread that completes the batch, outside every
+        lock. It must not block and should not raise; what it raises is logged, and the other owners still
+        hear.
+        """
+        ...
+
+
+#: The records at these indices of an owner's request, one after the other from `first_in_batch` on.
+Span = tuple[RecordOwner, Sequence[int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOutcome:
+    """How a batch ended, for all of its spans. Positions count from the batch's first record."""
+
+    topic: str
+    partition: int
+    base_offset: int | None  # None: failed, or the broker did not say (acks=0, an old duplicate)
+    log_append_time_ms: int | None  # None: records keep their own timestamps
+    error: KafkaError | None  # None: acknowledged
+    written: Written | None  # whether a failed batch may be in the log; None for one that was acknowledged
+    record_errors: Callable[[int], KafkaError] | None
+    timestamps: TimestampRuns
+    attempts: int
+
+    def error_for(self, position: int) -> KafkaError | None:
+        """Why the record at a position failed; None if it was acknowledged."""
+        if self.error is None or self.record_errors is None:
+            return self.error
+        return self.record_errors(position)
+
+    def metadata_for(self, position: int) -> RecordMetadata:
+        """The receipt for the record at a position of an acknowledged batch."""
+        timestamp_ms = self.log_append_time_ms
+        return RecordMetadata(
+            self.topic,
+            self.partition,
+            None if self.base_offset is None else self.base_offset + position,
+            self.timestamps.at(position) if timestamp_ms is None else timestamp_ms,
+        )

@@ -1,0 +1,59 @@
+"""What is finished, on its way to those who wait: gathered in a turn of the I/O thread, posted at its end.
+
+Any thread puts things in; a deque takes them without a lock. The I/O thread posts. So a turn costs an event
+loop one wakeup, whatever it finished, and no callback ever runs inside one of the client's locks or half-
+way through a turn. When the I/O thread is gone, whoever puts something in posts it himself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from client_core.producer.ticket import CompletionSink, Done, Result
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Completions:
+    """Finished tickets with their results, in the order in which they were finished."""
+
+    def __init__(self, sink: CompletionSink) -> None:
+        self._sink = sink
+        self._finished: deque[tuple[Done, Result]] = deque()
+        self._nobody_posts = False
+
+    def __bool__(self) -> bool:
+        """Whether something waits to be posted."""
+        return bool(self._finished)
+
+    def add(self, done: Done, result: Result) -> None:
+        """Puts a finished ticket in. Any thread, no lock held."""
+        self._finished.append((done, result))
+        # Looked at after the append: post_from_now_on looks into the deque after it has set this.
+        if self._nobody_posts:
+            self.post()
+
+    def post(self) -> None:
+        """Hands over all that is finished. A sink that fails is logged: nobody else may suffer for it."""
+        finished: list[tuple[Done, Result]] = []
+        try:
+            while True:
+                finished.append(self._finished.popleft())
+        except IndexError:
+            pass
+        if finished:
+            self._post(finished)
+
+    def post_from_now_on(self) -> None:
+        """The I/O thread ends: what is added later is posted by whoever adds it."""
+        self._nobody_posts = True
+        self.post()
+
+    def _post(self, finished: list[tuple[Done, Result]]) -> None:
+        try:
+            self._sink.post(finished)
+        except Exception:  # noqa: BLE001 -- a user's code
+            _log.exception("The completion sink failed on %d finished tickets", len(finished))

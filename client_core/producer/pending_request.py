@@ -1,0 +1,197 @@
+"""One submitted produce request, from its first append until each of its records has an outcome.
+
+It is its caller's Ticket and its batches' RecordOwner. It counts down records and not batches: a batch that
+is split speaks for its records in parts. What is not appended yet stands in `todo`, per partition and in
+order; whoever holds the request (its caller inside submit, then the I/O thread) appends from there until
+metadata or memory is lacking.
+
+`batch_done`, `give_up` and `cancel` may come from different threads; one short lock guards the countdown,
+and the end is told outside of it, exactly once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from client_core.producer.partitioner import partition_for_key
+from client_core.producer.results import BatchSpan, FailedSpan, ProduceResult
+from client_core.producer.ticket import Phase, RecordFailure, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from client_core.errors import KafkaError
+    from client_core.producer.batch_outcome import BatchOutcome
+    from client_core.producer.buffer_pool import PoolWaiter
+    from client_core.producer.producer_record import ProducerRecord
+    from client_core.producer.ticket import Done
+
+
+class PartitionGroup(NamedTuple):
+    """Records of a request that go to one partition, or, with None, wherever records without a key go now."""
+
+    partition: int | None
+    indices: Sequence[int]
+
+
+def group_by_partition(
+    records: Sequence[ProducerRecord], indices: Iterable[int], partition_count: int, *, ignore_keys: bool
+) -> list[PartitionGroup]:
+    """Which records go where, in the order in which each partition is first met (ACC-18).
+
+    An explicit partition is taken as it is, even one that doesn't exist (yet). Keys choose among all
+    partitions, with a leader or without. The keyless ones of a request stay together.
+    """
+    groups: dict[int | None, list[int]] = {}
+    for index in indices:
+        record = records[index]
+        partition = record.partition
+        if partition is None and record.key is not None and not ignore_keys:
+            partition = partition_for_key(record.key, partition_count)
+        groups.setdefault(partition, []).append(index)
+    return [PartitionGroup(partition, group) for partition, group in groups.items()]
+
+
+class PendingRequest:
+    """A submitted request. The fields without a lock belong to whoever holds the request: see the module."""
+
+    __slots__ = (
+        "_done",
+        "_finish",
+        "_lock",
+        "_remaining",
+        "_spans",
+        "block_deadline_ms",
+        "deadline_ms",
+        "holds_back_others",
+        "phase",
+        "records",
+        "reserved_bytes",
+        "since_ms",
+        "submitted_ms",
+        "todo",
+        "topic",
+        "ungrouped",
+        "waiter",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        records: Sequence[ProducerRecord],
+        done: Done,
+        finish: Callable[[PendingRequest, Done], None],
+        *,
+        submitted_ms: int,
+        block_deadline_ms: int,
+        deadline_ms: int,
+    ) -> None:
+        self.topic: Final = topic
+        self.records: Final = records
+        self.submitted_ms: Final = submitted_ms
+        self.block_deadline_ms: Final = block_deadline_ms
+        self.deadline_ms: Final = deadline_ms
+        #: Groups that are still to be appended; records that have no group yet, since metadata is missing.
+        self.todo: deque[PartitionGroup] = deque()
+        self.ungrouped: Sequence[int] = range(len(records))
+        #: What the parked request waits for, since when, and its place in the pool's queue.
+        self.phase = Phase.METADATA
+        self.since_ms = submitted_ms
+        self.waiter: PoolWaiter | None = None
+        self.reserved_bytes = 0
+        #: Whether later requests for the topic must stand behind this one.
+        self.holds_back_others = False
+        self._done = done
+        self._finish = finish
+        self._lock = threading.Lock()
+        self._remaining: int = len(records)
+        self._spans: list[BatchSpan | FailedSpan] = []
+
+    def __repr__(self) -> str:
+        return (
+            f"<PendingRequest topic={self.topic} records={len(self.records)} remaining={self._remaining} "
+            f"parked={self.is_parked}>"
+        )
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is nobody left to tell anything. A plain read."""
+        return self._remaining <= 0
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether something is still to be appended."""
+        return bool(self.todo or self.ungrouped)
+
+    @property
+    def waits_for_partition(self) -> int | None:
+        """The explicit partition, unknown so far, that the next group is for;
+
+        None while the topic itself is unknown.
+        """
+        return self.todo[0].partition if self.todo else None
+
+    def not_appended(self) -> list[int]:
+        """The records that are in no batch."""
+        return sorted([*self.ungrouped, *(index for group in self.todo for index in group.indices)])
+
+    def drop_not_appended(self) -> list[int]:
+        """Takes out the records that are in no batch: they will be in none."""
+        indices = self.not_appended()
+        self.todo.clear()
+        self.ungrouped = ()
+        return indices
+
+    # -- the countdown: any thread ---------------------------------------------------------------------------
+
+    def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
+        self._account_for(BatchSpan(indices, first_in_batch, outcome))
+
+    def fail(self, indices: Sequence[int], failure: RecordFailure) -> None:
+        """Says why records are in no batch, and will be in none."""
+        if indices:
+            self._account_for(FailedSpan(indices, failure))
+
+    def _account_for(self, span: BatchSpan | FailedSpan) -> None:
+        with self._lock:
+            if self._remaining <= 0:
+                return  # cancelled, or given up at its deadline: the batch was delivered all the same
+            self._spans.append(span)
+            self._remaining -= len(span.indices)
+            if self._remaining > 0:
+                return
+        self._finish(self, self._done)
+
+    def give_up(self, error: KafkaError, cancelled: Sequence[int], waited_ms: int) -> None:
+        """Ends the request at its deadline: what is not accounted for has failed.
+
+        `cancelled` are records that were taken back before they were sent; the others may be on their way.
+        """
+        with self._lock:
+            if self._remaining <= 0:
+                return
+            known: set[int] = set()
+            for span in self._spans:
+                known.update(span.indices)
+            taken_back = [index for index in cancelled if index not in known]
+            known.update(taken_back)
+            under_way = [index for index in range(len(self.records)) if index not in known]
+            for indices, written in ((taken_back, Written.NO), (under_way, Written.UNKNOWN)):
+                if indices:
+                    failure = RecordFailure(error, Phase.DELIVERY, written, waited_ms)
+                    self._spans.append(FailedSpan(indices, failure))
+            self._remaining = 0
+        self._finish(self, self._done)
+
+    def forget(self) -> bool:
+        """Ends the request without telling anyone; whether it was still running."""
+        with self._lock:
+            was_running = self._remaining > 0
+            self._remaining = 0
+        return was_running
+
+    def result(self, now_ms: int) -> ProduceResult:
+        """The outcome of a request that has ended."""
+        return ProduceResult(len(self.records), self._spans, now_ms - self.submitted_ms)

@@ -1,0 +1,188 @@
+"""Produce: batches to a request of any version, and a response to one verdict per batch.
+
+A request is one batch per partition. Versions 3-12 name topics, 13 carries topic ids from metadata instead
+(SND-08), so the names that belong to the ids are fixed when the request is made: a topic may be re-created
+before the answer comes. Here wire sentinels end: -1 becomes None. Pure. Source: ProduceRequest,
+ProduceResponse, Sender.sendProduceRequest and handleProduceResponse, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from client_core.cluster import Node, TopicPartition
+from client_core.error_codes import Errors
+from client_core.errors import UnsupportedCompressionTypeError
+from client_core.metadata.metadata import LeaderIdAndEpoch
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.messages.produce_request import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from client_core.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
+from client_core.protocol.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from uuid import UUID
+
+#: `acks` as a setting and on the wire.
+_WIRE_ACKS: Final = {"all": -1, "1": 1, "0": 0}
+
+#: Where the codec stands in a batch: the low three bits of the attributes (REC-01), and what zstd is there.
+_ATTRIBUTES_OFFSET: Final = 21
+_CODEC_MASK: Final = 0x07
+_ZSTD: Final = 4
+
+#: KIP-110: brokers that speak less don't know zstd.
+_FIRST_VERSION_WITH_ZSTD: Final = 7
+
+
+class PartitionRecords(NamedTuple):
+    """One partition's batch, encoded."""
+
+    topic_partition: TopicPartition
+    records: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRequestBuilder:
+    """Batches for the partitions that one node leads.
+
+    `topic_ids`: of their topics, as far as they are known.
+    """
+
+    acks: str
+    timeout_ms: int
+    batches: tuple[PartitionRecords, ...]
+    topic_ids: Mapping[str, UUID]
+
+    @property
+    def api(self) -> ApiKey:
+        return ApiKey.PRODUCE
+
+    @property
+    def oldest_allowed_version(self) -> int:
+        return ApiKey.PRODUCE.min_version
+
+    @property
+    def latest_allowed_version(self) -> int:
+        return ApiKey.PRODUCE.max_version
+
+    def encode(self, version: int) -> bytes:
+        if version < _FIRST_VERSION_WITH_ZSTD and any(_is_zstd(batch.records) for batch in self.batches):
+            raise UnsupportedCompressionTypeError(
+                f"Produce requests with version {version} are not allowed to use ZStandard compression"
+            )
+        by_topic: dict[str, list[PartitionProduceData]] = {}
+        for (topic, partition), records in self.batches:
+            by_topic.setdefault(topic, []).append(PartitionProduceData(partition, records))
+        has_ids = version >= 13
+        topics = tuple(
+            TopicProduceData(
+                name="" if has_ids else topic,
+                # An id that is not known yet goes as zero: the broker answers UNKNOWN_TOPIC_ID, and we ask
+                # again.
+                topic_id=self.topic_ids.get(topic, ZERO_UUID) if has_ids else ZERO_UUID,
+                partition_data=tuple(partitions),
+            )
+            for topic, partitions in by_topic.items()
+        )
+        request = ProduceRequest(
+            transactional_id=None, acks=_WIRE_ACKS[self.acks], timeout_ms=self.timeout_ms, topic_data=topics
+        )
+        return request.encode(version)
+
+    def decode_response(self, body: bytes, version: int) -> ProduceResponse:
+        return ProduceResponse.decode(body, version)
+
+    def topic_names(self) -> Mapping[UUID, str]:
+        """The names behind the ids of this request."""
+        return {topic_id: topic for topic, topic_id in self.topic_ids.items()}
+
+    def __repr__(self) -> str:
+        size = sum(len(batch.records) for batch in self.batches)
+        return f"<Produce acks={self.acks} partitions={len(self.batches)} bytes={size}>"
+
+
+def _is_zstd(records: bytes) -> bool:
+    # int64 base offset, int32 length, int32 leader epoch, int8 magic, uint32 crc, int16 attributes
+    return len(records) > _ATTRIBUTES_OFFSET + 1 and records[_ATTRIBUTES_OFFSET + 1] & _CODEC_MASK == _ZSTD
+
+
+class RecordError(NamedTuple):
+    """A record that the broker names as the culprit."""
+
+    batch_index: int
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResponse:
+    """What became of one batch: said by a broker, or by the client in its stead."""
+
+    error: Errors
+    code: int = 0
+    base_offset: int | None = None
+    log_append_time_ms: int | None = None
+    log_start_offset: int | None = None
+    record_errors: tuple[RecordError, ...] = ()
+    error_message: str | None = None
+    current_leader: LeaderIdAndEpoch | None = None
+
+    def __str__(self) -> str:
+        suffix = f". Error Message: {self.error_message}" if self.error_message else ""
+        return f"{self.error.name}{suffix}"
+
+
+def failure(error: Errors, message: str | None = None) -> PartitionResponse:
+    """What the client says where no broker said anything."""
+    return PartitionResponse(error, error.code, error_message=message)
+
+
+#: What acks=0 has instead of an answer (SND-12).
+NOTHING_SAID: Final = PartitionResponse(Errors.NONE)
+
+
+def partition_responses(
+    response: ProduceResponse, topic_names: Mapping[UUID, str]
+) -> Iterable[tuple[TopicPartition, PartitionResponse]]:
+    """Each partition of a response with its verdict.
+
+    An id that we didn't send yields the topic's name as it came.
+    """
+    for topic in response.responses:
+        name = topic_names.get(topic.topic_id, topic.name)
+        for partition in topic.partition_responses:
+            yield TopicPartition(name, partition.partition_index), _verdict(partition)
+
+
+def leader_nodes(response: ProduceResponse) -> tuple[Node, ...]:
+    """The brokers that a response introduces along with new leaders."""
+    return tuple(
+        Node(node.node_id, node.host, node.port, node.rack)
+        for node in response.node_endpoints
+        if node.host and node.port >= 0
+    )
+
+
+def _verdict(answered: PartitionProduceResponse) -> PartitionResponse:
+    leader_id, leader_epoch = answered.current_leader
+    return PartitionResponse(
+        error=Errors.of(answered.error_code),
+        code=answered.error_code,
+        base_offset=_none_below_zero(answered.base_offset),
+        log_append_time_ms=_none_below_zero(answered.log_append_time_ms),
+        log_start_offset=_none_below_zero(answered.log_start_offset),
+        record_errors=tuple(RecordError(index, message) for index, message in answered.record_errors),
+        error_message=answered.error_message,
+        current_leader=LeaderIdAndEpoch(leader_id, leader_epoch)
+        if leader_id >= 0 and leader_epoch >= 0
+        else None,
+    )
+
+
+def _none_below_zero(value: int) -> int | None:
+    return value if value >= 0 else None

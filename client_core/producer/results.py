@@ -1,0 +1,140 @@
+"""What tickets end with: the outcome of a produce request, of a wait for metadata, of a listing.
+
+Immutable once posted, read by any thread. A produce result keeps the spans in which batches told of its
+records and makes one outcome per record when somebody asks, once, on the asker's thread: the I/O thread has
+better things to do.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from client_core.producer.producer_record import RecordMetadata
+from client_core.producer.ticket import Phase, RecordFailure, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from client_core.errors import KafkaError
+    from client_core.metadata.metadata_cache import MetadataCache
+    from client_core.metadata.topic_listing import TopicListing
+    from client_core.producer.batch_outcome import BatchOutcome
+
+Outcome = RecordMetadata | RecordFailure
+
+_NO_ERRORS: Final[Mapping[str, KafkaError]] = MappingProxyType({})
+
+
+class BatchSpan(NamedTuple):
+    """What a batch became, for the records `indices` of a request, the first of them at `first_in_batch`."""
+
+    indices: Sequence[int]
+    first_in_batch: int
+    outcome: BatchOutcome
+
+
+class FailedSpan(NamedTuple):
+    """Records that no batch speaks for: never appended, or given up by the request itself."""
+
+    indices: Sequence[int]
+    failure: RecordFailure
+
+
+class ProduceResult:
+    """One RecordMetadata or RecordFailure per record of the request, in order."""
+
+    __slots__ = ("_count", "_outcomes", "_spans", "waited_ms")
+
+    def __init__(self, count: int, spans: Sequence[BatchSpan | FailedSpan], waited_ms: int) -> None:
+        self._count = count
+        self._spans = spans
+        self._outcomes: tuple[Outcome, ...] | None = None
+        #: From submit to the end.
+        self.waited_ms = waited_ms
+
+    @property
+    def outcomes(self) -> Sequence[Outcome]:
+        if self._outcomes is None:
+            self._outcomes = self._tell()
+        return self._outcomes
+
+    @property
+    def error(self) -> KafkaError | None:
+        """None: outcomes tell one by one."""
+        return None
+
+    def _tell(self) -> tuple[Outcome, ...]:
+        told: dict[int, Outcome] = {}
+        for span in self._spans:
+            if isinstance(span, FailedSpan):
+                told.update(dict.fromkeys(span.indices, span.failure))
+                continue
+            outcome = span.outcome
+            for position, index in enumerate(span.indices, start=span.first_in_batch):
+                error = outcome.error_for(position)
+                told[index] = (
+                    outcome.metadata_for(position) if error is None else self._failure(error, outcome)
+                )
+        return tuple(told[index] for index in range(self._count))
+
+    def _failure(self, error: KafkaError, outcome: BatchOutcome) -> RecordFailure:
+        written = outcome.written if outcome.written is not None else Written.UNKNOWN
+        return RecordFailure(error, Phase.DELIVERY, written, self.waited_ms)
+
+    def __repr__(self) -> str:
+        return f"<ProduceResult records={self._count} waited_ms={self.waited_ms}>"
+
+
+class MetadataResult:
+    """The snapshot after a wait for metadata, and what is wrong with topics that were asked for by name.
+
+    `error` is set where no snapshot can be what was asked for: nobody answered, or the wait was for a
+    version.
+    """
+
+    __slots__ = ("cache", "error", "topic_errors", "waited_ms")
+
+    def __init__(
+        self,
+        cache: MetadataCache,
+        *,
+        topic_errors: Mapping[str, KafkaError] = _NO_ERRORS,
+        error: KafkaError | None = None,
+        waited_ms: int = 0,
+    ) -> None:
+        self.cache = cache
+        self.topic_errors = topic_errors
+        self.error = error
+        self.waited_ms = waited_ms
+
+    @property
+    def outcomes(self) -> Sequence[Outcome]:
+        return ()
+
+    def __repr__(self) -> str:
+        return (
+            f"<MetadataResult version={self.cache.update_version} topic_errors={len(self.topic_errors)} "
+            f"error={self.error!r} waited_ms={self.waited_ms}>"
+        )
+
+
+class ListingResult:
+    """All topics of the cluster, or why there is no list."""
+
+    __slots__ = ("error", "listing", "waited_ms")
+
+    def __init__(
+        self, listing: TopicListing | None, *, error: KafkaError | None = None, waited_ms: int = 0
+    ) -> None:
+        self.listing = listing
+        self.error = error
+        self.waited_ms = waited_ms
+
+    @property
+    def outcomes(self) -> Sequence[Outcome]:
+        return ()
+
+    def __repr__(self) -> str:
+        topics = None if self.listing is None else len(self.listing.topics)
+        return f"<ListingResult topics={topics} error={self.error!r} waited_ms={self.waited_ms}>"

@@ -1,0 +1,143 @@
+"""What stands in front of every path, the plain-ASGI ones included: who may ask, and how much at once.
+
+    Host     must be one that we answer to: a page on the web that had its name point at 127.0.0.1 is not let in
+    Origin   must be our own or an allowed one: a page on the web can't post to a sidecar behind its reader's back
+    length   a body larger than the limit is refused by its head, or while it is read
+    drain    while the sidecar shuts down, nothing but look-ups is taken on
+
+A request that passes costs one walk over its headers. CORS has no answers here: no page needs to read us. Event loop
+only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from starlette.exceptions import HTTPException
+
+from service.asgi import ASGIApp, HeaderPairs, Message, Receive, Scope, Send, respond_with
+from service.errors import PROBLEM_TYPE, Problem
+from service.http_metrics import OTHER, HttpMetrics
+
+CLOSE: Final = (b"connection", b"close")
+
+
+class BodyTooLargeError(HTTPException):
+    """More came than may. Starlette's own kind, so that FastAPI lets it through where it reads a body."""
+
+    def __init__(self, max_body_bytes: int) -> None:
+        super().__init__(413, body_too_large_detail(max_body_bytes))
+
+
+def body_too_large_detail(max_body_bytes: int) -> str:
+    return f"the body is larger than {max_body_bytes} bytes (max_body_bytes)"
+
+
+class Drain:
+    """Whether the sidecar is on its way out. Set once, by the server, on the event loop; read by any thread."""
+
+    def __init__(self) -> None:
+        self.begun = False
+
+
+class Guards:
+    """The outermost ASGI callable."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        allowed_hosts: Sequence[str],
+        allowed_origins: Sequence[str],
+        max_body_bytes: int,
+        drain: Drain,
+        metrics: HttpMetrics,
+    ) -> None:
+        self._app = app
+        self._any_host = "*" in allowed_hosts
+        self._hosts = frozenset(host.lower().encode() for host in allowed_hosts)
+        self._origins = frozenset(origin.lower().encode() for origin in allowed_origins)
+        self._max_body_bytes = max_body_bytes
+        self._drain = drain
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        host = origin = length = None
+        for name, value in scope["headers"]:
+            if name == b"host":
+                host = value
+            elif name == b"origin":
+                origin = value
+            elif name == b"content-length":
+                length = value
+        problem = self._refusal(host, origin, length)
+        if problem is None and self._drain.begun and scope["method"] != "GET":
+            problem = Problem(503, "the sidecar is shutting down", retriable=True, written="no", headers=(CLOSE,))
+        if problem is not None:
+            await self._refuse(scope, send, problem)
+            return
+        if scope["method"] != "GET" and length is None:
+            receive = self._counted(receive)
+        await self._app(scope, receive, send)
+
+    # -- judging ---------------------------------------------------------------------------------------------
+
+    def _refusal(self, host: bytes | None, origin: bytes | None, length: bytes | None) -> Problem | None:
+        if not self._knows_host(host):
+            return Problem(421, "this Host is not one that the sidecar answers to (allowed_hosts)")
+        if origin is not None and not self._knows_origin(origin, host):
+            return Problem(403, "this Origin may not call the sidecar (allowed_origins)")
+        if length is not None and not (length.isdigit() and int(length[:20]) <= self._max_body_bytes):
+            return Problem(413, body_too_large_detail(self._max_body_bytes), written="no", headers=(CLOSE,))
+        return None
+
+    def _knows_host(self, host: bytes | None) -> bool:
+        if self._any_host:
+            return True
+        if host is None:
+            return False
+        return host in self._hosts or without_port(host.lower()) in self._hosts
+
+    def _knows_origin(self, origin: bytes, host: bytes | None) -> bool:
+        origin = origin.lower()
+        return origin in self._origins or (host is not None and origin == b"http://" + host.lower())
+
+    # -- doing -----------------------------------------------------------------------------------------------
+
+    async def _refuse(self, scope: Scope, send: Send, problem: Problem) -> None:
+        self._metrics.tally(scope["method"], OTHER, problem.status).add(0.0)
+        headers: HeaderPairs = problem.all_headers()
+        await respond_with(send, problem.status, PROBLEM_TYPE, problem.body(), headers)
+
+    def _counted(self, receive: Receive) -> Receive:
+        """The same, for a body of unknown length: it is cut off where it gets too large."""
+        limit = self._max_body_bytes
+        received = 0
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > limit:
+                raise BodyTooLargeError(limit)
+            return message
+
+        return counted
+
+
+def without_port(host: bytes) -> bytes:
+    """`localhost:8085` → `localhost`, `[::1]:8085` → `[::1]`."""
+    if host.startswith(b"["):
+        return host.partition(b"]")[0] + b"]"
+    return host.partition(b":")[0]
+
+
+def hosts_of(allowed: Iterable[str], api_host: str) -> tuple[str, ...]:
+    """The allowed hosts, and the address that the API listens on, where it is one."""
+    if api_host in ("", "0.0.0.0", "::"):
+        return tuple(allowed)
+    return (*allowed, f"[{api_host}]" if ":" in api_host else api_host)

@@ -1,0 +1,303 @@
+"""The client's events as counters and histograms, its status as gauges: everything Prometheus sees of client_core.
+
+`ClientMetrics` is the EventSink that KafkaProducer gets: one short lock per event, one dictionary look-up, a few
+additions. Gauges are not set anywhere: `StatusCollector` reads `status()` and the clock when a scrape comes, on the
+admin thread. Brokers that left take their series with them, and bootstrap addresses share the label "bootstrap".
+Names and meanings: docs, with the JMX name of each.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from client_core import Errors
+from client_core import events as e
+from service.face import Producer
+from service.tally import (
+    BYTES,
+    RATIOS,
+    RECORDS,
+    SECONDS,
+    Counter,
+    Family,
+    Histogram,
+    counter_family,
+    counters,
+    histogram_family,
+    histograms,
+)
+
+REASONS: Final = ("initial", "expired", "topic_missing", "leader_error", "disconnect", "bootstrap", "manual")
+STATES: Final = ("disconnected", "connecting", "checking_api_versions", "ready", "authentication_failed")
+
+#: What topics beyond the limit are counted under.
+OTHER_TOPICS: Final = "_other"
+
+
+def broker_label(node_id: int) -> str:
+    """A broker's id; what is connected to before ids are known is "bootstrap"."""
+    return "bootstrap" if node_id < 0 else str(node_id)
+
+
+class ClientMetrics:
+    """An EventSink that counts, and a collector of what it counted. Any thread: one lock, held for microseconds."""
+
+    def __init__(self, *, by_topic: bool = False, topic_limit: int = 100) -> None:
+        self._lock = threading.Lock()
+        self._counters: list[Family[Counter]] = []
+        self._histograms: list[Family[Histogram]] = []
+        self._departed: set[int] = set()
+        self._by_topic = by_topic
+        self._topic_limit = topic_limit
+        self._topics: set[str] = set()
+        self._last_refresh_s: float | None = None
+        self._leaderless: int | None = None
+
+        counter, histogram = self._counter, self._histogram
+        self._refreshes = counter(
+            "metadata_refreshes", "Metadata refreshes by why and how they ended.", "reason", "outcome"
+        )
+        self._refresh_seconds = histogram(
+            "metadata_refresh_duration_seconds", "From sending a metadata request to applying it.", SECONDS
+        )
+        self._leader_changes = counter("metadata_leader_changes", "Partitions that got another leader or epoch.")
+        self._rebootstraps = counter("metadata_rebootstraps", "Times the client began again with bootstrap.servers.")
+        self._metadata_wait = histogram(
+            "metadata_wait_seconds", "How long callers waited for metadata.", SECONDS, "outcome"
+        )
+        self._connections = counter("broker_connections", "Connections that became ready.", "broker")
+        self._disconnects = counter(
+            "broker_disconnects", "Connections that ended or failed.", "broker", "reason"
+        )
+        self._request_seconds = histogram(
+            "request_duration_seconds", "From sending a request to its response.", SECONDS, "api"
+        )
+        self._request_errors = counter("request_errors", "Requests that failed as a whole.", "api", "error")
+        self._request_timeouts = counter("request_timeouts", "Requests without a response in time.", "api")
+        self._sent_bytes = counter("network_sent_bytes", "Bytes of requests sent.", "broker")
+        self._received_bytes = counter("network_received_bytes", "Bytes of responses received.", "broker")
+        self._throttle = histogram("produce_throttle_seconds", "Pauses that brokers asked for.", SECONDS)
+        self._records_sent = counter("records_sent", "Records acknowledged.")
+        self._record_errors = counter("record_errors", "Records given up.", "error")
+        self._record_retries = counter("record_retries", "Records sent again.")
+        self._batch_splits = counter("batch_splits", "Batches split because they were too large.")
+        self._batch_bytes = histogram("batch_size_bytes", "Bytes of a batch as it was sent.", BYTES)
+        self._batch_records = histogram("batch_records", "Records of a batch as it was sent.", RECORDS)
+        self._queue_seconds = histogram(
+            "record_queue_duration_seconds", "From a batch's first record to sending it.", SECONDS
+        )
+        self._compression = histogram("batch_compression_ratio", "Bytes sent per byte of records.", RATIOS)
+        self._buffer_wait = histogram("buffer_pool_wait_seconds", "Waits for buffer memory.", SECONDS)
+        self._buffer_exhausted = counter("buffer_exhausted", "Waits for buffer memory that ended without any.")
+        self._topic_records = counter("topic_records_sent", "Records acknowledged, by topic.", "topic")
+        self._topic_errors = counter("topic_record_errors", "Records given up, by topic.", "topic")
+        self._create_alerted()
+        self._takers: dict[type, Callable[[Any], None]] = {
+            e.MetadataRefreshed: self._on_refreshed,
+            e.MetadataRefreshFailed: self._on_refresh_failed,
+            e.Rebootstrapped: lambda _: self._rebootstraps.child().add(),
+            e.LeaderChanged: lambda _: self._leader_changes.child().add(),
+            e.BrokersChanged: self._on_brokers,
+            e.NodeReady: self._on_node_ready,
+            e.NodeDisconnected: self._on_disconnected,
+            e.RequestCompleted: self._on_request,
+            e.NodeThrottled: lambda event: self._throttle.child().observe(event.throttle_ms / 1000),
+            e.BatchSent: self._on_batch_sent,
+            e.BatchRetried: lambda event: self._record_retries.child().add(event.records),
+            e.BatchSplit: lambda _: self._batch_splits.child().add(),
+            e.ProduceFinished: self._on_produce_finished,
+            e.WaitFinished: self._on_wait,
+        }
+
+    def emit(self, event: e.Event, /) -> None:
+        """Counts one event."""
+        take = self._takers.get(type(event))
+        if take is not None:
+            with self._lock:
+                take(event)
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, for Prometheus. Admin thread."""
+        with self._lock:
+            last_refresh_s, leaderless = self._last_refresh_s, self._leaderless
+        for counter in self._counters:
+            yield counter_family(counter)
+        for histogram in self._histograms:
+            yield histogram_family(histogram)
+        if last_refresh_s is not None:
+            yield _gauge(
+                "metadata_last_refresh_success_timestamp_seconds", "When metadata was last refreshed.", last_refresh_s
+            )
+        if leaderless is not None:
+            yield _gauge("metadata_leaderless_partitions", "Known partitions without a leader.", leaderless)
+
+    # -- events, under the lock ------------------------------------------------------------------------------
+
+    def _on_refreshed(self, event: e.MetadataRefreshed) -> None:
+        self._refreshes.child(event.reason, "success").add()
+        self._refresh_seconds.child().observe(event.duration_ms / 1000)
+        self._last_refresh_s = time.time()
+        self._leaderless = event.leaderless_partitions
+
+    def _on_refresh_failed(self, event: e.MetadataRefreshFailed) -> None:
+        self._refreshes.child(event.reason, event.outcome).add()
+
+    def _on_brokers(self, event: e.BrokersChanged) -> None:
+        self._departed.difference_update(event.joined)
+        self._departed.update(event.left)
+        for node_id in event.left:
+            for family in (self._connections, self._disconnects, self._sent_bytes, self._received_bytes):
+                family.forget("broker", broker_label(node_id))
+
+    def _on_node_ready(self, event: e.NodeReady) -> None:
+        if event.node_id not in self._departed:
+            self._connections.child(broker_label(event.node_id)).add()
+
+    def _on_disconnected(self, event: e.NodeDisconnected) -> None:
+        if event.node_id not in self._departed:
+            self._disconnects.child(broker_label(event.node_id), event.reason).add()
+
+    def _on_request(self, event: e.RequestCompleted) -> None:
+        self._request_seconds.child(event.api).observe(event.latency_ms / 1000)
+        if event.error is not Errors.NONE:
+            self._request_errors.child(event.api, event.error.name).add()
+        if event.error is Errors.REQUEST_TIMED_OUT:
+            self._request_timeouts.child(event.api).add()
+        if event.node_id not in self._departed:
+            broker = broker_label(event.node_id)
+            self._sent_bytes.child(broker).add(event.sent_bytes)
+            self._received_bytes.child(broker).add(event.received_bytes)
+
+    def _on_batch_sent(self, event: e.BatchSent) -> None:
+        self._batch_bytes.child().observe(event.batch_bytes)
+        self._batch_records.child().observe(event.records)
+        self._queue_seconds.child().observe(event.queue_ms / 1000)
+        if event.raw_bytes:
+            self._compression.child().observe(event.batch_bytes / event.raw_bytes)
+
+    def _on_produce_finished(self, event: e.ProduceFinished) -> None:
+        acknowledged = event.error is Errors.NONE
+        if acknowledged:
+            self._records_sent.child().add(event.records)
+        else:
+            self._record_errors.child(event.error.name).add(event.records)
+        if self._by_topic:
+            family = self._topic_records if acknowledged else self._topic_errors
+            family.child(self._topic_label(event.topic)).add(event.records)
+
+    def _on_wait(self, event: e.WaitFinished) -> None:
+        if event.phase == "metadata":
+            self._metadata_wait.child(event.outcome).observe(event.waited_ms / 1000)
+            return
+        self._buffer_wait.child().observe(event.waited_ms / 1000)
+        if event.outcome == "timeout":
+            self._buffer_exhausted.child().add()
+
+    # -- making ----------------------------------------------------------------------------------------------
+
+    def _topic_label(self, topic: str) -> str:
+        if topic not in self._topics:
+            if len(self._topics) >= self._topic_limit:
+                return OTHER_TOPICS
+            self._topics.add(topic)
+        return topic
+
+    def _counter(self, name: str, help_text: str, *labels: str) -> Family[Counter]:
+        family = counters(f"pilotfish_{name}", help_text, *labels)
+        self._counters.append(family)
+        return family
+
+    def _histogram(self, name: str, help_text: str, bounds: tuple[float, ...], *labels: str) -> Family[Histogram]:
+        family = histograms(f"pilotfish_{name}", help_text, bounds, *labels)
+        self._histograms.append(family)
+        return family
+
+    def _create_alerted(self) -> None:
+        """The series that alerts look at begin at 0, or their first rate would be missed."""
+        for reason in REASONS:
+            self._refreshes.child(reason, "success")
+        for outcome in ("error", "timeout", "no_node"):
+            self._refreshes.child("expired", outcome)
+        for error in (Errors.REQUEST_TIMED_OUT, Errors.NETWORK_EXCEPTION):
+            self._record_errors.child(error.name)
+        for family in (
+            self._leader_changes,
+            self._rebootstraps,
+            self._records_sent,
+            self._record_retries,
+            self._batch_splits,
+            self._buffer_exhausted,
+        ):
+            family.child()
+
+
+class StatusCollector:
+    """What the client is doing at this moment, read when it is asked for."""
+
+    def __init__(self, producer: Producer, *, version: str, metadata_max_age_ms: int) -> None:
+        self._producer = producer
+        self._version = version
+        self._metadata_max_age_ms = metadata_max_age_ms
+
+    def collect(self) -> Iterator[Metric]:
+        """The gauges, for Prometheus. Admin thread."""
+        status = self._producer.status()
+        metadata, buffer = status.metadata, status.buffer
+        build = GaugeMetricFamily("pilotfish_build_info", "This build.", labels=("version", "python"))
+        build.add_metric((self._version, platform.python_version()), 1)
+        yield build
+        yield _gauge("metadata_update_version", "The last update applied.", metadata.update_version)
+        yield _gauge("metadata_request_version", "Full updates asked for.", metadata.request_version)
+        if metadata.age_ms is not None:
+            yield _gauge("metadata_age_seconds", "Since the last successful refresh.", metadata.age_ms / 1000)
+        yield _gauge("metadata_max_age_seconds", "metadata.max.age.ms.", self._metadata_max_age_ms / 1000)
+        yield _gauge("metadata_topics", "Topics known.", metadata.topics)
+        yield _gauge("metadata_partitions", "Partitions known.", metadata.partitions)
+        cluster_id = self._producer.cache.cluster_id
+        if cluster_id is not None:
+            cluster = GaugeMetricFamily("pilotfish_cluster_info", "The cluster.", labels=("cluster_id",))
+            cluster.add_metric((cluster_id,), 1)
+            yield cluster
+        yield _gauge("buffer_pool_size_bytes", "buffer.memory.", buffer.total_bytes)
+        yield _gauge("buffer_pool_available_bytes", "What of it is free.", buffer.available_bytes)
+        yield _gauge("buffer_pool_waiters", "Callers that wait for it.", buffer.waiters)
+        yield _gauge(
+            "poll_loop_last_iteration_timestamp_seconds",
+            "When the poll loop last turned; an idle one sleeps for long.",
+            time.time() - status.loop_age_ms / 1000,
+        )
+        yield from self._brokers()
+
+    def _brokers(self) -> Iterator[Metric]:
+        """Gauges of the connections; those to bootstrap addresses are added up under one label."""
+        in_flight: dict[str, int] = {}
+        backoff_ms: dict[str, int] = {}
+        states: dict[str, set[str]] = {}
+        for node in self._producer.status().nodes:
+            broker = broker_label(node.id)
+            in_flight[broker] = in_flight.get(broker, 0) + node.in_flight_requests
+            backoff_ms[broker] = max(backoff_ms.get(broker, 0), node.backoff_left_ms)
+            states.setdefault(broker, set()).add(node.state)
+        requests = _by_broker("broker_in_flight_requests", "Requests that wait for a response.")
+        backoffs = _by_broker("broker_reconnect_backoff_seconds", "Until the next attempt to connect.")
+        connections = _by_broker("broker_connection_state", "1 for the state that a connection is in.", "state")
+        for broker, count in in_flight.items():
+            requests.add_metric((broker,), count)
+            backoffs.add_metric((broker,), backoff_ms[broker] / 1000)
+            for state in STATES:
+                connections.add_metric((broker, state), float(state in states[broker]))
+        yield from (requests, backoffs, connections)
+
+
+def _gauge(name: str, help_text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"pilotfish_{name}", help_text, value=value)
+
+
+def _by_broker(name: str, help_text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"pilotfish_{name}", help_text, labels=("broker", *labels))

@@ -1,0 +1,98 @@
+"""What every room's tests share: the folder of golden data, and how hypothesis runs.
+
+`pytest --golden FOLDER` takes Java's vectors and traces from another folder of the same layout. One that is
+missing ends the run and is named; within it only `tables/` and `captured/` may be missing, and the tests
+over them are then absent. See `tests/golden/data/README.md`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import hypothesis
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_GOLDEN: Final = Path(__file__).parent / "golden" / "data"
+_OPTIONAL_FOLDERS: Final = ("tables", "captured")
+
+# Derandomised: a run must not depend on chance. No deadline: a busy machine is no bug.
+hypothesis.settings.register_profile("pilotfish", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("pilotfish")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--golden",
+        type=Path,
+        default=_GOLDEN,
+        metavar="FOLDER",
+        help="Java's vectors and traces; %(default)s",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "golden(pattern): one test per case of the golden files of that pattern, as the argument `case`",
+    )
+    folder = golden_folder(config)
+    if not folder.is_dir():
+        raise pytest.UsageError(f"--golden: no such folder: {folder}")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    marker = metafunc.definition.get_closest_marker("golden")
+    if marker is not None:
+        cases = golden_cases(metafunc.config, *marker.args)
+        metafunc.parametrize("case", [pytest.param(case, id=name) for name, case in cases])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Takes out what stands for the empty set of cases of an optional folder."""
+    absent = [item for item in items if _is_over_nothing(config, item)]
+    if absent:
+        config.hook.pytest_deselected(items=absent)
+        items[:] = [item for item in items if item not in absent]
+
+
+def _is_over_nothing(config: pytest.Config, item: pytest.Item) -> bool:
+    marker = item.get_closest_marker("golden")
+    return marker is not None and not golden_files(config, *marker.args)
+
+
+@pytest.fixture
+def golden(pytestconfig: pytest.Config) -> Callable[[str], Any]:
+    """Loads a golden file by its path below the golden folder: `golden("traces/bootstrap.json")`."""
+
+    def load(path: str) -> Any:
+        return json.loads((golden_folder(pytestconfig) / path).read_text(encoding="utf-8"))
+
+    return load
+
+
+def golden_folder(config: pytest.Config) -> Path:
+    folder: Path = config.getoption("--golden")
+    return folder
+
+
+def golden_files(config: pytest.Config, pattern: str) -> list[Path]:
+    """The golden files of a pattern. None at all is an error, unless the folder is one that may be missing."""
+    folder = golden_folder(config)
+    files = sorted(folder.glob(pattern))
+    if not files and not (pattern.startswith(_OPTIONAL_FOLDERS) and not (folder / pattern).parent.is_dir()):
+        raise pytest.UsageError(f"--golden: no {folder / pattern}")
+    return files
+
+
+def golden_cases(config: pytest.Config, pattern: str) -> list[tuple[str, Any]]:
+    """Each case of the golden files of a pattern, with a name for it: its own id, or file and number."""
+    return [
+        (str(case.get("id", f"{path.stem}-{number}")), {"file": path.name, **case})
+        for path in golden_files(config, pattern)
+        for number, case in enumerate(json.loads(path.read_text(encoding="utf-8")))
+    ]

@@ -1,0 +1,139 @@
+"""A broker is killed while records flow: nothing acknowledged is lost.
+
+acks=all, replication factor 3, min.insync.replicas 2.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import httpx
+import pytest
+
+from tests.support.sidecar import ANSWER_TIMEOUT_S, Sidecar
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.kafka.conftest import NewTopic
+    from tests.support.kraft import KraftCluster
+
+RECORDS_PER_SECOND: Final = 200
+WORKERS: Final = 40
+
+
+@pytest.fixture
+def sidecar(kafka: KraftCluster, tmp_path: Path) -> Iterator[Sidecar]:
+    with Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers) as running:
+        yield running
+
+
+@dataclass(slots=True)
+class Load:
+    """Single-record produces at a steady rate from many connections, and what became of each."""
+
+    sidecar: Sidecar
+    topic: str
+    acknowledged: set[bytes] = field(default_factory=set)
+    failed: dict[bytes, str] = field(default_factory=dict)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __enter__(self) -> Load:
+        for worker in range(WORKERS):
+            thread = threading.Thread(target=self._work, args=(worker,))
+            thread.start()
+            self._threads.append(thread)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(ANSWER_TIMEOUT_S)
+        assert not any(thread.is_alive() for thread in self._threads)
+
+    def _work(self, worker: int) -> None:
+        # The pace of one worker: all of them together send RECORDS_PER_SECOND.
+        pause_s = WORKERS / RECORDS_PER_SECOND
+        with httpx.Client(base_url=self.sidecar.api_url, timeout=ANSWER_TIMEOUT_S) as http:
+            number = 0
+            next_s = time.monotonic() + pause_s * worker / WORKERS
+            while not self._stop.wait(max(0.0, next_s - time.monotonic())):
+                next_s += pause_s
+                value = f"{worker}-{number}"
+                number += 1
+                body = {"records": [{"value": value}], "value_format": "text"}
+                answer = http.post(f"/v1/topics/{self.topic}/records", json=body)
+                with self._lock:
+                    if answer.status_code == 200:
+                        self.acknowledged.add(value.encode())
+                    else:
+                        self.failed[value.encode()] = answer.text
+
+
+def test_a_killed_broker_loses_nothing_that_was_acknowledged_and_produce_resumes_by_itself(
+    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
+) -> None:
+    topic = new_topic(partitions=6, replication_factor=3, min_insync_replicas=2)
+    victim = kafka.admin.leader(topic, 0)
+    assert victim is not None
+    assert (
+        sidecar.api.get(f"/v1/topics/{topic}/leader", params={"partition": 0}).json()["leader"]["id"]
+        == victim
+    )
+    version = sidecar.metric("pilotfish_metadata_update_version") or 0
+    changes = sidecar.metric("pilotfish_metadata_leader_changes_total") or 0
+
+    with Load(sidecar, topic) as load:
+        wait_until(lambda: len(load.acknowledged) >= 2 * RECORDS_PER_SECOND, what="two seconds of records")
+        kafka.kill(victim)
+        elected = kafka.admin.wait_for_leader_other_than(topic, 0, victim)
+        before = len(load.acknowledged)
+        wait_until(
+            lambda: len(load.acknowledged) >= before + 3 * RECORDS_PER_SECOND,
+            what="produce that resumed after the election",
+            last_seen=sidecar.log,
+        )
+        answered = sidecar.api.get(f"/v1/topics/{topic}/leader", params={"partition": 0}).json()
+    assert answered["leader"]["id"] == elected
+    assert (sidecar.metric("pilotfish_metadata_update_version") or 0) > version
+    assert (sidecar.metric("pilotfish_metadata_leader_changes_total") or 0) > changes
+
+    read = [r.value for r in kafka.read_back(topic)]
+    assert load.acknowledged - {value for value in read if value is not None} == set()
+    assert len(read) == len(set(read)), "idempotence is on: no record may stand twice"
+    assert load.failed == {}, "delivery.timeout.ms is far longer than an election"
+
+
+def test_lookups_are_answered_from_memory_while_every_broker_is_down(
+    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
+) -> None:
+    """acks=all, replication factor 3, min.insync.replicas 2."""
+    topic = new_topic(partitions=2, replication_factor=3, min_insync_replicas=2)
+    assert sidecar.api.get(f"/v1/topics/{topic}").status_code == 200
+    for broker_id in kafka.broker_ids:
+        kafka.kill(broker_id)
+    looked_up = sidecar.api.get(f"/v1/topics/{topic}/leader", params={"partition": 1})
+    assert looked_up.status_code == 200
+    assert int(looked_up.headers["age"]) >= 0
+    assert sidecar.admin.get("/livez").status_code == 200
+
+    started_s = time.monotonic()
+    answer = sidecar.produce(topic, [{"value": "never sent"}], timeout_ms=1_500)
+    assert time.monotonic() - started_s < 5
+    assert answer.status_code in {503, 504}, answer.text
+    problem = answer.json()
+    assert problem["phase"] == "delivery"
+    assert (answer.status_code == 503) == (problem["written"] == "no")
+
+    for broker_id in kafka.broker_ids:
+        kafka.restart(broker_id)
+    resumed = sidecar.produce(topic, [{"value": "after all"}])
+    assert resumed.status_code == 200, resumed.text
+    assert b"after all" in [r.value for r in kafka.read_back(topic)]

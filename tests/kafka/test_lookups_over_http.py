@@ -1,0 +1,126 @@
+"""What the sidecar says of the cluster is what another client says of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.sidecar import Sidecar
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.kafka.conftest import NewTopic
+    from tests.support.kraft import KraftCluster
+
+
+@pytest.fixture
+def sidecar(kafka: KraftCluster, tmp_path: Path) -> Iterator[Sidecar]:
+    settings = {"metadata.max.age.ms": "1000"}
+    with Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers, kafka=settings) as running:
+        yield running
+
+
+def test_brokers_are_those_that_another_client_sees(kafka: KraftCluster, sidecar: Sidecar) -> None:
+    answer = sidecar.api.get("/v1/cluster").json()
+    assert {b["id"]: (b["host"], b["port"]) for b in answer["brokers"]} == kafka.admin.brokers()
+    assert answer["cluster_id"] == kafka.cluster_id
+
+
+def test_leaders_replicas_and_isr_are_those_that_another_client_sees(
+    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
+) -> None:
+    topic = new_topic(partitions=6, replication_factor=3, min_insync_replicas=2)
+    seen = kafka.admin.partitions(topic)
+    assert seen is not None
+    answer = sidecar.api.get(f"/v1/topics/{topic}").json()
+    assert [
+        (p["partition"], p["leader"]["id"], sorted(p["replicas"]), sorted(p["isr"]))
+        for p in answer["partitions"]
+    ] == [(s.partition, s.leader, sorted(s.replicas), sorted(s.isr)) for s in seen]
+    for partition in seen:
+        leader = sidecar.api.get(
+            f"/v1/topics/{topic}/leader", params={"partition": partition.partition}
+        ).json()
+        assert leader["leader"]["id"] == partition.leader
+        assert (leader["leader"]["host"], leader["leader"]["port"]) == kafka.address(partition.leader or 0)
+
+
+def test_many_leaders_are_answered_in_order_with_an_error_for_each_that_fails(
+    new_topic: NewTopic, topic_name: Callable[[], str], sidecar: Sidecar
+) -> None:
+    known, missing = new_topic(partitions=3), topic_name()
+    asked = [
+        {"topic": known, "partition": 2},
+        {"topic": missing, "partition": 0},
+        {"topic": known, "key": "k"},
+    ]
+    answer = sidecar.api.post("/v1/leaders", json={"leaders": asked})
+    assert answer.status_code == 200, answer.text
+    first, second, third = answer.json()["leaders"]
+    assert (first["topic"], first["partition"]) == (known, 2)
+    assert second["error"]["kafka_error"] == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert third["leader"]["id"] in {1, 2, 3}
+
+
+def test_the_list_of_topics_names_them_all(
+    new_topic: NewTopic, kafka: KraftCluster, sidecar: Sidecar
+) -> None:
+    topic = new_topic(partitions=5)
+    listed = {t["name"]: t for t in sidecar.api.get("/v1/topics").json()["topics"]}
+    assert listed[topic]["partition_count"] == 5
+    assert set(listed) == {name for name in kafka.admin.topics() if not name.startswith("__")}
+
+
+def test_a_topic_created_after_the_first_lookup_appears_within_max_block_ms(
+    kafka: KraftCluster, topic_name: Callable[[], str], sidecar: Sidecar
+) -> None:
+    topic = topic_name()
+    assert sidecar.api.get(f"/v1/topics/{topic}").status_code == 404
+    kafka.admin.create_topic(topic, partitions=2, replication_factor=1)
+    answer = sidecar.api.get(f"/v1/topics/{topic}", params={"max_block_ms": 10_000})
+    assert answer.status_code == 200, answer.text
+    assert len(answer.json()["partitions"]) == 2
+
+
+def test_a_topic_deleted_and_created_again_is_followed_by_lookups_and_produces(
+    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
+) -> None:
+    """acks=all, replication factor 3, min.insync.replicas 2."""
+    topic = new_topic(partitions=2, replication_factor=3, min_insync_replicas=2)
+    assert sidecar.produce(topic, [{"value": "before", "partition": 0}]).status_code == 200
+    before = sidecar.api.get(f"/v1/topics/{topic}").json()
+    kafka.admin.delete_topic(topic)
+    kafka.admin.create_topic(topic, partitions=4, replication_factor=3, config={"min.insync.replicas": "2"})
+    answer = sidecar.produce(topic, [{"value": "after", "partition": 3}], max_block_ms=30_000)
+    assert answer.status_code == 200, answer.text
+    after = wait_until(
+        lambda: (found := sidecar.api.get(f"/v1/topics/{topic}").json())["id"] != before["id"] and found,
+        what="the new topic's id",
+        timeout_s=30,
+    )
+    assert len(after["partitions"]) == 4
+    assert [(r.partition, r.value) for r in kafka.read_back(topic)] == [(3, b"after")]
+
+
+def test_an_answer_says_how_fresh_it_is_and_is_not_sent_twice(new_topic: NewTopic, sidecar: Sidecar) -> None:
+    topic = new_topic(partitions=2)
+    first = sidecar.api.get(f"/v1/topics/{topic}")
+    assert int(first.headers["age"]) >= 0
+    assert first.headers["pilotfish-metadata-version"].rpartition("-")[2].isdigit()
+    again = sidecar.api.get(f"/v1/topics/{topic}", headers={"if-none-match": first.headers["etag"]})
+    assert again.status_code == 304
+    assert not again.content
+
+
+def test_a_refresh_moves_the_version(sidecar: Sidecar) -> None:
+    before = sidecar.metric("pilotfish_metadata_update_version")
+    answer = sidecar.api.post("/v1/metadata/refresh", params={"max_block_ms": 5_000})
+    assert answer.status_code == 200, answer.text
+    after = sidecar.metric("pilotfish_metadata_update_version")
+    assert before is not None
+    assert after is not None
+    assert after > before

@@ -1,0 +1,268 @@
+"""KafkaChannel over a transport that is a list of bytes.
+
+Twins of KafkaChannelTest (Kafka 4.3): testSending, testReceiving.
+"""
+
+from __future__ import annotations
+
+from selectors import EVENT_READ, EVENT_WRITE
+
+import pytest
+
+from client_core.errors import (
+    DisconnectError,
+    IllegalStateError,
+    InvalidReceiveError,
+    SaslAuthenticationError,
+    SslAuthenticationError,
+)
+from client_core.network.authenticator import Authenticator, PlaintextAuthenticator
+from client_core.network.kafka_channel import KafkaChannel
+from client_core.network.network_send import NetworkSend
+from client_core.network.selectable import ChannelState, ChannelStateName
+from tests.network.fake_transport import FakeTransport, ScriptedAuthenticator
+from tests.support.tcp_peers import frame
+
+
+def make(transport: FakeTransport, authenticator: Authenticator | None = None) -> KafkaChannel:
+    """A channel that is not connected yet."""
+    return KafkaChannel(0, transport, authenticator or PlaintextAuthenticator(), 1024)
+
+
+def ready(transport: FakeTransport) -> KafkaChannel:
+    channel = make(transport)
+    channel.finish_connect()
+    channel.prepare()
+    assert channel.ready
+    return channel
+
+
+def test_sending() -> None:
+    transport = FakeTransport(takes=[4, 64, 64])
+    channel = ready(transport)
+    send = NetworkSend(0, [b"x" * 128])
+    channel.set_send(send)
+    assert channel.has_send
+    with pytest.raises(IllegalStateError) as caught:
+        channel.set_send(send)
+    assert str(caught.value) == (
+        "Attempt to begin a send operation with prior send operation still in progress, connection id is 0"
+    )
+
+    assert channel.write() == 4
+    assert send.remaining_bytes == 128
+    assert channel.maybe_complete_send() is None
+    assert channel.write() == 64
+    assert send.remaining_bytes == 64
+    assert channel.maybe_complete_send() is None
+    assert channel.write() == 64
+    assert channel.maybe_complete_send() is send
+    assert not channel.has_send
+
+
+def test_receiving() -> None:
+    channel = ready(FakeTransport([b"\x00\x00\x00\x80", b"a" * 64, b"b" * 64]))
+    assert channel.read() == 4
+    assert channel.maybe_complete_receive() is None
+    assert channel.read() == 64
+    assert channel.maybe_complete_receive() is None
+    assert channel.read() == 64
+    assert channel.maybe_complete_receive() == b"a" * 64 + b"b" * 64
+    assert channel.maybe_complete_receive() is None
+
+
+def test_size_and_body_come_with_one_read() -> None:
+    transport = FakeTransport([frame(b"hello")])
+    channel = ready(transport)
+    assert channel.read() == 9
+    assert channel.maybe_complete_receive() == b"hello"
+    assert len(transport.asked) == 1
+
+
+def test_the_transport_is_not_read_while_a_whole_frame_is_to_be_taken() -> None:
+    transport = FakeTransport([frame(b"one") + frame(b"two"), DisconnectError("gone")])
+    channel = ready(transport)
+    channel.read()
+    assert channel.maybe_complete_receive() == b"one"
+    assert channel.read() == 0
+    assert channel.maybe_complete_receive() == b"two"
+    assert not channel.has_bytes_buffered
+    with pytest.raises(DisconnectError, match="gone"):
+        channel.read()
+
+
+def test_half_a_frame_does_not_count_as_buffered() -> None:
+    channel = ready(FakeTransport([b"\x00\x00\x00\x09half"]))
+    channel.read()
+    assert not channel.has_bytes_buffered
+
+
+def test_a_large_frame_is_read_on_in_one_turn_but_not_without_end() -> None:
+    size = 3 * 1024 * 1024
+    transport = FakeTransport([size.to_bytes(4, "big"), *[bytes(200_000)] * 16])
+    channel = KafkaChannel(0, transport, PlaintextAuthenticator(), None)
+    channel.finish_connect()
+    channel.prepare()
+    turns = 0
+    while not channel.has_bytes_buffered:
+        assert channel.read() < 1_400_000
+        turns += 1
+    assert turns == 3
+    assert max(transport.asked) <= 1024 * 1024
+
+
+def test_a_hostile_size_raises_when_the_frame_is_asked_for() -> None:
+    channel = ready(FakeTransport([b"\x00\x00\x04\x01"]))
+    channel.read()
+    with pytest.raises(InvalidReceiveError, match=r"Invalid receive \(size = 1025 larger than 1024\)"):
+        channel.maybe_complete_receive()
+
+
+# -- states and interest -------------------------------------------------------------------------------------
+
+
+def test_a_channel_waits_for_its_connect_and_then_for_bytes() -> None:
+    channel = make(FakeTransport())
+    assert channel.interest == EVENT_WRITE
+    assert channel.state.name is ChannelStateName.NOT_CONNECTED
+    channel.finish_connect()
+    assert channel.is_connected
+    assert not channel.ready
+    channel.prepare()
+    assert channel.interest == EVENT_READ
+    assert channel.state == ChannelState(ChannelStateName.READY, None, "10.0.0.1:9092", None)
+
+
+def test_write_interest_stands_only_while_the_system_has_not_taken_all_of_a_send() -> None:
+    channel = ready(FakeTransport(takes=[3]))
+    channel.set_send(NetworkSend(0, [b"abc"]))
+    assert channel.interest == EVENT_READ
+    channel.write()
+    assert channel.maybe_complete_send() is None
+    assert not channel.has_new_send
+    assert channel.interest == EVENT_READ | EVENT_WRITE
+    channel.write()
+    assert channel.maybe_complete_send() is not None
+    assert channel.interest == EVENT_READ
+
+
+def test_a_muted_channel_waits_for_nothing() -> None:
+    channel = ready(FakeTransport())
+    channel.mute()
+    assert channel.is_muted
+    assert channel.interest == 0
+    channel.unmute()
+    assert channel.interest == EVENT_READ
+
+
+def test_bytes_that_the_transport_holds_are_waited_for_and_flushed_without_a_send() -> None:
+    transport = FakeTransport()
+    channel = ready(transport)
+    transport.pending_writes = 5
+    assert channel.interest == EVENT_READ | EVENT_WRITE
+    assert channel.write() == 0
+    assert channel.interest == EVENT_READ
+
+
+def test_a_channel_is_ready_only_after_the_handshake() -> None:
+    transport = FakeTransport(handshake_steps=2)
+    channel = make(transport)
+    channel.finish_connect()
+    channel.prepare()
+    assert channel.state.name is ChannelStateName.AUTHENTICATE
+    channel.prepare()
+    assert channel.ready
+    assert transport.handshakes == 2
+
+
+def test_authentication_goes_frame_by_frame_before_the_channel_is_ready() -> None:
+    transport = FakeTransport([None, frame(b"go on"), frame(b"welcome")])
+    authenticator = ScriptedAuthenticator([b"first", b"second"])
+    channel = make(transport, authenticator)
+    channel.finish_connect()
+
+    channel.prepare()
+    assert bytes(transport.written) == frame(b"first")
+    channel.prepare()  # nothing came
+    assert bytes(transport.written) == frame(b"first")
+    channel.prepare()
+    assert bytes(transport.written) == frame(b"first") + frame(b"second")
+    assert not channel.ready
+    channel.prepare()
+    assert channel.state.name is ChannelStateName.READY
+    assert authenticator.received == [None, b"go on", b"welcome"]
+
+
+def test_an_authentication_frame_may_be_written_in_parts() -> None:
+    transport = FakeTransport([frame(b"welcome")], takes=[2])
+    channel = make(transport, ScriptedAuthenticator([b"first"]))
+    channel.finish_connect()
+    channel.prepare()
+    assert channel.interest == EVENT_READ | EVENT_WRITE
+    channel.prepare()
+    assert bytes(transport.written) == frame(b"first")
+    assert channel.interest == EVENT_READ
+    channel.prepare()
+    assert channel.ready
+
+
+def test_a_refused_log_in_is_a_state_of_its_own() -> None:
+    refusal = SaslAuthenticationError("who are you?")
+    channel = make(FakeTransport([frame(b"no")]), ScriptedAuthenticator([b"first"], refuse=refusal))
+    channel.finish_connect()
+    channel.prepare()
+    with pytest.raises(SaslAuthenticationError):
+        channel.prepare()
+    channel.fail(refusal)
+    assert channel.state == ChannelState(
+        ChannelStateName.AUTHENTICATION_FAILED, refusal, "10.0.0.1:9092", "who are you?"
+    )
+
+
+def test_tls_may_refuse_us_after_the_channel_was_ready() -> None:
+    channel = ready(FakeTransport())
+    channel.fail(SslAuthenticationError("certificate required"))
+    assert channel.state.name is ChannelStateName.AUTHENTICATION_FAILED
+
+
+def test_a_failed_channel_keeps_its_state_and_remembers_why() -> None:
+    channel = ready(FakeTransport())
+    error = DisconnectError("the peer closed the connection")
+    channel.fail(error)
+    assert channel.state == ChannelState(ChannelStateName.READY, error, "10.0.0.1:9092", error.message)
+
+
+def test_a_kept_error_holds_no_frames() -> None:
+    channel = ready(FakeTransport())
+    try:
+        try:
+            raise ConnectionResetError("by peer")
+        except ConnectionResetError as reset:
+            raise DisconnectError("reset") from reset
+    except DisconnectError as error:
+        channel.fail(error)
+    kept = channel.state.error
+    assert kept is not None
+    assert kept.__traceback__ is None
+    assert kept.__cause__ is not None
+    assert kept.__cause__.__traceback__ is None
+
+
+def test_an_ended_channel_can_not_end_again() -> None:
+    channel = ready(FakeTransport())
+    channel.end(ChannelStateName.EXPIRED, "idle")
+    with pytest.raises(IllegalStateError, match="can't go from EXPIRED to LOCAL_CLOSE"):
+        channel.end(ChannelStateName.LOCAL_CLOSE, "closed")
+
+
+def test_close_closes_the_transport_and_leaves_the_state() -> None:
+    transport = FakeTransport()
+    channel = ready(transport)
+    channel.end(ChannelStateName.LOCAL_CLOSE, "closed by this client")
+    channel.close()
+    assert transport.is_closed
+    assert channel.state.name is ChannelStateName.LOCAL_CLOSE
+
+
+def test_repr_says_node_state_and_address() -> None:
+    assert repr(make(FakeTransport())) == "<KafkaChannel node=0 NOT_CONNECTED 10.0.0.1:9092>"

@@ -1,0 +1,81 @@
+"""Deadlines: the right things at the right time, whatever was taken out before."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client_core.producer.deadlines import Deadlines
+
+
+def test_an_empty_set_has_no_next_deadline() -> None:
+    assert Deadlines[str]().next_ms is None
+
+
+def test_things_come_out_in_the_order_of_their_deadlines_and_then_of_their_coming() -> None:
+    deadlines = Deadlines[str]()
+    for moment, thing in ((30, "c"), (10, "a"), (20, "b1"), (20, "b2"), (40, "d")):
+        deadlines.add(moment, thing)
+    assert deadlines.pop_due(30) == ["a", "b1", "b2", "c"]
+    assert deadlines.next_ms == 40
+    assert len(deadlines) == 1
+
+
+def test_nothing_is_due_before_its_time() -> None:
+    deadlines = Deadlines[str]()
+    deadlines.add(10, "a")
+    assert deadlines.pop_due(9) == []
+    assert deadlines.pop_due(10) == ["a"]
+
+
+def test_what_was_taken_out_is_never_due() -> None:
+    deadlines = Deadlines[str]()
+    deadlines.add(10, "a")
+    deadlines.add(20, "b")
+    deadlines.discard(10, "a")
+    deadlines.discard(10, "a")
+    deadlines.discard(99, "never there")
+    assert deadlines.next_ms == 20
+    assert deadlines.pop_due(20) == ["b"]
+
+
+def test_a_moment_that_was_emptied_can_be_used_again() -> None:
+    deadlines = Deadlines[str]()
+    deadlines.add(10, "a")
+    deadlines.discard(10, "a")
+    deadlines.add(10, "b")
+    assert deadlines.next_ms == 10
+    assert deadlines.pop_due(10) == ["b"]
+    assert deadlines.next_ms is None
+
+
+def test_all_can_be_taken_out_at_once() -> None:
+    deadlines = Deadlines[str]()
+    deadlines.add(20, "b")
+    deadlines.add(10, "a")
+    assert deadlines.pop_all() == ["a", "b"]
+    assert deadlines.next_ms is None
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "discard", "pop"]), st.integers(0, 9), st.integers(0, 5)),
+        max_size=60,
+    )
+)
+def test_it_behaves_as_a_plain_sorted_list_would(steps: list[tuple[str, int, int]]) -> None:
+    deadlines = Deadlines[int]()
+    model: set[tuple[int, int]] = set()
+    for verb, moment, thing in steps:
+        if verb == "add":
+            deadlines.add(moment, thing)
+            model.add((moment, thing))
+        elif verb == "discard":
+            deadlines.discard(moment, thing)
+            model.discard((moment, thing))
+        else:
+            due = {pair for pair in model if pair[0] <= moment}
+            assert sorted(deadlines.pop_due(moment)) == sorted(thing for _, thing in due)
+            model -= due
+        assert deadlines.next_ms == min((pair[0] for pair in model), default=None)
+        assert len(deadlines) == len(model)

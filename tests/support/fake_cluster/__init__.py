@@ -1,0 +1,40 @@
+"""A Kafka cluster in this process, over real TCP on loopback, that a test steers: see cluster.py."""
+
+from __future__ import annotations
+
+from tests.support.fake_cluster.api_versions import KAFKA_2_1, KAFKA_4_3
+from tests.support.fake_cluster.cluster import FakeCluster, SeenRequest
+from tests.support.fake_cluster.controller import TopicConfig
+from tests.support.fake_cluster.partition_log import StoredBatch, StoredRecord
+from tests.support.fake_cluster.reactions import (
+    Delay,
+    Disconnect,
+    Garbage,
+    HalfFrame,
+    Hold,
+    InPieces,
+    Reaction,
+    Silence,
+    WrongCorrelationId,
+    WrongSize,
+)
+
+__all__ = [
+    "KAFKA_2_1",
+    "KAFKA_4_3",
+    "Delay",
+    "Disconnect",
+    "FakeCluster",
+    "Garbage",
+    "HalfFrame",
+    "Hold",
+    "InPieces",
+    "Reaction",
+    "SeenRequest",
+    "Silence",
+    "StoredBatch",
+    "StoredRecord",
+    "TopicConfig",
+    "WrongCorrelationId",
+    "WrongSize",
+]

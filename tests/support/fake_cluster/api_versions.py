@@ -1,0 +1,105 @@
+"""ApiVersions in the fake cluster: which versions a broker says it speaks, and what it says to one that it doesn't.
+
+A version that is too high is answered with error 35 in the form of version 0, naming ApiVersions alone (KIP-511): from that the
+client learns how to ask. Source: KafkaApis.handleApiVersionsRequest, Kafka 4.3; the tables are said beside them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from client_core.error_codes import Errors
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.messages.api_versions_request import ApiVersionsRequest
+from client_core.protocol.messages.api_versions_response import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+Versions = Mapping[int, tuple[int, int]]
+
+#: What a real 4.3.1 broker answered (tests/golden/data/captured), as far as producers and librdkafka look at it. Those
+#: that have no handler here end the connection, as an API does that a broker does not speak.
+KAFKA_4_3: Final[Versions] = MappingProxyType(
+    {
+        0: (0, 13),  # Produce; 0-2 are said for librdkafka's sake and close the connection
+        1: (4, 18),  # Fetch
+        2: (1, 11),  # ListOffsets
+        3: (0, 13),  # Metadata
+        8: (2, 10),  # OffsetCommit
+        9: (1, 10),  # OffsetFetch
+        10: (0, 6),  # FindCoordinator
+        11: (0, 9),  # JoinGroup
+        12: (0, 4),  # Heartbeat
+        13: (0, 5),  # LeaveGroup
+        14: (0, 5),  # SyncGroup
+        15: (0, 6),  # DescribeGroups
+        16: (0, 5),  # ListGroups
+        17: (0, 1),  # SaslHandshake
+        18: (0, 4),  # ApiVersions
+        19: (2, 7),  # CreateTopics
+        20: (1, 6),  # DeleteTopics
+        22: (0, 5),  # InitProducerId
+        32: (1, 4),  # DescribeConfigs
+        36: (0, 2),  # SaslAuthenticate
+        60: (0, 2),  # DescribeCluster
+    }
+)
+
+#: Kafka 2.1 by its release history: the oldest broker that Kafka 4's clients speak to (KIP-896).
+KAFKA_2_1: Final[Versions] = MappingProxyType(
+    {
+        0: (0, 7),
+        1: (0, 10),
+        2: (0, 4),
+        3: (0, 7),
+        8: (0, 6),
+        9: (0, 5),
+        10: (0, 2),
+        11: (0, 3),
+        12: (0, 2),
+        13: (0, 2),
+        14: (0, 2),
+        17: (0, 1),
+        18: (0, 2),
+        19: (0, 3),
+        20: (0, 3),
+        22: (0, 1),
+        32: (0, 2),
+        36: (0, 0),
+    }
+)
+
+#: Source: RequestUtils / ApiVersionsRequest.isValid (KIP-511).
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_METADATA_VERSION_4_3: Final = 30
+_FEATURES_EPOCH: Final = 112
+
+
+def answer(versions: Versions, body: bytes, version: int, offset: int) -> tuple[ApiVersionsResponse, int]:
+    """The answer to a request, and the version that it must be encoded in."""
+    low, high = versions[ApiKey.API_VERSIONS.id]
+    if not low <= version <= high:
+        own = (ApiVersion(ApiKey.API_VERSIONS.id, low, high),)
+        return ApiVersionsResponse(Errors.UNSUPPORTED_VERSION.code, own), 0
+    request = ApiVersionsRequest.decode(body, version, offset)
+    if version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(Errors.INVALID_REQUEST.code), version
+    keys = tuple(ApiVersion(key, *span) for key, span in sorted(versions.items()))
+    response = ApiVersionsResponse(Errors.NONE.code, keys)
+    if version >= 3:
+        response = response._replace(
+            supported_features=(SupportedFeatureKey("metadata.version", 7, _METADATA_VERSION_4_3),),
+            finalized_features_epoch=_FEATURES_EPOCH,
+            finalized_features=(
+                FinalizedFeatureKey("metadata.version", _METADATA_VERSION_4_3, _METADATA_VERSION_4_3),
+            ),
+        )
+    return response, version

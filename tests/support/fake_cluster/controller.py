@@ -1,0 +1,236 @@
+"""The controller of the fake cluster: decides who leads what, and tells every broker.
+
+Topics are made and removed here, leaders elected when brokers die and come back, and each decision goes out as an
+UpdateMetadata to the brokers' caches. No sockets; one lock around it, the cluster's.
+Source: KafkaController and PartitionStateMachine, Kafka 0.8; ReplicationControlManager, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from tests.support.fake_cluster.metadata_cache import (
+    AliveBroker,
+    MetadataCache,
+    PartitionState,
+    TopicMetadata,
+    UpdateMetadata,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from random import Random
+
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """The topic's settings that a produce request feels. Defaults are Kafka's."""
+
+    min_insync_replicas: int = 1
+    max_message_bytes: int = 1_048_588
+    log_append_time: bool = False
+
+
+@dataclass(slots=True)
+class _Listener:
+    """A broker's cache, and whether updates reach it."""
+
+    cache: MetadataCache
+    is_frozen: bool = False
+    missed: list[UpdateMetadata] = field(default_factory=list)
+
+
+def is_legal_name(topic: str) -> bool:
+    """Whether Kafka would take this as a topic's name. Source: Topic.validate."""
+    return topic not in {".", ".."} and _LEGAL_NAME.fullmatch(topic) is not None
+
+
+class Controller:
+    """The truth about the cluster. What brokers know of it lies in their caches."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._known: dict[int, AliveBroker] = {}
+        self._alive: set[int] = set()
+        self._topics: dict[str, TopicMetadata] = {}
+        self._configs: dict[str, TopicConfig] = {}
+        self._listeners: dict[int, _Listener] = {}
+        self._epoch = 1
+        self._controller_id = 0
+
+    # -- brokers ---------------------------------------------------------------------------------------------
+
+    @property
+    def broker_ids(self) -> Sequence[int]:
+        """Every broker that ever was, alive or not."""
+        return sorted(self._known)
+
+    @property
+    def alive(self) -> frozenset[int]:
+        return frozenset(self._alive)
+
+    def broker_started(self, broker: AliveBroker, cache: MetadataCache) -> None:
+        """A broker joins or comes back: it is told everything, rejoins its ISRs, and leads what nobody else can."""
+        self._known[broker.id] = broker
+        self._alive.add(broker.id)
+        self._listeners[broker.id] = _Listener(cache)
+        self._controller_id = self._controller_id or broker.id
+        changed = {
+            name
+            for name, topic in self._topics.items()
+            if any(broker.id in partition.replicas for partition in topic.partitions)
+        }
+        for name in changed:
+            self._change_partitions(name, lambda p: self._rejoined(p, broker.id))
+        cache.update_cache(self._update(self._topics))
+        self._tell(changed)
+
+    def broker_failed(self, broker_id: int, *, elect: bool = True) -> None:
+        """A broker is gone. With `elect` it leaves its ISRs and others lead in its stead, else nobody notices yet."""
+        if not elect:
+            return
+        self._alive.discard(broker_id)
+        if self._controller_id == broker_id and self._alive:
+            self._controller_id = min(self._alive)
+            self._epoch += 1
+        changed = [
+            name
+            for name, topic in self._topics.items()
+            if any(broker_id in partition.isr for partition in topic.partitions)
+        ]
+        for name in changed:
+            self._change_partitions(name, lambda p: self._without(p, broker_id))
+        self._tell(changed)
+
+    def _rejoined(self, partition: PartitionState, broker_id: int) -> PartitionState:
+        if broker_id not in partition.replicas:
+            return partition
+        isr = tuple(sorted({*partition.isr, broker_id}))
+        if partition.leader is None:
+            return self._led(partition._replace(isr=isr), broker_id)
+        return partition._replace(isr=isr)
+
+    def _without(self, partition: PartitionState, broker_id: int) -> PartitionState:
+        if broker_id not in partition.isr:
+            return partition
+        # The last in-sync replica stays one: only it knows every record (no unclean election).
+        isr = tuple(r for r in partition.isr if r != broker_id) or partition.isr
+        if partition.leader != broker_id:
+            return partition._replace(isr=isr)
+        heir = next((r for r in partition.replicas if r in isr and r in self._alive), None)
+        return self._led(partition._replace(isr=isr), heir)
+
+    def _led(self, partition: PartitionState, leader: int | None) -> PartitionState:
+        return partition._replace(
+            leader=leader, leader_epoch=partition.leader_epoch + 1, controller_epoch=self._epoch
+        )
+
+    # -- topics ----------------------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> TopicMetadata | None:
+        return self._topics.get(name)
+
+    def config(self, name: str) -> TopicConfig:
+        return self._configs.get(name, TopicConfig())
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        assignment: Sequence[Sequence[int]] | None = None,
+        config: TopicConfig | None = None,
+        leader_epoch: int = 0,
+    ) -> TopicMetadata:
+        """Makes a topic; without an assignment its replicas go round the known brokers, the first leads."""
+        ids = self.broker_ids
+        if assignment is None:
+            factor = min(replication_factor, len(ids))
+            assignment = [[ids[(p + r) % len(ids)] for r in range(factor)] for p in range(partitions)]
+        states = tuple(self._new_partition(tuple(replicas), leader_epoch) for replicas in assignment)
+        topic_id = UUID(int=self._random.getrandbits(128) or 1)
+        self._topics[name] = TopicMetadata(name, topic_id, name in INTERNAL_TOPICS, states)
+        self._configs[name] = config or TopicConfig()
+        self._tell([name])
+        return self._topics[name]
+
+    def _new_partition(self, replicas: tuple[int, ...], leader_epoch: int) -> PartitionState:
+        leader = next((r for r in replicas if r in self._alive), None)
+        isr = tuple(r for r in replicas if r in self._alive) or replicas
+        return PartitionState(leader, leader_epoch, isr, replicas, self._epoch)
+
+    def delete_topic(self, name: str) -> None:
+        del self._topics[name]
+        self._configs.pop(name, None)
+        self._tell([name])
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Grows a topic; the new partitions' replicas go round as at its creation."""
+        topic = self._topics[name]
+        ids = self.broker_ids
+        factor = len(topic.partitions[0].replicas)
+        new = tuple(
+            self._new_partition(tuple(ids[(p + r) % len(ids)] for r in range(factor)), 0)
+            for p in range(len(topic.partitions), total)
+        )
+        self._topics[name] = topic._replace(partitions=topic.partitions + new)
+        self._tell([name])
+
+    def move_leader(self, topic: str, partition: int, leader: int | None, *, epoch: int | None = None) -> None:
+        """Makes another broker lead (None: nobody), with the next leader epoch or the given one."""
+        state = self._topics[topic].partitions[partition]
+        isr = state.isr if leader is None or leader in state.isr else tuple(sorted({*state.isr, leader}))
+        replicas = state.replicas if leader is None or leader in state.replicas else (*state.replicas, leader)
+        moved = PartitionState(
+            leader, state.leader_epoch + 1 if epoch is None else epoch, isr, replicas, self._epoch
+        )
+        self._set_partition(topic, partition, moved)
+
+    def set_isr(self, topic: str, partition: int, isr: Sequence[int]) -> None:
+        """Says which replicas are in sync; the leader stays."""
+        self._set_partition(topic, partition, self._topics[topic].partitions[partition]._replace(isr=tuple(isr)))
+
+    def _set_partition(self, name: str, partition: int, state: PartitionState) -> None:
+        states = list(self._topics[name].partitions)
+        states[partition] = state
+        self._topics[name] = self._topics[name]._replace(partitions=tuple(states))
+        self._tell([name])
+
+    def _change_partitions(self, name: str, change: Callable[[PartitionState], PartitionState]) -> None:
+        topic = self._topics[name]
+        self._topics[name] = topic._replace(partitions=tuple(change(p) for p in topic.partitions))
+
+    # -- telling ---------------------------------------------------------------------------------------------
+
+    def freeze(self, broker_id: int) -> None:
+        """The broker hears nothing from now on: it goes on telling what it knew."""
+        self._listeners[broker_id].is_frozen = True
+
+    def thaw(self, broker_id: int) -> None:
+        """The broker hears all that it missed."""
+        listener = self._listeners[broker_id]
+        listener.is_frozen = False
+        for update in listener.missed:
+            listener.cache.update_cache(update)
+        listener.missed.clear()
+
+    def _update(self, names: Iterable[str]) -> UpdateMetadata:
+        alive = tuple(self._known[broker_id] for broker_id in sorted(self._alive))
+        return UpdateMetadata(
+            self._controller_id, self._epoch, alive, {name: self._topics.get(name) for name in names}
+        )
+
+    def _tell(self, changed: Iterable[str]) -> None:
+        update = self._update(changed)
+        for broker_id, listener in self._listeners.items():
+            if listener.is_frozen:
+                listener.missed.append(update)
+            elif broker_id in self._alive:
+                listener.cache.update_cache(update)

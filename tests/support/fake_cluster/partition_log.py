@@ -1,0 +1,285 @@
+"""A partition's log in the fake cluster: checks a record batch as a broker does, stores it, and gives it back.
+
+Read here by offsets that Kafka's documentation gives, and not by client_core.record: what our client writes is judged by other
+code than what wrote it. Bytes of a batch, version 2 of the format:
+
+    int64 base offset, int32 length of all that follows, int32 leader epoch, int8 magic, uint32 CRC-32C of all that follows,
+    int16 attributes, int32 last offset delta, int64 base timestamp, int64 max timestamp,
+    int64 producer id, int16 producer epoch, int32 base sequence, int32 count, records
+
+Codes that `append` answers are Kafka's. Pure; the cluster's lock around.
+Source: UnifiedLog.append, LogValidator, ProducerStateManager, ProducerAppendInfo, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import crc32c
+
+from client_core.error_codes import Errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.support.fake_cluster.controller import TopicConfig
+
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_BEHIND_LENGTH: Final = 12
+_BEHIND_CRC: Final = 21
+_MAGIC: Final = 2
+_CODEC_MASK: Final = 0x07
+_GZIP: Final = 1
+_LOG_APPEND_TIME: Final = 0x08
+#: How many batches of a producer a broker remembers. Source: ProducerStateEntry.NUM_BATCHES_TO_RETAIN.
+_BATCHES_TO_RETAIN: Final = 5
+#: message.timestamp.after.max.ms, Kafka's default.
+_AFTER_MAX_MS: Final = 3_600_000
+_SEQUENCES: Final = 1 << 31
+
+
+class StoredRecord(NamedTuple):
+    """A record that was acknowledged, or at least stored."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class StoredBatch(NamedTuple):
+    """A batch's header, and its bytes as they came."""
+
+    base_offset: int
+    attributes: int
+    record_count: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int | None
+    producer_epoch: int | None
+    base_sequence: int | None
+    data: bytes
+
+    @property
+    def codec(self) -> int:
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & _CODEC_MASK
+
+    @property
+    def last_sequence(self) -> int | None:
+        if self.base_sequence is None:
+            return None
+        return (self.base_sequence + self.record_count - 1) % _SEQUENCES
+
+
+class Appended(NamedTuple):
+    """How an append ended; `base_offset` None when it was refused."""
+
+    error: Errors
+    base_offset: int | None = None
+    log_append_time_ms: int | None = None
+    message: str | None = None
+
+
+class BadBatchError(Exception):
+    """Bytes that are no batch, or a damaged one; holds the code that a broker answers."""
+
+    def __init__(self, error: Errors, message: str) -> None:
+        self.error = error
+        super().__init__(message)
+
+
+class _ProducerState(NamedTuple):
+    """The epoch of a producer and its last five batches, oldest first."""
+
+    epoch: int
+    batches: deque[StoredBatch]
+
+
+def read_batch(data: bytes | None) -> StoredBatch:
+    """The one batch that the bytes must consist of. Raises BadBatchError with Kafka's code otherwise."""
+    if not data:
+        raise BadBatchError(Errors.INVALID_RECORD, "a produce request needs exactly one batch per partition; got none")
+    if len(data) < _HEADER.size:
+        raise BadBatchError(Errors.CORRUPT_MESSAGE, f"{len(data)} bytes are no batch")
+    (
+        _,
+        length,
+        _,
+        magic,
+        crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp_ms,
+        max_timestamp_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    ) = _HEADER.unpack_from(data)
+    if magic != _MAGIC:
+        raise BadBatchError(Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"magic {magic}")
+    end = _BEHIND_LENGTH + length
+    if end > len(data) or end < _HEADER.size:
+        raise BadBatchError(Errors.CORRUPT_MESSAGE, f"the batch says {length} bytes, {len(data)} are there")
+    if crc32c.crc32c(data[_BEHIND_CRC:end]) != crc:
+        raise BadBatchError(Errors.CORRUPT_MESSAGE, "the checksum does not fit")
+    if end != len(data):
+        raise BadBatchError(Errors.INVALID_RECORD, "a produce request needs exactly one batch per partition; got more")
+    if count <= 0 or last_offset_delta != count - 1:
+        raise BadBatchError(Errors.INVALID_RECORD, f"{count} records, last offset delta {last_offset_delta}")
+    has_producer = producer_id >= 0
+    return StoredBatch(
+        0,
+        attributes,
+        count,
+        base_timestamp_ms,
+        max_timestamp_ms,
+        producer_id if has_producer else None,
+        producer_epoch if has_producer else None,
+        base_sequence if has_producer else None,
+        data,
+    )
+
+
+class PartitionLog:
+    """The records of one partition, and what is remembered of its producers."""
+
+    def __init__(self) -> None:
+        self.batches: list[StoredBatch] = []
+        self._end_offset = 0
+        self._producers: dict[int, _ProducerState] = {}
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self._end_offset
+
+    def append(self, data: bytes | None, config: TopicConfig, wall_ms: int) -> Appended:
+        """Checks and stores a batch, or says why not."""
+        try:
+            batch = read_batch(data)
+        except BadBatchError as error:
+            return Appended(error.error, message=str(error))
+        if len(batch.data) > config.max_message_bytes:
+            return Appended(Errors.MESSAGE_TOO_LARGE)
+        if not config.log_append_time and batch.max_timestamp_ms > wall_ms + _AFTER_MAX_MS:
+            return Appended(Errors.INVALID_TIMESTAMP, message=f"timestamp {batch.max_timestamp_ms} is in the future")
+        if batch.producer_id is not None:
+            duplicate = self._duplicate_of(batch)
+            if duplicate is not None:
+                # The broker puts the old batch's last timestamp where the append time stands.
+                return Appended(Errors.NONE, duplicate.base_offset, duplicate.max_timestamp_ms)
+            refused = self._refuses(batch)
+            if refused is not None:
+                return Appended(refused)
+        stamp = _LOG_APPEND_TIME if config.log_append_time else 0
+        stored = batch._replace(base_offset=self._end_offset, attributes=batch.attributes | stamp)
+        if config.log_append_time:
+            stored = stored._replace(max_timestamp_ms=wall_ms)
+        self._store(stored)
+        return Appended(Errors.NONE, stored.base_offset, wall_ms if config.log_append_time else None)
+
+    def _duplicate_of(self, batch: StoredBatch) -> StoredBatch | None:
+        state = self._producers.get(batch.producer_id if batch.producer_id is not None else -1)
+        if state is None or state.epoch != batch.producer_epoch:
+            return None
+        return next(
+            (
+                known
+                for known in state.batches
+                if (known.base_sequence, known.last_sequence) == (batch.base_sequence, batch.last_sequence)
+            ),
+            None,
+        )
+
+    def _refuses(self, batch: StoredBatch) -> Errors | None:
+        """Why the producer's epoch or sequence does not fit; None when it does."""
+        state = self._producers.get(batch.producer_id if batch.producer_id is not None else -1)
+        if state is None:
+            return None  # an unknown producer may begin anywhere: its past may have been deleted
+        assert batch.producer_epoch is not None
+        if batch.producer_epoch < state.epoch:
+            return Errors.INVALID_PRODUCER_EPOCH
+        if batch.producer_epoch > state.epoch:
+            return None if batch.base_sequence == 0 else Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+        last = state.batches[-1].last_sequence
+        expected = 0 if last is None else (last + 1) % _SEQUENCES
+        return None if batch.base_sequence == expected else Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    def _store(self, batch: StoredBatch) -> None:
+        self.batches.append(batch)
+        self._end_offset += batch.record_count
+        if batch.producer_id is None or batch.producer_epoch is None:
+            return
+        state = self._producers.get(batch.producer_id)
+        if state is None or state.epoch != batch.producer_epoch:
+            state = _ProducerState(batch.producer_epoch, deque(maxlen=_BATCHES_TO_RETAIN))
+            self._producers[batch.producer_id] = state
+        state.batches.append(batch)
+
+    def forget_producers(self) -> None:
+        """Drops what is remembered of producers, as a broker does after producer.id.expiration.ms."""
+        self._producers.clear()
+
+    def records(self, partition: int) -> Sequence[StoredRecord]:
+        """Every stored record, decoded."""
+        return [record for batch in self.batches for record in records_of(batch, partition)]
+
+
+def records_of(batch: StoredBatch, partition: int = 0) -> Sequence[StoredRecord]:
+    """The records of a batch; of the codecs only gzip, the others need libraries that tests don't have."""
+    body = batch.data[_HEADER.size :]
+    if batch.codec == _GZIP:
+        body = gzip.decompress(body)
+    elif batch.codec:
+        raise NotImplementedError(f"the fake cluster can't read codec {batch.codec}")
+    cursor = _Cursor(body)
+    records: list[StoredRecord] = []
+    for _ in range(batch.record_count):
+        end = cursor.varint() + cursor.at
+        cursor.at += 1  # attributes, unused
+        timestamp_ms = batch.base_timestamp_ms + cursor.varint()
+        if batch.attributes & _LOG_APPEND_TIME:
+            timestamp_ms = batch.max_timestamp_ms
+        offset = batch.base_offset + cursor.varint()
+        key, value = cursor.nullable_bytes(), cursor.nullable_bytes()
+        headers = tuple(
+            ((cursor.nullable_bytes() or b"").decode(), cursor.nullable_bytes()) for _ in range(cursor.varint())
+        )
+        if cursor.at != end:
+            raise BadBatchError(Errors.INVALID_RECORD, f"a record ends at {cursor.at}, it said {end}")
+        records.append(StoredRecord(partition, offset, timestamp_ms, key, value, headers))
+    if cursor.at != len(body):
+        raise BadBatchError(Errors.INVALID_RECORD, "bytes behind the last record")
+    return records
+
+
+class _Cursor:
+    """Reads the zig-zag varints and byte strings of a record."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def varint(self) -> int:
+        shifted = value = 0
+        while True:
+            byte = self.data[self.at]
+            self.at += 1
+            value |= (byte & 0x7F) << shifted
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+            shifted += 7
+
+    def nullable_bytes(self) -> bytes | None:
+        length = self.varint()
+        if length < 0:
+            return None
+        self.at += length
+        return self.data[self.at - length : self.at]

@@ -1,0 +1,154 @@
+"""Produce in the fake cluster: checks as a broker does, stores, and answers with offsets or Kafka's error codes.
+
+The order of the checks is the broker's: may the client write, does the partition exist, is there exactly one batch, are
+the acks sensible, does this broker lead, are enough replicas in sync; then the log's own (partition_log.py). A broker that does
+not lead says who does, from version 10 on (KIP-951). acks=0 is not answered; where it fails, the connection ends.
+Source: KafkaApis.handleProduceRequest, ReplicaManager.appendRecords, Kafka 4.3, and what a 4.3.1 broker was seen to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from client_core.error_codes import Errors
+from client_core.protocol.messages.produce_response import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from tests.support.fake_cluster.partition_log import Appended, BadBatchError, PartitionLog, read_batch
+
+if TYPE_CHECKING:
+    from client_core.protocol.messages.produce_request import (
+        PartitionProduceData,
+        ProduceRequest,
+        TopicProduceData,
+    )
+    from tests.support.fake_cluster.state import ClusterState
+
+_TOPIC_IDS_SINCE: Final = 13
+_LEADERS_SINCE: Final = 10
+_ZSTD: Final = 4
+_ZSTD_SINCE: Final = 7
+_ALL: Final = -1
+_ACKS: Final = frozenset({-1, 0, 1})
+_ANSWER_HAS_NO_TIME: Final = -1
+
+
+@dataclass(slots=True)
+class ProduceFault:
+    """An error that a test wants for the next batches of a partition (or of any)."""
+
+    error_code: int
+    times_left: int
+    topic: str | None
+    partition: int | None
+    is_appended: bool
+    message: str | None = None
+
+    def is_meant(self, topic: str, partition: int) -> bool:
+        return self.topic in {None, topic} and self.partition in {None, partition} and self.times_left > 0
+
+
+class FailedWithoutAcksError(Exception):
+    """Something of an acks=0 request was refused: the broker can only end the connection."""
+
+
+def answer(
+    state: ClusterState, broker_id: int, request: ProduceRequest, version: int
+) -> ProduceResponse | None:
+    """What broker `broker_id` answers; None for acks=0. Raises FailedWithoutAcksError."""
+    topics = tuple(_topic(state, broker_id, topic, request.acks, version) for topic in request.topic_data)
+    partitions = [partition for topic in topics for partition in topic.partition_responses]
+    if request.acks == 0:
+        if any(partition.error_code for partition in partitions):
+            raise FailedWithoutAcksError
+        return None
+    return ProduceResponse(topics, node_endpoints=_endpoints(state, broker_id, partitions))
+
+
+def _topic(
+    state: ClusterState, broker_id: int, data: TopicProduceData, acks: int, version: int
+) -> TopicProduceResponse:
+    cache = state.caches[broker_id]
+    name = cache.name_of(data.topic_id) if version >= _TOPIC_IDS_SINCE else data.name
+    return TopicProduceResponse(
+        data.name,
+        data.topic_id,
+        tuple(_partition(state, broker_id, name, partition, acks, version) for partition in data.partition_data),
+    )
+
+
+def _partition(
+    state: ClusterState, broker_id: int, topic: str | None, data: PartitionProduceData, acks: int, version: int
+) -> PartitionProduceResponse:
+    number = data.partition_index
+    fault = state.take_produce_fault(topic, number) if topic is not None else None
+    if fault is not None and not fault.is_appended:
+        appended = Appended(_row(fault.error_code), message=fault.message)
+    else:
+        appended = _append(state, broker_id, topic, data, acks, version)
+    code = appended.error.code if fault is None else fault.error_code
+    failed = code != Errors.NONE.code
+    response = PartitionProduceResponse(
+        number,
+        code,
+        -1 if failed or appended.base_offset is None else appended.base_offset,
+        _ANSWER_HAS_NO_TIME
+        if failed or appended.log_append_time_ms is None
+        else appended.log_append_time_ms,
+        -1 if failed else 0,
+        error_message=appended.message if version >= 8 else None,
+    )
+    if code == Errors.NOT_LEADER_OR_FOLLOWER.code and version >= _LEADERS_SINCE and topic is not None:
+        known = state.caches[broker_id].partition(topic, number)
+        if known is not None and known.leader is not None and known.leader != broker_id:
+            return response._replace(current_leader=LeaderIdAndEpoch(known.leader, known.leader_epoch))
+    return response
+
+
+def _row(code: int) -> Errors:
+    """The error's row, UNKNOWN_SERVER_ERROR for a code that Kafka has not got (yet): tests send such, too."""
+    return Errors.of(code)
+
+
+def _append(
+    state: ClusterState, broker_id: int, topic: str | None, data: PartitionProduceData, acks: int, version: int
+) -> Appended:
+    number = data.partition_index
+    if topic is None:
+        return Appended(Errors.UNKNOWN_TOPIC_ID)
+    if topic in state.unwritable or topic in state.undescribable:
+        return Appended(Errors.TOPIC_AUTHORIZATION_FAILED)
+    known = state.caches[broker_id].partition(topic, number)
+    if known is None:
+        return Appended(Errors.UNKNOWN_TOPIC_OR_PARTITION)
+    try:
+        batch = read_batch(data.records)
+    except BadBatchError as error:
+        if error.error is Errors.INVALID_RECORD:
+            return Appended(error.error, message=str(error))
+    else:
+        if batch.codec == _ZSTD and version < _ZSTD_SINCE:
+            return Appended(Errors.UNSUPPORTED_COMPRESSION_TYPE)
+    if acks not in _ACKS:
+        return Appended(Errors.INVALID_REQUIRED_ACKS)
+    if known.leader != broker_id:
+        return Appended(Errors.NOT_LEADER_OR_FOLLOWER)
+    config = state.controller.config(topic)
+    if acks == _ALL and len(known.isr) < config.min_insync_replicas:
+        return Appended(Errors.NOT_ENOUGH_REPLICAS)
+    log = state.logs.setdefault((topic, number), PartitionLog())
+    return log.append(data.records, config, state.wall_ms())
+
+
+def _endpoints(
+    state: ClusterState, broker_id: int, partitions: list[PartitionProduceResponse]
+) -> tuple[NodeEndpoint, ...]:
+    """The addresses of the leaders that the partitions name."""
+    named = sorted({p.current_leader.leader_id for p in partitions if p.current_leader.leader_id >= 0})
+    found = [state.caches[broker_id].alive_broker(leader) for leader in named]
+    return tuple(NodeEndpoint(b.id, b.host, b.port, b.rack) for b in found if b is not None)

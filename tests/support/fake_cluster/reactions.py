@@ -1,0 +1,177 @@
+"""What a test can ask a fake broker to do to one answer, instead of simply sending it.
+
+    cluster.react_next(ApiKey.PRODUCE, HalfFrame(), times=1, broker_id=2)
+
+A reaction meets the whole answer frame (size, header, body) after the request was applied, but for Disconnect before it.
+Kafka answers a connection's requests in their order, one at a time; so does this: what is behind a held or silent
+answer waits too. Values; Hold has its own lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SIZE: Final = struct.Struct(">i")
+_SIZE_AND_CORRELATION: Final = struct.Struct(">ii")
+_PATIENCE_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What becomes of an answer: the pieces to send, and how the connection goes on."""
+
+    pieces: Sequence[bytes] = ()
+    then_close: bool = False
+    then_silent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """Sends the answer as it is; the base of the others."""
+
+    #: Whether the request is applied at all (records stored, topics made).
+    applies_request: bool = field(default=True, init=False)
+
+    def shape(self, frame: bytes) -> Sending:
+        """What to send for a whole answer frame. Called on the cluster's loop."""
+        return Sending((frame,))
+
+    async def pause(self) -> None:
+        """Waits before the answer. Called on the cluster's loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Silence(Reaction):
+    """The connection stays open, and nothing more is ever answered on it."""
+
+    def shape(self, frame: bytes) -> Sending:
+        return Sending(then_silent=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Delay(Reaction):
+    """The answer comes some milliseconds of real time later."""
+
+    ms: int = 50
+
+    async def pause(self) -> None:
+        await asyncio.sleep(self.ms / 1_000)
+
+
+class _Gate:
+    """Opens once; any thread opens it, a coroutine of the loop waits before it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_open = False
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self.reached = threading.Event()
+
+    async def passed(self) -> None:
+        event = asyncio.Event()
+        with self._lock:
+            if self._is_open:
+                return
+            self._waiting.append((asyncio.get_running_loop(), event))
+        self.reached.set()
+        await event.wait()
+
+    def open(self) -> None:
+        with self._lock:
+            self._is_open = True
+            waiting, self._waiting = self._waiting, []
+        for loop, event in waiting:
+            loop.call_soon_threadsafe(event.set)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold(Reaction):
+    """The answer waits until the test lets it go."""
+
+    _gate: _Gate = field(default_factory=_Gate, init=False)
+
+    async def pause(self) -> None:
+        await self._gate.passed()
+
+    def wait_until_held(self, timeout_s: float = _PATIENCE_S) -> None:
+        """Waits until an answer waits; AssertionError if none does in time."""
+        assert self._gate.reached.wait(timeout_s), f"no answer was held within {timeout_s:g} s"
+
+    def release(self) -> None:
+        """Lets this answer go, and all others that meet this Hold later."""
+        self._gate.open()
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect(Reaction):
+    """The connection ends instead of an answer: after the request was applied, or without that."""
+
+    applied: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "applies_request", self.applied)
+
+    def shape(self, frame: bytes) -> Sending:
+        return Sending(then_close=True)
+
+
+@dataclass(frozen=True, slots=True)
+class HalfFrame(Reaction):
+    """The first half of the answer, and then the end of the connection, or nothing more."""
+
+    then_close: bool = False
+
+    def shape(self, frame: bytes) -> Sending:
+        half = frame[: max(len(frame) // 2, _SIZE.size + 1)]
+        return Sending((half,), then_close=self.then_close, then_silent=not self.then_close)
+
+
+@dataclass(frozen=True, slots=True)
+class InPieces(Reaction):
+    """The answer in system calls of a few bytes each."""
+
+    size: int = 3
+
+    def shape(self, frame: bytes) -> Sending:
+        return Sending([frame[at : at + self.size] for at in range(0, len(frame), self.size)])
+
+
+@dataclass(frozen=True, slots=True)
+class WrongCorrelationId(Reaction):
+    """The answer to another question, by its number."""
+
+    off_by: int = 1_000
+
+    def shape(self, frame: bytes) -> Sending:
+        size, correlation_id = _SIZE_AND_CORRELATION.unpack_from(frame)
+        return Sending(
+            (_SIZE_AND_CORRELATION.pack(size, correlation_id + self.off_by) + frame[_SIZE_AND_CORRELATION.size :],)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage(Reaction):
+    """The right size and correlation id, and behind them bytes that follow no schema."""
+
+    byte: int = 0xFF
+
+    def shape(self, frame: bytes) -> Sending:
+        behind = len(frame) - _SIZE_AND_CORRELATION.size
+        return Sending((frame[: _SIZE_AND_CORRELATION.size] + bytes([self.byte]) * behind,))
+
+
+@dataclass(frozen=True, slots=True)
+class WrongSize(Reaction):
+    """A size that is not the answer's: two gigabytes, or a negative one."""
+
+    size: int = 0x7FFFFFFF
+
+    def shape(self, frame: bytes) -> Sending:
+        return Sending((_SIZE.pack(self.size) + frame[_SIZE.size :],))

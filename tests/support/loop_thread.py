@@ -1,0 +1,54 @@
+"""An asyncio loop on a thread of its own, for servers that stand beside a test: the fake cluster, the proxy.
+
+`run` takes a coroutine from any other thread and waits for its result. `close` ends every task and joins the thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+T = TypeVar("T")
+
+#: How long a call may take in real time before the calling itself is the failure.
+_PATIENCE_S: Final = 30.0
+
+
+class LoopThread:
+    """A running event loop. Any thread may call; not the loop's own."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._turn, name=name, daemon=True)
+        self._thread.start()
+
+    def _turn(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    def run(self, coroutine: Coroutine[object, object, T]) -> T:
+        """Runs a coroutine on the loop and returns what it returns, or raises what it raises."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_PATIENCE_S)
+
+    def close(self) -> None:
+        """Cancels what still runs and ends the thread. Idempotent."""
+        if self._loop.is_closed():
+            return
+        self.run(_cancel_the_others())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_PATIENCE_S)
+        assert not self._thread.is_alive(), f"{self._thread.name} does not end"
+
+
+async def _cancel_the_others() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
