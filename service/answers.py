@@ -13,8 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from client_core import Errors, Node, PartitionInfo
-from service.face import Snapshot, Topic
+from client_core import Errors, MetadataCache, Node, PartitionInfo, TopicTable
 
 _encode = msgspec.json.Encoder().encode
 
@@ -28,12 +27,12 @@ def node_json(node: Node) -> dict[str, Any]:
     return {"id": node.id, "host": node.host, "port": node.port, "rack": node.rack}
 
 
-def cluster_body(cache: Snapshot) -> bytes:
+def cluster_body(cache: MetadataCache) -> bytes:
     brokers = [node_json(node) for _, node in sorted(cache.nodes_by_id.items())]
     return _encode({"cluster_id": cache.cluster_id, "brokers": brokers})
 
 
-def topic_body(topic: Topic, nodes: Mapping[int, Node]) -> bytes:
+def topic_body(topic: TopicTable, nodes: Mapping[int, Node]) -> bytes:
     found = (topic.partition(p, nodes) for p in topic.numbers)
     return _encode(
         {
@@ -45,19 +44,19 @@ def topic_body(topic: Topic, nodes: Mapping[int, Node]) -> bytes:
     )
 
 
-def partition_body(topic: Topic, partition: int, nodes: Mapping[int, Node]) -> bytes | None:
+def partition_body(topic: TopicTable, partition: int, nodes: Mapping[int, Node]) -> bytes | None:
     """None if there is no such partition."""
     info = topic.partition(partition, nodes)
     return None if info is None else _encode(_partition_json(info))
 
 
-def leader_body(topic: Topic, partition: int, nodes: Mapping[int, Node]) -> bytes | None:
+def leader_body(topic: TopicTable, partition: int, nodes: Mapping[int, Node]) -> bytes | None:
     """None if there is no such partition."""
     found = leader_json(topic, partition, nodes)
     return None if found is None else _encode(found)
 
 
-def leader_json(topic: Topic, partition: int, nodes: Mapping[int, Node]) -> dict[str, Any] | None:
+def leader_json(topic: TopicTable, partition: int, nodes: Mapping[int, Node]) -> dict[str, Any] | None:
     info = topic.partition(partition, nodes)
     if info is None:
         return None
@@ -69,7 +68,7 @@ def leader_json(topic: Topic, partition: int, nodes: Mapping[int, Node]) -> dict
     }
 
 
-def broker_body(cache: Snapshot, node: Node) -> bytes:
+def broker_body(cache: MetadataCache, node: Node) -> bytes:
     """A broker and what it leads among the topics that this sidecar knows. Walks them all: not for a hot path."""
     leads: dict[str, list[int]] = {}
     for name, topic in sorted(cache.topics.items()):

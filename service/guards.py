@@ -35,9 +35,12 @@ def body_too_large_detail(max_body_bytes: int) -> str:
 
 
 class Drain:
-    """Whether the sidecar is on its way out. Set once, by the server, on the event loop; read by any thread."""
+    """Whether the sidecar is on its way out. Set once each, by the server, on the event loop; read by any thread."""
 
     def __init__(self) -> None:
+        #: SIGTERM came: not ready any more, but serving (drain_delay_ms).
+        self.announced = False
+        #: Nothing new is taken on.
         self.begun = False
 
 

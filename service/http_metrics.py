@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from service.asgi import ASGIApp, Message, Receive, Scope, Send
 from service.tally import SECONDS, Counter, Histogram, counter_family, counters, histogram_family, histograms
@@ -37,7 +38,7 @@ class RouteTally:
         self._seconds.observe(seconds)
 
 
-class HttpMetrics:
+class HttpMetrics(Collector):
     """The tallies of the API. A collector for a Prometheus registry."""
 
     def __init__(self) -> None:

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
-from client_core import Node
+from client_core import MetadataCache, Node, TopicTable
 from service.answers import cluster_body, leader_body, partition_body, topic_body
 from service.asgi import HeaderPairs
-from service.face import Producer, Snapshot, Topic, Use
+from service.face import Producer
 from service.freshness import etag_of, freshness_headers, version_text
 
 JSON: Final = b"application/json"
@@ -34,6 +34,12 @@ MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 
 #: Entries that nobody asked for in so long are dropped, and with them the topic tables that they hold.
 IDLE_S: Final = 60
+
+
+class _Use(Protocol):
+    """The mark that somebody asked for a topic: a plain store renews its idle expiry."""
+
+    touched: bool
 
 
 class _NoUse:
@@ -50,13 +56,13 @@ class Entry:
 
     __slots__ = ("_fixed", "body", "etag", "headers", "headers_304", "nodes", "route", "stamp", "topic", "use", "used_s")
 
-    def __init__(self, route: str, body: bytes, topic: Topic | None, nodes: Mapping[int, Node]) -> None:
+    def __init__(self, route: str, body: bytes, topic: TopicTable | None, nodes: Mapping[int, Node]) -> None:
         self.route = route
         self.body = body
         self.topic = topic
         self.nodes = nodes
         self.etag = etag_of(body)
-        self.use: Use = _NoUse() if topic is None else topic.use
+        self.use: _Use = _NoUse() if topic is None else topic.use
         self.headers: HeaderPairs = []
         self.headers_304: HeaderPairs = []
         self.stamp: object = None
@@ -78,7 +84,7 @@ class LookupTable:
         self._producer = producer
         self._clock = producer.clock
         self._boot = boot
-        self._cache: Snapshot = producer.cache
+        self._cache: MetadataCache = producer.cache
         self._nodes: Mapping[int, Node] = MappingProxyType({})
         self._version = b""
         self._entries: dict[bytes, Entry] = {}
@@ -125,7 +131,7 @@ class LookupTable:
 
     # -- keeping current -------------------------------------------------------------------------------------
 
-    def _take(self, cache: Snapshot) -> None:
+    def _take(self, cache: MetadataCache) -> None:
         """Answers from this snapshot from now on."""
         self._cache = cache
         if cache.nodes_by_id != self._nodes:
@@ -195,7 +201,7 @@ class LookupTable:
         body = make(topic, partition, self._nodes)
         return None if body is None else Entry(route, body, topic, self._nodes)
 
-    def _topic(self, name: bytes) -> Topic | None:
+    def _topic(self, name: bytes) -> TopicTable | None:
         return self._cache.topics.get(name.decode("ascii", "replace"))
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from client_core import Errors
 from client_core import events as e
@@ -45,7 +46,7 @@ def broker_label(node_id: int) -> str:
     return "bootstrap" if node_id < 0 else str(node_id)
 
 
-class ClientMetrics:
+class ClientMetrics(Collector):
     """An EventSink that counts, and a collector of what it counted. Any thread: one lock, held for microseconds."""
 
     def __init__(self, *, by_topic: bool = False, topic_limit: int = 100) -> None:
@@ -237,7 +238,7 @@ class ClientMetrics:
             family.child()
 
 
-class StatusCollector:
+class StatusCollector(Collector):
     """What the client is doing at this moment, read when it is asked for."""
 
     def __init__(self, producer: Producer, *, version: str, metadata_max_age_ms: int) -> None:

@@ -76,17 +76,22 @@ class WaitingRoom:
         self.requests = 0
         self.bytes = 0
 
-    def enter(self, body_bytes: int, now_ms: int) -> None:
+    def enter(self, body_bytes: int, now_ms: int) -> Place:
         """Takes a place. Raises a 429 where there is none: nothing was written, and Retry-After says when."""
         if self.requests >= self._max_requests:
             raise self._full(f"{self.requests} requests are waiting already", 0, now_ms)
-        if self.bytes + body_bytes > self._max_bytes and self.requests:
-            raise self._full(f"{self.bytes} bytes are waiting already", body_bytes, now_ms)
+        self.count(body_bytes, now_ms)
         self.requests += 1
+        return Place(self, body_bytes)
+
+    def count(self, body_bytes: int, now_ms: int) -> None:
+        """Counts bytes in. One body always fits, however large, or it could never be sent. Raises a 429."""
+        if self.bytes and body_bytes and self.bytes + body_bytes > self._max_bytes:
+            raise self._full(f"{self.bytes} bytes are waiting already", body_bytes, now_ms)
         self.bytes += body_bytes
 
     def leave(self, body_bytes: int, now_ms: int) -> None:
-        """Gives the place back."""
+        """A place is given back; Place.leave calls this."""
         self.requests -= 1
         self.bytes -= body_bytes
         self._drain.add(body_bytes, now_ms)
@@ -96,6 +101,25 @@ class WaitingRoom:
         after_s = self._drain.seconds_for(too_many, now_ms)
         headers = ((b"retry-after", b"%d" % after_s),)
         return ProblemError(Problem(429, f"{detail}; try again", retriable=True, written="no", headers=headers))
+
+
+class Place:
+    """One request's place in the room, and the bytes that it holds there."""
+
+    __slots__ = ("_room", "bytes")
+
+    def __init__(self, room: WaitingRoom, body_bytes: int) -> None:
+        self._room = room
+        self.bytes = body_bytes
+
+    def grow_to(self, body_bytes: int, now_ms: int) -> None:
+        """A body turned out to be longer than its head said, or its head said nothing. Raises a 429."""
+        if body_bytes > self.bytes:
+            self._room.count(body_bytes - self.bytes, now_ms)
+            self.bytes = body_bytes
+
+    def leave(self, now_ms: int) -> None:
+        self._room.leave(self.bytes, now_ms)
 
 
 class _DrainRate:

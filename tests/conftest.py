@@ -81,11 +81,12 @@ def golden_folder(config: pytest.Config) -> Path:
 
 
 def golden_files(config: pytest.Config, pattern: str) -> list[Path]:
-    """The golden files of a pattern. None at all is an error, unless the folder is one that may be missing."""
-    folder = golden_folder(config)
-    files = sorted(folder.glob(pattern))
-    if not files and not (pattern.startswith(_OPTIONAL_FOLDERS) and not (folder / pattern).parent.is_dir()):
-        raise pytest.UsageError(f"--golden: no {folder / pattern}")
+    """The golden files of a pattern. None at all is an error, unless their folder is one that may be missing."""
+    wanted = golden_folder(config) / pattern
+    files = sorted(wanted.parent.glob(wanted.name))
+    may_be_missing = wanted.parent.name in _OPTIONAL_FOLDERS and not wanted.parent.is_dir()
+    if not files and not may_be_missing:
+        raise pytest.UsageError(f"--golden: no {wanted}")
     return files
 
 

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from client_core.cluster import Node
     from client_core.errors import AuthenticationError, KafkaError
     from client_core.events import EventSink
-    from client_core.metadata.metadata import Metadata
-    from client_core.metadata.metadata_cache import MetadataCache
+    from client_core.metadata.metadata import Metadata, UpdateSummary
     from client_core.protocol.request import RequestBuilder
 
 _log = logging.getLogger(__name__)
@@ -269,9 +268,10 @@ class DefaultMetadataUpdater:
             _log.debug("Ignoring empty metadata response with correlation id %d.", correlation_id)
             self._failed(now_ms, in_progress, "error", "the response lists no brokers")
         elif in_progress is not None:
-            self._metadata.update(in_progress.request_version, response, in_progress.is_partial, now_ms)
+            request_version, is_partial = in_progress.request_version, in_progress.is_partial
+            summary = self._metadata.update(request_version, response, is_partial, now_ms)
             self._attempt_start_ms = None
-            self._events.emit(_refreshed(in_progress, self._metadata.cache, now_ms))
+            self._events.emit(_refreshed(in_progress, summary, now_ms))
 
     def _failed(self, now_ms: int, in_progress: _InProgress | None, outcome: str, detail: str) -> None:
         self._metadata.failed_update(now_ms)
@@ -297,7 +297,6 @@ class DefaultMetadataUpdater:
 
     def rebootstrap(self, now_ms: int) -> None:
         """Forgets the known brokers; the attempts begin anew (UPD-11, UPD-12)."""
-        _log.info("Rebootstrapping: the known brokers are forgotten, bootstrap.servers are asked again")
         self._broker_asks_for_rebootstrap = False
         self._attempt_start_ms = now_ms
         self._metadata.rebootstrap()
@@ -307,18 +306,17 @@ class DefaultMetadataUpdater:
         self._metadata.close()
 
 
-def _refreshed(in_progress: _InProgress, cache: MetadataCache, now_ms: int) -> MetadataRefreshed:
-    tables = cache.topics.values()
+def _refreshed(in_progress: _InProgress, summary: UpdateSummary, now_ms: int) -> MetadataRefreshed:
     return MetadataRefreshed(
         reason=in_progress.reason,
-        update_version=cache.update_version,
+        update_version=summary.update_version,
         request_version=in_progress.request_version,
         is_partial=in_progress.is_partial,
         duration_ms=now_ms - in_progress.sent_ms,
-        topics=len(tables),
-        partitions=sum(table.partition_count for table in tables),
-        leaderless_partitions=sum(table.leaderless_count for table in tables),
-        cluster_id=cache.cluster_id,
+        topics=summary.topics,
+        partitions=summary.partitions,
+        leaderless_partitions=summary.leaderless_partitions,
+        cluster_id=summary.cluster_id,
     )
 
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.cluster import Cluster, Node
+from client_core.metadata.topic_answers import TopicAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,18 +43,6 @@ class ClusterAnswer:
     cluster_id: str | None
     nodes_by_id: Mapping[int, Node]
     controller: Node | None
-
-
-@dataclass(slots=True)
-class TopicAnswers:
-    """What a response says of the topics that are held, sorted by kind. `names` are all topics that it names."""
-
-    names: set[str] = field(default_factory=set)
-    tables: dict[str, TopicTable] = field(default_factory=dict)
-    topic_ids: dict[str, UUID] = field(default_factory=dict)
-    unauthorized: set[str] = field(default_factory=set)
-    invalid: set[str] = field(default_factory=set)
-    internal: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,3 +205,15 @@ class MetadataCache:
         if topic not in self.topics:
             return None
         return self.refreshed_apart.get(topic, self.refreshed)
+
+    # -- counting --------------------------------------------------------------------------------------------
+
+    @property
+    def partition_total(self) -> int:
+        """How many partitions are known. Each table knows its number: this walks topics, not partitions."""
+        return sum(table.partition_count for table in self.topics.values())
+
+    @property
+    def leaderless_total(self) -> int:
+        """How many of them have no leader."""
+        return sum(table.leaderless_count for table in self.topics.values())

@@ -46,7 +46,7 @@ class TopicFailure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponse:
-    """A response, its topics still mostly bytes. `differences` holds the topics that differ from known ones."""
+    """A response, its topics mostly bytes still. `differences` are those of changed topics."""
 
     version: int
     throttle_time_ms: int
@@ -137,7 +137,7 @@ def _name_at(body: bytes, at: int, layout: TopicLayout) -> str:
 
 
 def _is_unchanged(known: TopicTable, body: bytes, at: int, layout: TopicLayout) -> bool:
-    """Whether the topic at `at` is the known one to the byte. What lies under an overlay is always read anew."""
+    """Whether the topic at `at` is the known one to the byte. Under an overlay it is always read anew."""
     return known.layout is layout and not known.overlay and body.startswith(known.raw, at)
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from client_core.metadata.metadata_request import FIRST_VERSION_WITHOUT_CREATION, MetadataRequestBuilder
-from client_core.metadata.metadata_response import MetadataResponse, read_metadata_response
+from client_core.metadata.metadata_response import MetadataResponse, TopicFailure, read_metadata_response
 from client_core.metadata.topic_layout import LATEST_VERSION
 from client_core.protocol.api_keys import ApiKey
 
@@ -75,7 +75,7 @@ def listing_of(response: MetadataResponse) -> TopicListing:
             topic.topic_id,
             topic.is_internal,
             topic.partition_count,
-            getattr(topic, "error_code", 0),
+            topic.error_code if isinstance(topic, TopicFailure) else 0,
         )
         for topic in response.topics
     }

@@ -93,7 +93,7 @@ class Selectable(Protocol):
         ...
 
     def close_connection(self, node_id: int) -> None:
-        """Closes one connection; it does not show up in `disconnected` and its pending data is dropped (SEL-12)."""
+        """Closes one connection; it is not told in `disconnected`, its pending data is dropped (SEL-12)."""
         ...
 
     def send(self, node_id: int, payload: Sequence[bytes]) -> None:
@@ -104,7 +104,7 @@ class Selectable(Protocol):
         ...
 
     def poll(self, timeout_ms: int) -> int:
-        """Does what I/O is possible, waiting at most timeout_ms for some to become so; returns now_ms thereafter."""
+        """Does what I/O is possible, waiting at most timeout_ms for some; returns now_ms thereafter."""
         ...
 
     def mute(self, node_id: int) -> None:

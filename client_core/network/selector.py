@@ -209,13 +209,11 @@ class Selector:
             raise IllegalArgumentError("timeout should be >= 0")
         self._clear()
         due, self._due = self._due, {}
-        if (
-            due or self._disconnected
-        ):  # there is something to do, or to tell: Java would still wait for the latter
+        if due or self._disconnected:  # something to do or to tell; Java would let the latter wait
             timeout_ms = 0
-        ready = self._selector.select(min(timeout_ms, _LONGEST_SELECT_MS) / 1000)
-        now_ms = self._clock.now_ms()
         try:
+            ready = self._selector.select(min(timeout_ms, _LONGEST_SELECT_MS) / 1000)
+            now_ms = self._clock.now_ms()
             for key, mask in ready:
                 channel: KafkaChannel | None = key.data
                 if channel is None:
@@ -226,7 +224,7 @@ class Selector:
             while due:
                 self._take_turn(due.popitem()[1], 0, now_ms)
         finally:
-            if due:  # a bug cut this poll short: nobody's send is lost for it
+            if due:  # this poll was cut short, by a bug or a signal: nobody's send is lost for it
                 self._due.update(due)
         self._close_idle_connection(now_ms)
         return self._clock.now_ms()
@@ -252,8 +250,7 @@ class Selector:
             self._close_channel(channel)
             self._disconnected[channel.node_id] = channel.state
         except BaseException:
-            # Not the peer's fault, and not ours to swallow; but a channel in an unknown state would fail for
-            # ever.
+            # Not the peer's fault, and not ours to swallow; but it would fail at every poll from now on.
             self._close_channel(channel)
             self._unreported[channel.node_id] = channel.state
             raise

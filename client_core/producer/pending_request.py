@@ -66,10 +66,10 @@ class PendingRequest:
         "block_deadline_ms",
         "deadline_ms",
         "holds_back_others",
-        "phase",
+        "may_create",
+        "parked_ms",
         "records",
         "reserved_bytes",
-        "since_ms",
         "submitted_ms",
         "todo",
         "topic",
@@ -87,18 +87,19 @@ class PendingRequest:
         submitted_ms: int,
         block_deadline_ms: int,
         deadline_ms: int,
+        may_create: bool = True,
     ) -> None:
         self.topic: Final = topic
         self.records: Final = records
         self.submitted_ms: Final = submitted_ms
         self.block_deadline_ms: Final = block_deadline_ms
         self.deadline_ms: Final = deadline_ms
+        self.may_create: Final = may_create
         #: Groups that are still to be appended; records that have no group yet, since metadata is missing.
         self.todo: deque[PartitionGroup] = deque()
         self.ungrouped: Sequence[int] = range(len(records))
-        #: What the parked request waits for, since when, and its place in the pool's queue.
-        self.phase = Phase.METADATA
-        self.since_ms = submitted_ms
+        #: Since when it is parked, its place in the pool's queue, and what the pool has given it.
+        self.parked_ms = submitted_ms
         self.waiter: PoolWaiter | None = None
         self.reserved_bytes = 0
         #: Whether later requests for the topic must stand behind this one.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.errors import IllegalStateError
 from client_core.producer.batch_outcome import BatchOutcome
@@ -38,6 +38,13 @@ if TYPE_CHECKING:
     from client_core.record.record_batch import Record
 
 _logger = logging.getLogger(__name__)
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """Who writes, as the broker named it (IDM-01)."""
+
+    producer_id: int
+    epoch: int
 
 
 class FinalState(Enum):

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from client_core.backoff import ExponentialBackoff
     from client_core.cluster import TopicPartition
-    from client_core.producer.producer_batch import ProducerBatch, ProducerIdAndEpoch
+    from client_core.producer.partition_sequences import ProducerIdAndEpoch
+    from client_core.producer.producer_batch import ProducerBatch
 
 _log: Final = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class TransactionManager:
         self._attempts = 0
         self._next_attempt_ms: int | None = None
         self._in_flight = False
+        self._was_refused = False
         self.last_error: KafkaError | None = None
 
     def __repr__(self) -> str:
@@ -109,6 +111,14 @@ class TransactionManager:
         """Whether InitProducerId was sent and not answered."""
         return self._in_flight
 
+    @property
+    def init_was_refused(self) -> bool:
+        """Whether the last InitProducerId was not allowed:
+
+        worth another try only when somebody has records.
+        """
+        return self._was_refused
+
     def init_delay_ms(self, now_ms: int) -> int:
         """How long before InitProducerId may be sent (again): the backoff of the last failure."""
         return 0 if self._next_attempt_ms is None else max(self._next_attempt_ms - now_ms, 0)
@@ -123,6 +133,7 @@ class TransactionManager:
 
     def init_succeeded(self, producer: ProducerIdAndEpoch) -> None:
         self._in_flight = False
+        self._was_refused = False
         self._attempts = 0
         self._next_attempt_ms = None
         self.last_error = None
@@ -144,6 +155,7 @@ class TransactionManager:
         self.last_error = error
         if isinstance(error, ClusterAuthorizationError):
             _log.info("InitProducerId was refused: %s", error)
+            self._was_refused = True
             self._move_to(State.UNAUTHORIZED)
         elif isinstance(error, UnsupportedVersionError):
             self._to_fatal_error(error)
@@ -251,17 +263,17 @@ class TransactionManager:
         if adjust_sequences or error.error in _GAPS:
             self.request_epoch_bump(batch.topic_partition)
 
-    def can_retry(self, batch: ProducerBatch, error: KafkaError, log_start_offset: int | None) -> bool:
+    def can_retry(self, batch: ProducerBatch, error: Errors, log_start_offset: int | None) -> bool:
         """Whether the batch may be sent again under its sequence, or under a new epoch that this asks for
         (IDM-04).
         """
         topic_partition = batch.topic_partition
-        if error.error is Errors.UNKNOWN_PRODUCER_ID:
+        if error is Errors.UNKNOWN_PRODUCER_ID:
             if log_start_offset is not None and not batch.sequence_has_been_reset:
                 # The broker forgot us, by retention or by losing data: sequences must begin again.
                 self.request_epoch_bump(topic_partition)
             return True
-        if error.error is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER:
+        if error is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER:
             if self._is_real_gap(batch):
                 self.request_epoch_bump(topic_partition)
             return True

@@ -139,5 +139,5 @@ def test_an_unknown_host_whose_canonical_name_is_wanted_is_an_error() -> None:
 
 
 def test_a_lookup_that_kafka_does_not_know_has_no_value() -> None:
-    with pytest.raises(ValueError, match="random.value"):
+    with pytest.raises(ValueError, match=r"random\.value"):
         ClientDnsLookup("random.value")

@@ -1,5 +1,4 @@
-"""Answers of a real 4.3.1 broker, as they came over the wire. Absent where the golden folder lacks `captured/`.
-"""
+"""Answers of a real 4.3.1 broker, as they came over the wire. Absent where there is no `captured/`."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ def _api(case: dict[str, Any]) -> ApiKey:
 
 @pytest.mark.golden(_CAPTURED)
 def test_a_brokers_answer_is_read_to_its_last_byte(case: dict[str, Any]) -> None:
-    """Read and written again it is the same: nothing was passed over. Unspoken versions are answered as 0."""
+    """Read and written again it is the same, byte for byte. Unspoken versions are answered as 0."""
     api, frame = _api(case), bytes.fromhex(case["bytes"])
     version = case["version"] if case["version"] <= api.max_version else 0
     correlation_id, offset = decode_response_header(frame, api, version)

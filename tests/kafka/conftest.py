@@ -1,26 +1,34 @@
 """Real Kafka for tests: fixtures that give a running cluster, and what they promise.
 
-Everything in this folder bears the mark `kafka` by itself and has 300 s before it counts as hung. Nothing is skipped:
-where Java or the jars can't be had, the tests fail and say what to install. The first test pays for the start (about
-7 s); all others of the session share the brokers. When a test fails, the end of each broker's log is in its report.
+Everything in this folder bears the mark `kafka` by itself and has 300 s before it counts as hung. Nothing is
+skipped: where Java or the jars can't be had, the tests fail and say what to install. The first test pays for
+the start (about 7 s); all others of the session share the brokers. When a test fails, the end of each
+broker's log is in its report.
 
-    kafka                three brokers and a controller of its own; no topic creation by producers. A test may kill, stop, pause,
-                         restart or move brokers: whatever it leaves behind is healed before the next test gets them.
-                         Give topics to replication_factor=3, config={"min.insync.replicas": "2"} where it matters.
-    auto_creating_kafka  one broker that makes missing topics, with three partitions, when a producer's metadata request
+    kafka                three brokers and a controller of its own; no topic creation by producers. A test may
+    kill, stop, pause,
+                         restart or move brokers: whatever it leaves behind is healed before the next test
+                         gets them. Give topics to replication_factor=3, config={"min.insync.replicas": "2"}
+                         where it matters.
+    auto_creating_kafka  one broker that makes missing topics, with three partitions, when a producer's
+    metadata request
                          allows it. Healed likewise.
-    new_topic            new_topic(partitions=3, replication_factor=1, min_insync_replicas=None, assignment=None, on=None,
+    new_topic            new_topic(partitions=3, replication_factor=1, min_insync_replicas=None,
+    assignment=None, on=None,
                          config=None) -> name; a topic of the test's own, led and in sync. `assignment` places
-                         replicas: [[2, 3], [3, 1]] is two partitions led by brokers 2 and 3. `on` is another cluster than `kafka`.
-    topic_name           a name that nobody has used: for topics that are to be missing, or to be created later.
+                         replicas: [[2, 3], [3, 1]] is two partitions led by brokers 2 and 3. `on` is another
+                         cluster than `kafka`.
+    topic_name           a name that nobody has used: for topics that are to be missing, or to be created
+    later.
 
-Of a cluster (tests/support/kraft.py): `bootstrap_servers`, `broker_ids`, `address(id)`, `kill(id)`, `stop(id)`, `pause(id)`,
-`resume(id)`, `restart(id, new_port=False)`, `move_all_brokers()`, `wait_until_fenced(id)`, `read_back(topic)` (all records, by
-librdkafka), and `admin` (tests/support/kafka_admin.py): `leader(topic, partition)`, `partitions(topic)`,
-`wait_until_in_sync(topic)`, `wait_for_leader_other_than(...)`, `add_partitions`, `delete_topic`, `high_watermarks`.
+Of a cluster (tests/support/kraft.py): `bootstrap_servers`, `broker_ids`, `address(id)`, `kill(id)`,
+`stop(id)`, `pause(id)`, `resume(id)`, `restart(id, new_port=False)`, `move_all_brokers()`,
+`wait_until_fenced(id)`, `read_back(topic)` (all records, by librdkafka), and `admin`
+(tests/support/kafka_admin.py): `leader(topic, partition)`, `partitions(topic)`, `wait_until_in_sync(topic)`,
+`wait_for_leader_other_than(...)`, `add_partitions`, `delete_topic`, `high_watermarks`.
 
-broker.session.timeout.ms stands at Kafka's 9 s, as in production: after kill() that long passes until a new leader is
-elected, and until the same broker is let in again. stop() hands leaders over at once.
+broker.session.timeout.ms stands at Kafka's 9 s, as in production: after kill() that long passes until a new
+leader is elected, and until the same broker is let in again. stop() hands leaders over at once.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""The test cluster is what it says: real brokers that die, come back, move, and keep what they acknowledged."""
+"""The test cluster is what it says: brokers that die, come back, move, and keep what they acknowledged."""
 
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from confluent_kafka import KafkaError, Producer
-
-from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,9 +16,16 @@ if TYPE_CHECKING:
     from tests.kafka.conftest import NewTopic
     from tests.support.kraft import KraftCluster
 
+_MAY_CREATE: Final[dict[str, str | int]] = {"allow.auto.create.topics": "true"}
+
 
 def _write(
-    cluster: KraftCluster, topic: str, values: list[bytes], *, partition: int = 0, **config: str | int
+    cluster: KraftCluster,
+    topic: str,
+    values: list[bytes],
+    *,
+    partition: int = 0,
+    config: dict[str, str | int] | None = None,
 ) -> list[KafkaError | None]:
     """Writes values by librdkafka and returns how each ended."""
     ends: list[KafkaError | None] = []
@@ -28,10 +33,15 @@ def _write(
     def delivered(error: KafkaError | None, _: Message) -> None:
         ends.append(error)
 
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, **config})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, **(config or {})})
     for value in values:
         producer.produce(
-            topic, value, key=b"k", partition=partition, headers=[("h", b"1"), ("n", None)], on_delivery=delivered
+            topic,
+            value,
+            key=b"k",
+            partition=partition,
+            headers=[("h", b"1"), ("n", None)],
+            on_delivery=delivered,
         )
     producer.flush(60)
     return ends
@@ -83,12 +93,12 @@ def test_a_topic_grows_and_goes(kafka: KraftCluster, new_topic: NewTopic) -> Non
 
 def test_a_killed_leader_is_replaced_and_comes_back_in_sync(kafka: KraftCluster, new_topic: NewTopic) -> None:
     topic = new_topic(assignment=[[1, 2, 3]], min_insync_replicas=2)
-    assert _write(kafka, topic, [b"before"], acks="all") == [None]
+    assert _write(kafka, topic, [b"before"], config={"acks": "all"}) == [None]
 
     kafka.kill(1)
     assert not kafka.is_running(1)
     assert kafka.admin.wait_for_leader_other_than(topic, 0, 1) in (2, 3)
-    assert _write(kafka, topic, [b"while"], acks="all") == [None]
+    assert _write(kafka, topic, [b"while"], config={"acks": "all"}) == [None]
 
     kafka.restart(1)
     kafka.admin.wait_until_in_sync(topic)
@@ -108,11 +118,7 @@ def test_whoever_is_killed_the_others_go_on(kafka: KraftCluster, new_topic: NewT
     kafka.kill(1)
     kafka.kill(2)
     for partition in range(3):
-        wait_until(
-            lambda p=partition: kafka.admin.leader(topic, p) == 3,  # type: ignore[misc]
-            what=f"{topic}-{partition} is led by broker 3",
-            last_seen=lambda: kafka.admin.partitions(topic),
-        )
+        kafka.admin.wait_for_leader(topic, partition, 3)
 
 
 def test_all_brokers_come_back_at_other_addresses_with_their_records(
@@ -152,7 +158,9 @@ def test_without_auto_creation_a_producers_topic_stays_missing(
     kafka: KraftCluster, topic_name: Callable[[], str]
 ) -> None:
     topic = topic_name()
-    (end,) = _write(kafka, topic, [b"x"], **{"allow.auto.create.topics": "true", "message.timeout.ms": 3_000})
+    (end,) = _write(
+        kafka, topic, [b"x"], config={"allow.auto.create.topics": "true", "message.timeout.ms": 3_000}
+    )
     assert end is not None
     assert topic not in kafka.admin.topics()
 
@@ -161,7 +169,7 @@ def test_with_auto_creation_a_producers_topic_appears(
     auto_creating_kafka: KraftCluster, topic_name: Callable[[], str]
 ) -> None:
     topic = topic_name()
-    assert _write(auto_creating_kafka, topic, [b"x"], **{"allow.auto.create.topics": "true"}) == [None]
+    assert _write(auto_creating_kafka, topic, [b"x"], config=_MAY_CREATE) == [None]
     assert len(auto_creating_kafka.admin.partitions(topic) or ()) == 3
     assert [r.value for r in auto_creating_kafka.read_back(topic)] == [b"x"]
 

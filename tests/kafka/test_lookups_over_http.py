@@ -58,7 +58,7 @@ def test_many_leaders_are_answered_in_order_with_an_error_for_each_that_fails(
         {"topic": missing, "partition": 0},
         {"topic": known, "key": "k"},
     ]
-    answer = sidecar.api.post("/v1/leaders", json={"leaders": asked})
+    answer = sidecar.api.post("/v1/leaders", json={"lookups": asked})
     assert answer.status_code == 200, answer.text
     first, second, third = answer.json()["leaders"]
     assert (first["topic"], first["partition"]) == (known, 2)

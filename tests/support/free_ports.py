@@ -1,7 +1,7 @@
 """TCP ports on loopback for servers in other processes, which must be told a number before they start.
 
-They are taken from below the range that systems hand out to outgoing connections, so that a port stays free while its
-server is down and about to come back. Two test runs at once draw from different places.
+They are taken from below the range that systems hand out to outgoing connections, so that a port stays free
+while its server is down and about to come back. Two test runs at once draw from different places.
 """
 
 from __future__ import annotations

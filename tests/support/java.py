@@ -1,10 +1,12 @@
 """Finds a Java that can run Kafka 4.3 (17 or newer), or says what to install.
 
-`python -m tests.support.java` prints the path of the `java` to use. With `--require` it also makes one be there: as root
-on Debian or Ubuntu it installs the headless runtime by apt, elsewhere it prints what to install and exits with 1.
+`python -m tests.support.java` prints the path of the `java` to use. With `--require` it also makes one be
+there: as root on Debian or Ubuntu it installs the headless runtime by apt, elsewhere it prints what to
+install and exits with 1.
 
-Looked at in this order: JAVA_HOME, `java` on PATH, and the folders where systems put their runtimes; the first that
-is new enough wins. Called by the Makefile, `kraft.py` and `benchmarks/`; blocks, on the caller's thread.
+Looked at in this order: JAVA_HOME, `java` on PATH, and the folders where systems put their runtimes; the
+first that is new enough wins. Called by the Makefile, `kraft.py` and `benchmarks/`; blocks, on the caller's
+thread.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ def version_of(path: Path) -> int | None:
 
 
 def find_java(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> Java:
-    """The first Java of version 17 or newer; raises JavaMissingError with what was seen and what to install."""
+    """The first Java of version 17 or newer; JavaMissingError says what was seen and what to install."""
     seen: list[str] = []
     for path in candidates(os.environ if environ is None else environ, root):
         version = version_of(path)
@@ -122,7 +124,7 @@ def _os_family(root: Path) -> frozenset[str]:
 
 
 def _install_by_apt() -> None:
-    """Installs the headless runtime on Debian as root; raises JavaMissingError with apt's last words."""
+    """Installs the headless runtime by apt; JavaMissingError when no package could be had."""
     environ = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     tried: list[str] = []
     subprocess.run(["apt-get", "update", "-q"], env=environ, check=False, stdout=sys.stderr)
@@ -135,7 +137,7 @@ def _install_by_apt() -> None:
 
 
 def require_java() -> Java:
-    """A fitting Java, installed first where that can be done without asking: root, on Debian, with apt-get."""
+    """A fitting Java, installed first where that needs no asking: as root, on Debian, by apt-get."""
     try:
         return find_java()
     except JavaMissingError:

@@ -1,15 +1,17 @@
-"""A second opinion on a Kafka cluster: librdkafka makes topics, says who leads, and reads back what was written.
+"""A second opinion on a Kafka cluster: librdkafka makes topics, says who leads, reads back what is there.
 
-None of our own client's code runs here, so that what it wrote is judged by another implementation. Blocking, bounded by
-deadlines, one thread at a time. Used with `kraft.py` and, for what it can do, with `service/embedded.py`.
+None of our own client's code runs here, so that what it wrote is judged by another implementation. Blocking,
+bounded by deadlines, one thread at a time. Used with `kraft.py` and, for what it can do, with
+`service/embedded.py`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.support.waiting import wait_until
 
@@ -19,9 +21,13 @@ if TYPE_CHECKING:
 
 _REQUEST_TIMEOUT_S: Final = 10.0
 #: librdkafka's own log on stderr would drown a test's: errors reach us as exceptions.
-_QUIET: Final = {"log_level": 0, "error_cb": lambda _: None}
+_QUIET: Final[dict[str, Any]] = {"log_level": 0, "error_cb": lambda _: None}
 #: Bounded, so that a broker that came back is tried soon.
-_SOON: Final = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "socket.timeout.ms": 10_000}
+_SOON: Final[dict[str, Any]] = {
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 500,
+    "socket.timeout.ms": 10_000,
+}
 #: TIMESTAMP_NOT_AVAILABLE, CREATE_TIME, LOG_APPEND_TIME as librdkafka numbers them.
 _TIMESTAMP_TYPES: Final = (None, "CreateTime", "LogAppendTime")
 
@@ -60,7 +66,7 @@ class KafkaAdmin:
             metadata = self._client.list_topics(topic="", timeout=2.0)
         except KafkaException:
             return {}
-        return {broker.id: (broker.host, broker.port) for broker in metadata.brokers.values()}
+        return {broker.id: (str(broker.host), broker.port) for broker in metadata.brokers.values()}
 
     def create_topic(
         self,
@@ -74,11 +80,15 @@ class KafkaAdmin:
     ) -> None:
         """Makes a topic and waits until each of its partitions has a leader and all its replicas in sync.
 
-        `assignment` names the replicas of each partition, the preferred leader first, instead of the two numbers.
+        `assignment` names the replicas of each partition, the preferred leader first, instead of the two
+        numbers.
         """
         if assignment is not None:
             new = NewTopic(
-                topic, len(assignment), replica_assignment=[list(r) for r in assignment], config=dict(config or {})
+                topic,
+                len(assignment),
+                replica_assignment=[list(r) for r in assignment],
+                config=dict(config or {}),
             )
         else:
             new = NewTopic(topic, partitions, replication_factor, config=dict(config or {}))
@@ -94,16 +104,14 @@ class KafkaAdmin:
     def delete_topic(self, topic: str, *, timeout_s: float = 60.0) -> None:
         """Removes a topic and waits until the brokers no longer know it."""
         _done(self._client.delete_topics([topic], request_timeout=_REQUEST_TIMEOUT_S)[topic])
-        wait_until(
-            lambda: self.partitions(topic) is None, what=f"topic {topic} is gone", timeout_s=timeout_s
-        )
+        wait_until(lambda: self.partitions(topic) is None, what=f"topic {topic} is gone", timeout_s=timeout_s)
 
     def topics(self) -> tuple[str, ...]:
         """The names of all topics, in order."""
         return tuple(sorted(self._client.list_topics(timeout=_REQUEST_TIMEOUT_S).topics))
 
     def partitions(self, topic: str) -> tuple[SeenPartition, ...] | None:
-        """The topic's partitions in the order of their numbers; None while the brokers don't know it, or don't answer."""
+        """The topic's partitions by their numbers; None while brokers don't know it, or don't answer."""
         try:
             found = self._client.list_topics(topic=topic, timeout=2.0).topics.get(topic)
         except KafkaException:
@@ -120,14 +128,18 @@ class KafkaAdmin:
         found = self.partitions(topic)
         return next((p.leader for p in found or () if p.partition == partition), None)
 
-    def wait_until_in_sync(self, topic: str, *, partitions: int | None = None, timeout_s: float = 60.0) -> None:
+    def wait_until_in_sync(
+        self, topic: str, *, partitions: int | None = None, timeout_s: float = 60.0
+    ) -> None:
         """Waits until all replicas of the topic's partitions are in sync and each has a leader."""
 
         def in_sync() -> bool:
             seen = self.partitions(topic)
-            return bool(seen) and all(
-                p.leader is not None and set(p.isr) == set(p.replicas) for p in seen or ()
-            ) and (partitions is None or len(seen or ()) == partitions)
+            return (
+                bool(seen)
+                and all(p.leader is not None and set(p.isr) == set(p.replicas) for p in seen or ())
+                and (partitions is None or len(seen or ()) == partitions)
+            )
 
         wait_until(
             in_sync,
@@ -141,9 +153,9 @@ class KafkaAdmin:
     ) -> int:
         """Waits until another broker leads the partition, and returns its id."""
 
-        def another() -> tuple[int] | None:
+        def another() -> tuple[int, ...]:
             leader = self.leader(topic, partition)
-            return None if leader is None or leader == broker_id else (leader,)
+            return () if leader is None or leader == broker_id else (leader,)
 
         return wait_until(
             another,
@@ -151,6 +163,15 @@ class KafkaAdmin:
             timeout_s=timeout_s,
             last_seen=lambda: self.partitions(topic),
         )[0]
+
+    def wait_for_leader(self, topic: str, partition: int, broker_id: int, *, timeout_s: float = 60.0) -> None:
+        """Waits until this broker leads the partition."""
+        wait_until(
+            lambda: self.leader(topic, partition) == broker_id,
+            what=f"{topic}-{partition} is led by broker {broker_id}",
+            timeout_s=timeout_s,
+            last_seen=lambda: self.partitions(topic),
+        )
 
     def high_watermarks(self, topic: str) -> dict[int, int]:
         """The offset behind the last committed record of each partition."""
@@ -169,8 +190,8 @@ class KafkaAdmin:
 def read_back(bootstrap_servers: str, topic: str, *, timeout_s: float = 60.0) -> list[ReadRecord]:
     """Every record of the topic up to the high watermarks as they are now, ordered by partition and offset.
 
-    Reads with librdkafka, isolation read_uncommitted, without a group. AssertionError when the ends are not reached
-    within timeout_s, or when the topic does not exist.
+    Reads with librdkafka, isolation read_uncommitted, without a group. AssertionError when the ends are not
+    reached within timeout_s, or when the topic does not exist.
     """
     reader = _reader(bootstrap_servers)
     try:
@@ -226,11 +247,16 @@ def _record(message: Message) -> ReadRecord:
     partition, offset = message.partition(), message.offset()
     assert partition is not None
     assert offset is not None
-    headers = tuple((name, value) for name, value in message.headers() or ())
+    headers = tuple(_header(header) for header in message.headers() or ())
     key, value = message.key(), message.value()
-    return ReadRecord(
-        partition, offset, key, value, headers, timestamp_ms, _TIMESTAMP_TYPES[timestamp_type]
-    )
+    return ReadRecord(partition, offset, key, value, headers, timestamp_ms, _TIMESTAMP_TYPES[timestamp_type])
+
+
+def _header(header: tuple[str, str | bytes | None] | str) -> tuple[str, bytes | None]:
+    """A header as librdkafka gives it; its type knows forms that only a producer takes."""
+    assert not isinstance(header, str)
+    name, value = header
+    return name, value.encode() if isinstance(value, str) else value
 
 
 def _done(future: Future[None]) -> None:

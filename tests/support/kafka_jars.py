@@ -2,10 +2,10 @@
 
     python -m tests.support.kafka_jars .cache/kafka/4.3.1 [--with mvn|jgo]
 
-Maven does it where it is installed, else jgo (a resolver in Python, from the `test` extra); either reads the settings and
-mirrors that the machine has for it, and no address stands here. The folder appears whole or not at all: jars are fetched
-beside it, a stamp with their names and sizes is put to them, and the folder is moved into place. A second call
-that finds the stamp true does nothing. Two processes wait for one another.
+Maven does it where it is installed, else jgo (a resolver in Python, from the `test` extra); either reads the
+settings and mirrors that the machine has for it, and no address stands here. The folder appears whole or not
+at all: jars are fetched beside it, a stamp with their names and sizes is put to them, and the folder is moved
+into place. A second call that finds the stamp true does nothing. Two processes wait for one another.
 
 Called by the Makefile, by `tests/kafka` and `benchmarks/`; blocks, on the caller's thread.
 """
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 KAFKA_VERSION: Final = "4.3.1"
-#: The broker, its command line tools, and a log that goes to stderr. slf4j's version is the one of Kafka's own pom.
+#: The broker, its command line tools, and a log that goes to stderr. slf4j's version is the one of Kafka's
+#: own pom.
 COORDINATES: Final = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
     f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
@@ -64,7 +65,9 @@ def ensure_jars(folder: Path = DEFAULT_FOLDER, *, fetcher: str | None = None) ->
             _fetch_into_place(folder, fetcher)
             jars = _stamped_jars(folder)
         if jars is None:
-            raise JarsMissingError(f"{folder} does not hold what was just put there: is another process clearing it?")
+            raise JarsMissingError(
+                f"{folder} does not hold what was just put there: is another process clearing it?"
+            )
     return jars
 
 
@@ -77,7 +80,7 @@ def _alone(lock_path: Path) -> Iterator[None]:
 
 
 def _stamped_jars(folder: Path) -> tuple[Path, ...] | None:
-    """The jars that the folder's stamp names; None when it has no stamp, or another one than its files have."""
+    """The jars that the folder's stamp names; None without a stamp, or when it is not true."""
     try:
         stamp = json.loads((folder / _STAMP).read_text(encoding="utf-8"))
         if stamp["coordinates"] != list(COORDINATES):
@@ -90,9 +93,11 @@ def _stamped_jars(folder: Path) -> tuple[Path, ...] | None:
 
 
 def _fetch_into_place(folder: Path, fetcher: str | None) -> None:
-    """Fetches beside the folder and swaps it in; raises JarsMissingError and leaves nothing behind otherwise."""
+    """Fetches beside the folder and swaps it in, or raises JarsMissingError and leaves nothing behind."""
     if folder.exists() and not (folder / _STAMP).exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise JarsMissingError(f"{folder} holds files that this program did not put there: name another folder")
+        raise JarsMissingError(
+            f"{folder} holds files that this program did not put there: name another folder"
+        )
     with tempfile.TemporaryDirectory(prefix=folder.name + ".", dir=folder.parent) as scratch:
         fetched = Path(scratch) / "jars"
         fetched.mkdir()
@@ -148,7 +153,16 @@ def _fetch_by_maven(into: Path, scratch: Path) -> None:
     pom.write_text(_pom(), encoding="utf-8")
     _run(
         "Maven",
-        ["mvn", "-B", "-q", "-f", str(pom), _COPY_DEPENDENCIES, "-DincludeScope=runtime", f"-DoutputDirectory={into}"],
+        [
+            "mvn",
+            "-B",
+            "-q",
+            "-f",
+            str(pom),
+            _COPY_DEPENDENCIES,
+            "-DincludeScope=runtime",
+            f"-DoutputDirectory={into}",
+        ],
     )
 
 
@@ -183,14 +197,19 @@ def _run(name: str, command: Sequence[str]) -> None:
     if ran.returncode != 0:
         said = ran.stdout.strip()[-_LAST_WORDS_CHARS:] or "nothing"
         raise JarsMissingError(
-            f"{name} could not fetch Kafka's jars from Maven's central repository (exit code {ran.returncode}); it said: {said}"
+            f"{name} could not fetch Kafka's jars from Maven's central repository"
+            f" (exit code {ran.returncode}); it said: {said}"
         )
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.support.kafka_jars", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.support.kafka_jars", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("folder", type=Path, nargs="?", default=DEFAULT_FOLDER)
-    parser.add_argument("--with", dest="fetcher", choices=("mvn", "jgo"), help="default: mvn where installed, else jgo")
+    parser.add_argument(
+        "--with", dest="fetcher", choices=("mvn", "jgo"), help="default: mvn where installed, else jgo"
+    )
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:

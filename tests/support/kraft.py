@@ -1,16 +1,17 @@
 """A real Kafka 4.3 cluster for tests: brokers as operating system processes that a test may kill.
 
     with KraftCluster(find_java().path, ensure_jars(), folder, brokers=3) as kafka:
-        kafka.admin.create_topic("orders", partitions=3, replication_factor=3)
-        kafka.kill(2)                      # SIGKILL: its partitions wait for the session timeout, 9 s as in production
-        kafka.restart(2, new_port=True)    # back under another address
+        kafka.admin.create_topic("orders", partitions=3, replication_factor=3) kafka.kill(2)
+        # SIGKILL: its partitions wait for the session timeout, 9 s as in production kafka.restart(2,
+        new_port=True)    # back under another address
 
-Several brokers get a controller in a process of its own, as production has it: whichever broker dies, and however many,
-the quorum stands, and what a test sees is a broker's failure and not an election of controllers. A single broker is its own controller (one process
-instead of two). Topic creation by producers is a setting of the broker, so `auto_create` belongs to the cluster.
+Several brokers get a controller in a process of its own, as production has it: whichever broker dies, and
+however many, the quorum stands, and what a test sees is a broker's failure and not an election of
+controllers. A single broker is its own controller (one process instead of two). Topic creation by producers
+is a setting of the broker, so `auto_create` belongs to the cluster.
 
-Processes are known by pid, end with the test process even if that is killed (process_guard.py), and keep their data
-and logs in one folder. Ports stay a broker's own over restarts. Blocking; one thread steers.
+Processes are known by pid, end with the test process even if that is killed (process_guard.py), and keep
+their data and logs in one folder. Ports stay a broker's own over restarts. Blocking; one thread steers.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
 _HOST: Final = "127.0.0.1"
 _CONTROLLER_ID: Final = 1000
-#: Small and quick to start: no second compiler, one collector thread, no files in the system's temporary folder.
+#: Small and quick to start: no second compiler, one collector thread, no files in the system's temporary
+#: folder.
 _JAVA_OPTIONS: Final = (
     "-Xmx384m",
     "-XX:+UseSerialGC",
@@ -91,7 +93,7 @@ class _Server:
 
 
 class KraftCluster:
-    """Kafka brokers 1..n and their controller. One thread steers; the brokers' addresses may be read by any."""
+    """Kafka brokers 1..n and their controller. One thread steers; any may read addresses."""
 
     def __init__(
         self,
@@ -211,7 +213,7 @@ class KraftCluster:
         return process.pid
 
     def kill(self, broker_id: int) -> None:
-        """SIGKILL, and waits until the process is gone; the cluster notices by broker.session.timeout.ms (9 s)."""
+        """SIGKILL, and waits for the end; the cluster notices by broker.session.timeout.ms (9 s)."""
         self._end(self._broker(broker_id), signal.SIGKILL)
 
     def stop(self, broker_id: int) -> None:
@@ -227,7 +229,10 @@ class KraftCluster:
         os.kill(self.pid(broker_id), signal.SIGCONT)
 
     def restart(self, broker_id: int, *, new_port: bool = False) -> None:
-        """Starts a broker again (killing it first where it runs) and waits until the cluster counts it as alive."""
+        """Starts a broker again (killing it first where it runs) and waits until the cluster counts on it.
+
+        The controller lets nobody in whose former session still runs: up to 9 s after it ended.
+        """
         self._take_down_and_launch(broker_id, new_port=new_port)
         self._wait_until_serving((broker_id,))
 
@@ -318,7 +323,13 @@ class KraftCluster:
                 server,
                 guard.start(
                     self._command(
-                        server, "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", "server.properties"
+                        server,
+                        "kafka.tools.StorageTool",
+                        "format",
+                        "-t",
+                        self.cluster_id,
+                        "-c",
+                        "server.properties",
                     ),
                     log=server.log_path,
                     cwd=server.folder,
@@ -364,7 +375,7 @@ class KraftCluster:
         return self._guard
 
     def _wait_until_serving(self, broker_ids: Sequence[int]) -> None:
-        """Until the cluster lists these brokers at their present addresses; KraftError as soon as a process ended."""
+        """Until the cluster lists these brokers where they are now; KraftError when a process ended."""
 
         def serving() -> bool:
             for server in self._servers.values():

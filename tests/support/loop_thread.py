@@ -1,6 +1,7 @@
 """An asyncio loop on a thread of its own, for servers that stand beside a test: the fake cluster, the proxy.
 
-`run` takes a coroutine from any other thread and waits for its result. `close` ends every task and joins the thread.
+`run` takes a coroutine from any other thread and waits for its result. `close` ends every task and joins the
+thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Metadata responses for tests: from a short description to the message, its bytes, or what the fast reader makes of it.
+"""Metadata responses for tests: a short description becomes the message, its bytes, or what the client reads.
 
 metadata_response(nodes=3, topics={"orders": 3})          bytes of version 13, leaders round-robin, epochs 0
 topic("orders", [partition(0, leader=2, epoch=5)])        a topic in full
@@ -96,8 +96,10 @@ def metadata_message(
     error_code: int = 0,
     throttle_time_ms: int = 0,
 ) -> wire.MetadataResponse:
-    """The message. `nodes` as a number are brokers 0 to n - 1; `topics` map a name to a partition count, or are given
-    in full; topics described by a count have an id that depends on their name. `errors` are failed topics by code.
+    """The message.
+
+    `nodes` as a number are brokers 0 to n - 1. `topics` map names to partition counts (then the ids depend
+    on the names), or are given in full. `errors` map the names of topics that failed to their codes.
     """
     brokers = [node(n) for n in range(nodes)] if isinstance(nodes, int) else list(nodes)
     ids = [broker.id for broker in brokers] or [0]

@@ -28,16 +28,16 @@ from client_core.errors import (
     SaslAuthenticationError,
     UnsupportedVersionError,
 )
+from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.request import RequestBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from client_core.metadata.metadata import Metadata
-
     from client_core.client.client_request import CompletionHandler
     from client_core.client.connection_status import ConnectionStatus
     from client_core.cluster import Node
+    from client_core.metadata.metadata import Metadata
     from tests.support.mock_clock import MockClock
 
 RequestMatcher = Callable[[RequestBuilder], bool]
@@ -228,11 +228,11 @@ class MockClient:
         version = request.builder.latest_allowed_version
         self._answer(request, version, body=body, disconnected=disconnected)
 
-    def prepare_metadata_update(self, body: bytes, version: int = 12) -> None:
+    def prepare_metadata_update(self, body: bytes, version: int = ApiKey.METADATA.max_version) -> None:
         """Answers the next metadata update with that response body, as bytes of that version."""
         self._metadata_updates.append((body, version))
 
-    def update_metadata(self, body: bytes, version: int = 12) -> None:
+    def update_metadata(self, body: bytes, version: int = ApiKey.METADATA.max_version) -> None:
         """Applies a response now, whether or not one is due."""
         self._apply_metadata_update((body, version))
 

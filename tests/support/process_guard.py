@@ -1,16 +1,17 @@
 """Ends foreign processes, and removes their folders, when the test process that started them is gone.
 
-A test session can be killed in a way that runs no `finally`. So a small process of its own reads from a pipe whose other
-end only the session holds; when the pipe ends, for whatever reason, it kills what it was told to watch. Processes are
-held by pidfd where the system has it, so a number that was reused meanwhile is never hit; nothing is looked for by name.
+A test session can be killed in a way that runs no `finally`. So a small process of its own reads from a pipe
+whose other end only the session holds; when the pipe ends, for whatever reason, it kills what it was told to
+watch. Processes are held by pidfd where the system has it, so a number that was reused meanwhile is never
+hit; nothing is looked for by name.
 
-    guard = ProcessGuard()
-    broker = guard.start(["java", ...], log=path, cwd=folder)     # a Popen; watched before its first instruction
-    guard.forget(broker)                                          # after it was reaped
-    guard.close(); or just die
+    guard = ProcessGuard() broker = guard.start(["java", ...], log=path, cwd=folder)     # a Popen; watched
+    before its first instruction guard.forget(broker)                                          # after it was
+    reaped guard.close(); or just die
 
-The child waits for one line on its stdin before it becomes the wanted program: it can't outlive a session that died
-between the start and the watching. Used by kraft.py; any thread. POSIX only, as Kafka's scripts are.
+The child waits for one line on its stdin before it becomes the wanted program: it can't outlive a session
+that died between the start and the watching. Used by kraft.py; any thread. POSIX only, as Kafka's scripts
+are.
 """
 
 from __future__ import annotations

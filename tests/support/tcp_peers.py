@@ -62,12 +62,16 @@ class TcpPeer:
 
     def close_connections(self) -> None:
         """Ends every connection: what was sent still arrives, then the end of the stream."""
+        for connection in self._shut_down():
+            connection.close()
+
+    def _shut_down(self) -> list[socket.socket]:
         with self._lock:
             ending, self._connections = self._connections, []
         for connection in ending:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-            connection.close()
+        return ending
 
     def close(self) -> None:
         self._listener.close()
@@ -100,6 +104,7 @@ class ScriptedPeer(TcpPeer):
             except OSError:
                 return
             if self._is_closing:
+                connection.close()
                 return
             thread = threading.Thread(target=self._play, args=(connection,), name="tcp-peer", daemon=True)
             self._threads.append(thread)
@@ -108,6 +113,10 @@ class ScriptedPeer(TcpPeer):
     def _play(self, connection: socket.socket) -> None:
         with suppress(OSError), connection:  # the client, or `close`, may end it at any point of the script
             self._script(connection)
+
+    def close_connections(self) -> None:
+        # The threads close: a descriptor freed here may be another connection's when a script reads it.
+        self._shut_down()
 
     def close(self) -> None:
         self._is_closing = True

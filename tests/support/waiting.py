@@ -1,8 +1,8 @@
 """Waiting for something that lives in another process or thread and can't tell us when it changes.
 
-Look, wait a little, look again, and after a deadline fail with a sentence that says what was awaited and what was last
-seen. For what is in this process a condition, an event or a future is better; this is for Kafka's brokers, operating
-system processes and peers behind a socket. Blocks; any thread.
+Look, wait a little, look again, and after a deadline fail with a sentence that says what was awaited and what
+was last seen. For what is in this process a condition, an event or a future is better; this is for Kafka's
+brokers, operating system processes and peers behind a socket. Blocks; any thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def wait_until(
 ) -> T:
     """Calls `look` until it returns something true, and returns that; AssertionError after timeout_s.
 
-    `last_seen` is asked at the end, for the failure's text. Looks at least once, and once more after the deadline.
+    `last_seen` is asked at the end, for the failure's text. Looks at least once, and once more after the
+    deadline.
     """
     deadline_s = time.monotonic() + timeout_s
     while True:

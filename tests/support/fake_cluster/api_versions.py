@@ -1,7 +1,8 @@
-"""ApiVersions in the fake cluster: which versions a broker says it speaks, and what it says to one that it doesn't.
+"""ApiVersions in the fake cluster: which versions a broker says it speaks, and its answer to others.
 
-A version that is too high is answered with error 35 in the form of version 0, naming ApiVersions alone (KIP-511): from that the
-client learns how to ask. Source: KafkaApis.handleApiVersionsRequest, Kafka 4.3; the tables are said beside them.
+A version that is too high is answered with error 35 in the form of version 0, naming ApiVersions alone
+(KIP-511): from that the client learns how to ask. Source: KafkaApis.handleApiVersionsRequest, Kafka 4.3; the
+tables are said beside them.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from client_core.protocol.messages.api_versions_response import (
 
 Versions = Mapping[int, tuple[int, int]]
 
-#: What a real 4.3.1 broker answered (tests/golden/data/captured), as far as producers and librdkafka look at it. Those
-#: that have no handler here end the connection, as an API does that a broker does not speak.
+#: What a real 4.3.1 broker answered (tests/golden/data/captured), as far as producers and librdkafka look at
+#: it. Those that have no handler here end the connection, as an API does that a broker does not speak.
 KAFKA_4_3: Final[Versions] = MappingProxyType(
     {
         0: (0, 13),  # Produce; 0-2 are said for librdkafka's sake and close the connection
@@ -89,7 +90,8 @@ def answer(versions: Versions, body: bytes, version: int, offset: int) -> tuple[
         return ApiVersionsResponse(Errors.UNSUPPORTED_VERSION.code, own), 0
     request = ApiVersionsRequest.decode(body, version, offset)
     if version >= 3 and not (
-        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+        _SOFTWARE.fullmatch(request.client_software_name)
+        and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(Errors.INVALID_REQUEST.code), version
     keys = tuple(ApiVersion(key, *span) for key, span in sorted(versions.items()))

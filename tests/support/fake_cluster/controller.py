@@ -1,8 +1,8 @@
 """The controller of the fake cluster: decides who leads what, and tells every broker.
 
-Topics are made and removed here, leaders elected when brokers die and come back, and each decision goes out as an
-UpdateMetadata to the brokers' caches. No sockets; one lock around it, the cluster's.
-Source: KafkaController and PartitionStateMachine, Kafka 0.8; ReplicationControlManager, Kafka 4.3.
+Topics are made and removed here, leaders elected when brokers die and come back, and each decision goes out
+as an UpdateMetadata to the brokers' caches. No sockets; one lock around it, the cluster's. Source:
+KafkaController and PartitionStateMachine, Kafka 0.8; ReplicationControlManager, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Controller:
         return frozenset(self._alive)
 
     def broker_started(self, broker: AliveBroker, cache: MetadataCache) -> None:
-        """A broker joins or comes back: it is told everything, rejoins its ISRs, and leads what nobody else can."""
+        """A broker joins or comes back: it hears everything, rejoins its ISRs, leads what nobody else can."""
         self._known[broker.id] = broker
         self._alive.add(broker.id)
         self._listeners[broker.id] = _Listener(cache)
@@ -92,7 +92,7 @@ class Controller:
         self._tell(changed)
 
     def broker_failed(self, broker_id: int, *, elect: bool = True) -> None:
-        """A broker is gone. With `elect` it leaves its ISRs and others lead in its stead, else nobody notices yet."""
+        """A broker is gone. With `elect` it leaves its ISRs and others lead, else nobody notices yet."""
         if not elect:
             return
         self._alive.discard(broker_id)
@@ -183,7 +183,9 @@ class Controller:
         self._topics[name] = topic._replace(partitions=topic.partitions + new)
         self._tell([name])
 
-    def move_leader(self, topic: str, partition: int, leader: int | None, *, epoch: int | None = None) -> None:
+    def move_leader(
+        self, topic: str, partition: int, leader: int | None, *, epoch: int | None = None
+    ) -> None:
         """Makes another broker lead (None: nobody), with the next leader epoch or the given one."""
         state = self._topics[topic].partitions[partition]
         isr = state.isr if leader is None or leader in state.isr else tuple(sorted({*state.isr, leader}))
@@ -195,7 +197,9 @@ class Controller:
 
     def set_isr(self, topic: str, partition: int, isr: Sequence[int]) -> None:
         """Says which replicas are in sync; the leader stays."""
-        self._set_partition(topic, partition, self._topics[topic].partitions[partition]._replace(isr=tuple(isr)))
+        self._set_partition(
+            topic, partition, self._topics[topic].partitions[partition]._replace(isr=tuple(isr))
+        )
 
     def _set_partition(self, name: str, partition: int, state: PartitionState) -> None:
         states = list(self._topics[name].partitions)

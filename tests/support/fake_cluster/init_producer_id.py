@@ -1,7 +1,7 @@
 """InitProducerId in the fake cluster: ids in blocks of a thousand for each broker, epoch 0.
 
-Transactions are not played: a request with a transactional id is refused. Source: KafkaApis.handleInitProducerIdRequest,
-RPCProducerIdManager, Kafka 4.3.
+Transactions are not played: a request with a transactional id is refused. Source:
+KafkaApis.handleInitProducerIdRequest, RPCProducerIdManager, Kafka 4.3.
 """
 
 from __future__ import annotations

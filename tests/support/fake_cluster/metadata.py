@@ -1,9 +1,9 @@
-"""Metadata in the fake cluster: all topics or the named ones, told apart into allowed and forbidden, missing ones made.
+"""Metadata in the fake cluster: all topics or the named ones, forbidden ones apart, missing ones made.
 
-Each broker answers from its own cache. What a real 4.3.1 broker was seen to do: a missing topic that is about to be made
-answers with error 3 and no partitions once, and is there the next time; an illegal name answers 17; a forbidden topic
-that is named answers 29, and is left out where nobody named it; a random broker is called the controller.
-Source: KafkaApis.handleTopicMetadataRequest, Kafka 0.8 and 4.3.
+Each broker answers from its own cache. What a real 4.3.1 broker was seen to do: a missing topic that is about
+to be made answers with error 3 and no partitions once, and is there the next time; an illegal name answers
+17; a forbidden topic that is named answers 29, and is left out where nobody named it; a random broker is
+called the controller. Source: KafkaApis.handleTopicMetadataRequest, Kafka 0.8 and 4.3.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from client_core.error_codes import Errors
-from client_core.protocol.messages.metadata_request import MetadataRequestTopic
 from client_core.protocol.messages.metadata_response import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -24,7 +23,7 @@ from tests.support.fake_cluster.controller import is_legal_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from client_core.protocol.messages.metadata_request import MetadataRequest
+    from client_core.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
     from tests.support.fake_cluster.metadata_cache import MetadataCache, PartitionState
     from tests.support.fake_cluster.state import ClusterState
 
@@ -55,7 +54,11 @@ def _all_topics(state: ClusterState, cache: MetadataCache) -> Sequence[MetadataR
 
 
 def _named_topic(
-    state: ClusterState, cache: MetadataCache, wanted: MetadataRequestTopic, request: MetadataRequest, version: int
+    state: ClusterState,
+    cache: MetadataCache,
+    wanted: MetadataRequestTopic,
+    request: MetadataRequest,
+    version: int,
 ) -> MetadataResponseTopic:
     name = wanted.name
     if name is None or (version >= _BY_ID_SINCE and wanted.topic_id != ZERO_UUID):

@@ -1,21 +1,22 @@
 """What one broker knows of the cluster: the MetadataCache of the broker, as Kafka had it from 0.8 on.
 
-    topic -> partition -> leader, leader epoch, controller epoch, isr, replicas; and the brokers that are alive
+    topic -> partition -> leader, leader epoch, controller epoch, isr, replicas; and the brokers that are
+    alive
 
-It is filled by the controller's UpdateMetadata alone, and answers Metadata requests without asking anybody. Every broker
-has its own, so a test can hold one back and get a broker that still tells yesterday's leader. Immutable
-values inside; the cluster's lock around. Source: MetadataCache and KafkaApis.handleTopicMetadataRequest, Kafka 0.8;
-KRaftMetadataCache and KafkaApis.handleTopicMetadataRequest, Kafka 4.3, for today's answers.
+It is filled by the controller's UpdateMetadata alone, and answers Metadata requests without asking anybody.
+Every broker has its own, so a test can hold one back and get a broker that still tells yesterday's leader.
+Immutable values inside; the cluster's lock around. Source: MetadataCache and
+KafkaApis.handleTopicMetadataRequest, Kafka 0.8; KRaftMetadataCache and KafkaApis.handleTopicMetadataRequest,
+Kafka 4.3, for today's answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
-from uuid import UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
 
 
 class AliveBroker(NamedTuple):
@@ -47,7 +48,7 @@ class TopicMetadata(NamedTuple):
 
 
 class UpdateMetadata(NamedTuple):
-    """What the controller tells the brokers: who is alive, and the topics that changed; None is one that is deleted."""
+    """What the controller tells the brokers: who is alive, and the topics that changed (None: deleted)."""
 
     controller_id: int
     controller_epoch: int

@@ -1,11 +1,11 @@
-"""A partition's log in the fake cluster: checks a record batch as a broker does, stores it, and gives it back.
+"""A partition's log in the fake cluster: checks a batch as a broker does, stores it, and gives it back.
 
-Read here by offsets that Kafka's documentation gives, and not by client_core.record: what our client writes is judged by other
-code than what wrote it. Bytes of a batch, version 2 of the format:
+Read here by offsets that Kafka's documentation gives, and not by client_core.record: what our client writes
+is judged by other code than what wrote it. Bytes of a batch, version 2 of the format:
 
-    int64 base offset, int32 length of all that follows, int32 leader epoch, int8 magic, uint32 CRC-32C of all that follows,
-    int16 attributes, int32 last offset delta, int64 base timestamp, int64 max timestamp,
-    int64 producer id, int16 producer epoch, int32 base sequence, int32 count, records
+    int64 base offset, int32 length of all that follows, int32 leader epoch, int8 magic, uint32 CRC-32C of all
+    that follows, int16 attributes, int32 last offset delta, int64 base timestamp, int64 max timestamp, int64
+    producer id, int16 producer epoch, int32 base sequence, int32 count, records
 
 Codes that `append` answers are Kafka's. Pure; the cluster's lock around.
 Source: UnifiedLog.append, LogValidator, ProducerStateManager, ProducerAppendInfo, Kafka 4.3.
@@ -104,7 +104,9 @@ class _ProducerState(NamedTuple):
 def read_batch(data: bytes | None) -> StoredBatch:
     """The one batch that the bytes must consist of. Raises BadBatchError with Kafka's code otherwise."""
     if not data:
-        raise BadBatchError(Errors.INVALID_RECORD, "a produce request needs exactly one batch per partition; got none")
+        raise BadBatchError(
+            Errors.INVALID_RECORD, "a produce request needs exactly one batch per partition; got none"
+        )
     if len(data) < _HEADER.size:
         raise BadBatchError(Errors.CORRUPT_MESSAGE, f"{len(data)} bytes are no batch")
     (
@@ -130,7 +132,9 @@ def read_batch(data: bytes | None) -> StoredBatch:
     if crc32c.crc32c(data[_BEHIND_CRC:end]) != crc:
         raise BadBatchError(Errors.CORRUPT_MESSAGE, "the checksum does not fit")
     if end != len(data):
-        raise BadBatchError(Errors.INVALID_RECORD, "a produce request needs exactly one batch per partition; got more")
+        raise BadBatchError(
+            Errors.INVALID_RECORD, "a produce request needs exactly one batch per partition; got more"
+        )
     if count <= 0 or last_offset_delta != count - 1:
         raise BadBatchError(Errors.INVALID_RECORD, f"{count} records, last offset delta {last_offset_delta}")
     has_producer = producer_id >= 0
@@ -169,7 +173,9 @@ class PartitionLog:
         if len(batch.data) > config.max_message_bytes:
             return Appended(Errors.MESSAGE_TOO_LARGE)
         if not config.log_append_time and batch.max_timestamp_ms > wall_ms + _AFTER_MAX_MS:
-            return Appended(Errors.INVALID_TIMESTAMP, message=f"timestamp {batch.max_timestamp_ms} is in the future")
+            return Appended(
+                Errors.INVALID_TIMESTAMP, message=f"timestamp {batch.max_timestamp_ms} is in the future"
+            )
         if batch.producer_id is not None:
             duplicate = self._duplicate_of(batch)
             if duplicate is not None:
@@ -250,7 +256,8 @@ def records_of(batch: StoredBatch, partition: int = 0) -> Sequence[StoredRecord]
         offset = batch.base_offset + cursor.varint()
         key, value = cursor.nullable_bytes(), cursor.nullable_bytes()
         headers = tuple(
-            ((cursor.nullable_bytes() or b"").decode(), cursor.nullable_bytes()) for _ in range(cursor.varint())
+            ((cursor.nullable_bytes() or b"").decode(), cursor.nullable_bytes())
+            for _ in range(cursor.varint())
         )
         if cursor.at != end:
             raise BadBatchError(Errors.INVALID_RECORD, f"a record ends at {cursor.at}, it said {end}")

@@ -1,9 +1,10 @@
-"""Produce in the fake cluster: checks as a broker does, stores, and answers with offsets or Kafka's error codes.
+"""Produce in the fake cluster: checks as a broker does, stores, and answers with offsets or errors.
 
-The order of the checks is the broker's: may the client write, does the partition exist, is there exactly one batch, are
-the acks sensible, does this broker lead, are enough replicas in sync; then the log's own (partition_log.py). A broker that does
-not lead says who does, from version 10 on (KIP-951). acks=0 is not answered; where it fails, the connection ends.
-Source: KafkaApis.handleProduceRequest, ReplicaManager.appendRecords, Kafka 4.3, and what a 4.3.1 broker was seen to do.
+The order of the checks is the broker's: may the client write, does the partition exist, is there exactly one
+batch, are the acks sensible, does this broker lead, are enough replicas in sync; then the log's own
+(partition_log.py). A broker that does not lead says who does, from version 10 on (KIP-951). acks=0 is not
+answered; where it fails, the connection ends. Source: KafkaApis.handleProduceRequest,
+ReplicaManager.appendRecords, Kafka 4.3, and what a 4.3.1 broker was seen to do.
 """
 
 from __future__ import annotations
@@ -78,12 +79,19 @@ def _topic(
     return TopicProduceResponse(
         data.name,
         data.topic_id,
-        tuple(_partition(state, broker_id, name, partition, acks, version) for partition in data.partition_data),
+        tuple(
+            _partition(state, broker_id, name, partition, acks, version) for partition in data.partition_data
+        ),
     )
 
 
 def _partition(
-    state: ClusterState, broker_id: int, topic: str | None, data: PartitionProduceData, acks: int, version: int
+    state: ClusterState,
+    broker_id: int,
+    topic: str | None,
+    data: PartitionProduceData,
+    acks: int,
+    version: int,
 ) -> PartitionProduceResponse:
     number = data.partition_index
     fault = state.take_produce_fault(topic, number) if topic is not None else None
@@ -97,9 +105,7 @@ def _partition(
         number,
         code,
         -1 if failed or appended.base_offset is None else appended.base_offset,
-        _ANSWER_HAS_NO_TIME
-        if failed or appended.log_append_time_ms is None
-        else appended.log_append_time_ms,
+        _ANSWER_HAS_NO_TIME if failed or appended.log_append_time_ms is None else appended.log_append_time_ms,
         -1 if failed else 0,
         error_message=appended.message if version >= 8 else None,
     )
@@ -116,7 +122,12 @@ def _row(code: int) -> Errors:
 
 
 def _append(
-    state: ClusterState, broker_id: int, topic: str | None, data: PartitionProduceData, acks: int, version: int
+    state: ClusterState,
+    broker_id: int,
+    topic: str | None,
+    data: PartitionProduceData,
+    acks: int,
+    version: int,
 ) -> Appended:
     number = data.partition_index
     if topic is None:

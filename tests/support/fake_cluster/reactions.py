@@ -2,9 +2,9 @@
 
     cluster.react_next(ApiKey.PRODUCE, HalfFrame(), times=1, broker_id=2)
 
-A reaction meets the whole answer frame (size, header, body) after the request was applied, but for Disconnect before it.
-Kafka answers a connection's requests in their order, one at a time; so does this: what is behind a held or silent
-answer waits too. Values; Hold has its own lock.
+A reaction meets the whole answer frame (size, header, body) after the request was applied, but for Disconnect
+before it. Kafka answers a connection's requests in their order, one at a time; so does this: what is behind a
+held or silent answer waits too. Values; Hold has its own lock.
 """
 
 from __future__ import annotations
@@ -152,7 +152,10 @@ class WrongCorrelationId(Reaction):
     def shape(self, frame: bytes) -> Sending:
         size, correlation_id = _SIZE_AND_CORRELATION.unpack_from(frame)
         return Sending(
-            (_SIZE_AND_CORRELATION.pack(size, correlation_id + self.off_by) + frame[_SIZE_AND_CORRELATION.size :],)
+            (
+                _SIZE_AND_CORRELATION.pack(size, correlation_id + self.off_by)
+                + frame[_SIZE_AND_CORRELATION.size :],
+            )
         )
 
 

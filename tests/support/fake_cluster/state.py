@@ -1,6 +1,7 @@
 """What the fake brokers share: the controller, each broker's cache, the logs, and what a test has ordered.
 
-Guarded by the cluster's lock; the answer modules (one per API) take it as an argument and hold no state of their own.
+Guarded by the cluster's lock; the answer modules (one per API) take it as an argument and hold no state of
+their own.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.support.fake_cluster.controller import Controller
-from tests.support.fake_cluster.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from random import Random
 
     from tests.support.fake_cluster.metadata_cache import MetadataCache
+    from tests.support.fake_cluster.partition_log import PartitionLog
     from tests.support.fake_cluster.produce import ProduceFault
 
 

@@ -1,0 +1,138 @@
+"""When the next Metadata request is due, why, and whether a partial one will do: the clockwork of Metadata.
+
+Two backoffs hold a request up: one grows with failed attempts, the other with equivalent responses, so that a
+need that refreshing does not cure is not refreshed in a frenzy. Expiry, an explicit need or new topics make
+one due. No lock of its own: Metadata's lock guards it. Times come in. Source: Metadata.timeToAllowUpdate and
+kin, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from client_core.backoff import ExponentialBackoff
+
+RefreshReason = Literal[
+    "initial", "bootstrap", "disconnect", "leader_error", "topic_missing", "manual", "expired"
+]
+#: Of several reasons for one request the gravest is told.
+_GRAVITY: Final[dict[RefreshReason, int]] = {
+    "initial": 6,
+    "bootstrap": 5,
+    "disconnect": 4,
+    "leader_error": 3,
+    "topic_missing": 2,
+    "manual": 1,
+    "expired": 0,
+}
+
+
+class RefreshSchedule:
+    """What is needed and what was tried. Plain attributes: Metadata reads them."""
+
+    def __init__(self, backoff: ExponentialBackoff, max_age_ms: int) -> None:
+        self._backoff = backoff
+        self._max_age_ms = max_age_ms
+        # None: never, or so long ago that no backoff is left (Java's 0, which needs a calendar for a clock).
+        self._last_refresh_ms: int | None = None
+        self._attempts = 0
+        self._equivalent_responses = 0
+        self._reason: RefreshReason | None = None
+        self._reason_in_flight: RefreshReason | None = None
+        #: When the last full response came; None before the first.
+        self.last_successful_refresh_ms: int | None = None
+        self.need_full_update = False
+        self.need_partial_update = False
+        #: Counts the times that topics were added; a response to an older request does not end the need.
+        self.request_version = 0
+
+    # -- when ------------------------------------------------------------------------------------------------
+
+    @property
+    def update_requested(self) -> bool:
+        return self.need_full_update or self.need_partial_update
+
+    def time_to_next_update(self, now_ms: int) -> int:
+        """Milliseconds until a request is due; 0 when it is due now (META-01)."""
+        expires_ms = 0 if self.update_requested else self.time_to_expire(now_ms)
+        return max(expires_ms, self.time_to_allow_update(now_ms))
+
+    def time_to_allow_update(self, now_ms: int) -> int:
+        """Milliseconds until a request may be sent (META-02).
+
+        Once the metadata has expired, equivalent responses count from 0 again: periodic updates do not back
+        off.
+        """
+        attempts_ms = self._backoff_left_ms(max(self._attempts - 1, 0), now_ms)
+        if self.time_to_expire(now_ms) == 0:
+            self._equivalent_responses = 0
+        if self._equivalent_responses == 0:
+            return attempts_ms
+        return max(attempts_ms, self._backoff_left_ms(self._equivalent_responses - 1, now_ms))
+
+    def time_to_expire(self, now_ms: int) -> int:
+        """Milliseconds until the last full response is too old; 0 if there was none."""
+        if self.last_successful_refresh_ms is None:
+            return 0
+        return max(self.last_successful_refresh_ms + self._max_age_ms - now_ms, 0)
+
+    def _backoff_left_ms(self, attempts: int, now_ms: int) -> int:
+        if self._last_refresh_ms is None:
+            return 0
+        return max(self._last_refresh_ms + self._backoff.backoff_ms(attempts) - now_ms, 0)
+
+    # -- what is needed --------------------------------------------------------------------------------------
+
+    def need_full(self, reason: RefreshReason) -> None:
+        """Everything must be asked for, after the backoff (META-08)."""
+        self.need_full_update = True
+        self._remember(reason)
+
+    def need_new_topics(self) -> None:
+        """What was never asked for must be, without backoff (META-09)."""
+        self._last_refresh_ms = None
+        self.need_partial_update = True
+        self._equivalent_responses = 0
+        self.request_version += 1
+
+    def is_partial_enough(self, now_ms: int) -> bool:
+        """Whether the next request may leave out what is known (META-10)."""
+        return not self.need_full_update and self.time_to_expire(now_ms) > 0
+
+    def take_reason(self) -> RefreshReason:
+        """Why the full request that is being built is needed; a failure brings the reason back."""
+        never = self.last_successful_refresh_ms is None
+        reason = self._reason or ("initial" if never else "expired")
+        self._reason, self._reason_in_flight = None, reason
+        return reason
+
+    def _remember(self, reason: RefreshReason) -> None:
+        if self._reason is None or _GRAVITY[reason] > _GRAVITY[self._reason]:
+            self._reason = reason
+
+    # -- what came of it -------------------------------------------------------------------------------------
+
+    def succeeded(self, request_version: int, is_partial: bool, now_ms: int) -> None:
+        """A response came (META-06). Unless `progressed` follows, it equals the one before."""
+        self.need_partial_update = request_version < self.request_version
+        self._last_refresh_ms = now_ms
+        self._attempts = 0
+        self._equivalent_responses += 1
+        if not is_partial:
+            self.need_full_update = False
+            self._reason = self._reason_in_flight = None
+            self.last_successful_refresh_ms = now_ms
+
+    def progressed(self) -> None:
+        """The need is new, or the response told something new: equivalent ones count anew (META-03)."""
+        self._equivalent_responses = 0
+
+    def failed(self, now_ms: int) -> None:
+        """No response, or one without use: the need stays and is tried again after the backoff (META-07)."""
+        self._last_refresh_ms = now_ms
+        self._attempts += 1
+        self._equivalent_responses = 0
+        if self._reason_in_flight is not None:
+            self._remember(self._reason_in_flight)
+            self._reason_in_flight = None

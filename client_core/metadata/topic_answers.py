@@ -1,0 +1,93 @@
+"""What a response says of the topics that are held: partitions to believe, errors, ids.
+
+Sorting them is where epochs are judged and where an answer asks for another update or shows progress (META-11
+to META-16). Under Metadata's lock, on the I/O thread. Source: Metadata.handleMetadataResponse, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from client_core.error_codes import Errors
+from client_core.metadata.metadata_response import TopicFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from uuid import UUID
+
+    from client_core.metadata.leader_epochs import LastSeenEpochs
+    from client_core.metadata.metadata_cache import MetadataCache
+    from client_core.metadata.metadata_response import MetadataResponse
+    from client_core.metadata.refresh_schedule import RefreshSchedule
+    from client_core.metadata.topic_table import TopicTable
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class TopicAnswers:
+    """A response's topics by kind. `names` are all that it names, held or not, and `topic_ids` theirs."""
+
+    names: set[str] = field(default_factory=set)
+    tables: dict[str, TopicTable] = field(default_factory=dict)
+    topic_ids: dict[str, UUID] = field(default_factory=dict)
+    unauthorized: set[str] = field(default_factory=set)
+    invalid: set[str] = field(default_factory=set)
+    internal: set[str] = field(default_factory=set)
+
+
+def sort_answers(
+    response: MetadataResponse,
+    cache: MetadataCache,
+    last_seen: LastSeenEpochs,
+    schedule: RefreshSchedule,
+    retain: Callable[[str, bool], bool],
+) -> TopicAnswers:
+    """Sorts a response's topics; `retain` says of a name, and whether it is internal, if it is held still."""
+    answers = TopicAnswers()
+    for topic in response.topics:
+        name = topic.name
+        answers.names.add(name)
+        if topic.topic_id is not None:
+            answers.topic_ids[name] = topic.topic_id
+        if not retain(name, topic.is_internal):
+            continue
+        if topic.is_internal:
+            answers.internal.add(name)
+        if isinstance(topic, TopicFailure):
+            _sort_failure(topic, answers, schedule)
+            continue
+        table, made_progress = last_seen.accept(
+            topic,
+            cache.topics.get(name),
+            topic_id_changed=topic.topic_id is not None and topic.topic_id != cache.topic_id(name),
+            difference=response.differences.get(name),
+        )
+        if made_progress:
+            schedule.progressed()
+        # Partitions count even with errors of their own, to catch new epochs (META-16).
+        for code in topic.error_codes:
+            _refresh_for(name, code, schedule)
+        if table.partition_count > 0:
+            answers.tables[name] = table
+    return answers
+
+
+def _sort_failure(topic: TopicFailure, answers: TopicAnswers, schedule: RefreshSchedule) -> None:
+    """A topic answered with an error has no partitions, whatever the response says (META-16)."""
+    _refresh_for(topic.name, topic.error_code, schedule)
+    if topic.error_code == Errors.INVALID_TOPIC_EXCEPTION.code:
+        answers.invalid.add(topic.name)
+    elif topic.error_code == Errors.TOPIC_AUTHORIZATION_FAILED.code:
+        answers.unauthorized.add(topic.name)
+
+
+def _refresh_for(topic: str, code: int, schedule: RefreshSchedule) -> None:
+    """Asks for another update if an error of a topic or partition says that this one is out of date."""
+    error = Errors.of(code)
+    if error.refreshes_metadata:
+        _log.debug("Requesting metadata update for topic %s due to error %s", topic, error.name)
+        is_missing = error is Errors.UNKNOWN_TOPIC_OR_PARTITION
+        schedule.need_full("topic_missing" if is_missing else "leader_error")

@@ -1,0 +1,122 @@
+"""Appends as much of a submitted request as metadata and memory allow, and says what the rest waits for.
+
+The one way into the accumulator for submitted requests: on the caller's thread when they come, on the I/O
+thread when they go on. Never blocks.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from client_core.errors import IllegalArgumentError, KafkaError, ProducerClosedError
+from client_core.producer.metadata_wait import Fail, Known, judge_metadata_wait
+from client_core.producer.pending_request import PartitionGroup, group_by_partition
+
+if TYPE_CHECKING:
+    from client_core.metadata.metadata_cache import MetadataCache
+    from client_core.producer.pending_request import PendingRequest
+    from client_core.producer.record_accumulator import RecordAccumulator
+
+
+class Appended(Enum):
+    """How far it went."""
+
+    ALL = "all"
+    UP_TO_MISSING_METADATA = "the topic is unknown"
+    UP_TO_A_MISSING_PARTITION = "what is left is for partitions that the topic does not have"
+    UP_TO_FULL_BUFFER = "there is no memory"
+
+
+class Appending(NamedTuple):
+    """What an attempt came to.
+
+    `wakes`: a batch was begun or filled, so the I/O thread has something to look at.
+    """
+
+    so_far: Appended
+    wakes: bool = False
+    needed_bytes: int | None = None
+    error: KafkaError | None = None
+
+
+_METADATA_IS_MISSING: Final = Appending(Appended.UP_TO_MISSING_METADATA)
+
+
+def append(
+    request: PendingRequest,
+    accumulator: RecordAccumulator,
+    cache: MetadataCache,
+    now_ms: int,
+    wall_ms: int,
+    *,
+    ignore_keys: bool,
+    answered: bool,
+) -> Appending:
+    """Appends from the request's front. The caller holds the request, and no lock.
+
+    `wall_ms` is for records without a timestamp: the time after the wait for metadata (PROD-13). An error
+    is for all that is not appended.
+    """
+    judged = judge_metadata_wait(cache, request.topic, None, answered=answered)
+    if isinstance(judged, Fail):
+        return Appending(Appended.UP_TO_MISSING_METADATA, error=judged.error)
+    if not isinstance(judged, Known):
+        return _METADATA_IS_MISSING
+    if request.ungrouped:
+        request.todo.extend(
+            group_by_partition(
+                request.records, request.ungrouped, judged.partition_count, ignore_keys=ignore_keys
+            )
+        )
+        request.ungrouped = ()
+    try:
+        return _append_groups(request, accumulator, cache, judged.partition_count, now_ms, wall_ms)
+    except ProducerClosedError as error:
+        return Appending(Appended.UP_TO_FULL_BUFFER, error=error)
+    except IllegalArgumentError as error:  # batch.size is larger than buffer.memory
+        return Appending(Appended.UP_TO_FULL_BUFFER, error=KafkaError(str(error)))
+
+
+def _append_groups(
+    request: PendingRequest,
+    accumulator: RecordAccumulator,
+    cache: MetadataCache,
+    partition_count: int,
+    now_ms: int,
+    wall_ms: int,
+) -> Appending:
+    todo = request.todo
+    beyond: list[PartitionGroup] = []
+    wakes = False
+    needed_bytes: int | None = None
+    while todo and needed_bytes is None:
+        partition, indices = todo[0]
+        if partition is not None and partition >= partition_count:
+            beyond.append(todo.popleft())
+            continue
+        result = accumulator.append_many(
+            request.topic,
+            partition,
+            request.records,
+            indices,
+            request,
+            cache.cluster,
+            now_ms,
+            wall_ms,
+            reserved_bytes=request.reserved_bytes,
+        )
+        request.reserved_bytes = result.reserved_left
+        wakes = wakes or result.batch_is_full or result.new_batch_created
+        needed_bytes = result.needed_bytes
+        if result.appended == len(indices):
+            todo.popleft()
+        else:
+            todo[0] = PartitionGroup(partition, indices[result.appended :])
+    if needed_bytes is not None:
+        todo.extend(beyond)
+        return Appending(Appended.UP_TO_FULL_BUFFER, wakes, needed_bytes)
+    if beyond:
+        todo.extend(beyond)
+        return Appending(Appended.UP_TO_A_MISSING_PARTITION, wakes)
+    return Appending(Appended.ALL, wakes)

@@ -1,0 +1,188 @@
+"""Appending to batches: the any-thread side of the accumulator.
+
+Records go to the last batch of their partition while it has room, else to a new one for which there must be
+memory. Records without a key go to the topic's sticky partition, which changes only where a batch is full, or
+where it has had twice its share (ACC-15); a call's records are taken batch by batch, never one by one.
+
+Any thread; the topic's lock is held for the call, the pool's and the incomplete batches' inside of it for a
+moment. RecordAccumulator is the only caller. Source: RecordAccumulator.append, appendNewBatch, tryAppend,
+Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from client_core.errors import ProducerClosedError
+from client_core.producer.producer_batch import ProducerBatch
+from client_core.record.memory_records_builder import (
+    NO_LIMIT,
+    MemoryRecordsBuilder,
+    estimate_size_in_bytes_upper_bound,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from client_core.cluster import Cluster
+    from client_core.producer.batch_outcome import RecordOwner
+    from client_core.producer.buffer_pool import BufferPool
+    from client_core.producer.incomplete_batches import IncompleteBatches
+    from client_core.producer.partitioner import BuiltInPartitioner
+    from client_core.producer.producer_record import ProducerRecord
+    from client_core.producer.topic_queues import PartitionQueue, TopicQueues, WaitingQueues
+    from client_core.record.compression import Compression
+
+
+class AppendResult(NamedTuple):
+    """What append_many did. Sender is woken if a batch is full or new (ACC-03)."""
+
+    appended: int
+    needed_bytes: int | None = None  # memory that the next record lacks; None if all were appended
+    batch_is_full: bool = False
+    new_batch_created: bool = False
+    reserved_left: int = 0  # of the caller's reserved bytes: still the caller's, to use or to deallocate
+
+
+@dataclass(slots=True)
+class _Append:
+    """The way of one append_many call. Its fields are the call's alone."""
+
+    records: Sequence[ProducerRecord]
+    indices: Sequence[int]
+    owner: RecordOwner
+    cluster: Cluster
+    now_ms: int
+    wall_ms: int
+    reserved_bytes: int
+    appended: int = 0
+    batch_is_full: bool = False
+    new_batch_created: bool = False
+
+    def result(self, needed_bytes: int | None) -> AppendResult:
+        return AppendResult(
+            self.appended, needed_bytes, self.batch_is_full, self.new_batch_created, self.reserved_bytes
+        )
+
+
+class BatchAppender:
+    """Appends records to the queues' last batches, and begins new ones."""
+
+    def __init__(
+        self,
+        queues: WaitingQueues,
+        incomplete: IncompleteBatches,
+        pool: BufferPool,
+        *,
+        batch_bytes: int,
+        compression: Compression,
+    ) -> None:
+        self.closed = False
+        self._queues = queues
+        self._incomplete = incomplete
+        self._pool = pool
+        self._batch_bytes = batch_bytes
+        self._compression = compression
+
+    def append_many(
+        self,
+        topic: str,
+        partition: int | None,
+        records: Sequence[ProducerRecord],
+        indices: Sequence[int],
+        owner: RecordOwner,
+        cluster: Cluster,
+        now_ms: int,
+        wall_ms: int,
+        reserved_bytes: int,
+    ) -> AppendResult:
+        """See RecordAccumulator.append_many."""
+        queues = self._queues.topic(topic)
+        append = _Append(records, indices, owner, cluster, now_ms, wall_ms, reserved_bytes)
+        try:
+            with queues.lock:
+                return append.result(self._append(queues, partition, append))
+        except Exception:
+            if append.reserved_bytes > reserved_bytes:
+                self._pool.deallocate(append.reserved_bytes - reserved_bytes)
+                append.reserved_bytes = reserved_bytes
+            if not append.appended:
+                raise
+            return append.result(None)  # the next call begins with the record at fault, and raises
+
+    def _append(self, queues: TopicQueues, partition: int | None, append: _Append) -> int | None:
+        """Appends until all is appended or memory is lacking; then it says how much. Under the lock."""
+        sticky = queues.partitioner if partition is None else None
+        while append.appended < len(append.indices):
+            if self.closed:
+                raise ProducerClosedError("Producer closed while send in progress")
+            queue = self._sticky(queues, append) if partition is None else queues.partition(partition)
+            last = queue.last
+            if last is not None and not last.is_full:
+                self._fill(append, queue, last, sticky)
+                continue
+            needed_bytes = self._begin_batch(append, queue, sticky)
+            if needed_bytes is not None:
+                return needed_bytes
+        return None
+
+    def _sticky(self, queues: TopicQueues, append: _Append) -> PartitionQueue:
+        partitioner = queues.partitioner
+        queue = queues.partition(partitioner.current_partition(append.cluster))
+        if queue.all_full:
+            # A switch that was due is made now that it tears no batch apart.
+            partitioner.update(0, append.cluster, enable_switch=True)
+            queue = queues.partition(partitioner.current_partition(append.cluster))
+        return queue
+
+    def _fill(
+        self,
+        append: _Append,
+        queue: PartitionQueue,
+        batch: ProducerBatch,
+        sticky: BuiltInPartitioner | None,
+        counted_from: int | None = None,
+    ) -> None:
+        """Appends to a batch what it takes. `counted_from`: its size as the partitioner knows it so far."""
+        before = batch.estimated_size_bytes if counted_from is None else counted_from
+        stop_at = NO_LIMIT if sticky is None else before + sticky.bytes_before_forced_switch
+        append.appended += batch.append_many(
+            append.records,
+            append.indices,
+            append.appended,
+            append.owner,
+            wall_ms=append.wall_ms,
+            now_ms=append.now_ms,
+            stop_at_bytes=stop_at,
+        )
+        after = batch.estimated_size_bytes
+        if append.appended < len(append.indices) and after < stop_at:
+            batch.close_for_record_appends()  # it refused the next record
+        if sticky is not None:
+            sticky.update(after - before, append.cluster, enable_switch=batch.is_full)
+        append.batch_is_full = append.batch_is_full or queue.is_ready
+
+    def _begin_batch(
+        self, append: _Append, queue: PartitionQueue, sticky: BuiltInPartitioner | None
+    ) -> int | None:
+        """Appends to a new batch; or says how much memory that would take, if it is not there."""
+        record = append.records[append.indices[append.appended]]
+        upper_bound = estimate_size_in_bytes_upper_bound(record.key, record.value, record.headers)
+        size_bytes = max(self._batch_bytes, upper_bound)
+        if append.reserved_bytes >= size_bytes:
+            append.reserved_bytes -= size_bytes
+        elif not self._pool.try_allocate(size_bytes):
+            return size_bytes
+        builder = MemoryRecordsBuilder(size_bytes, compression=self._compression)
+        batch = ProducerBatch(queue.topic_partition, builder, append.now_ms, allocated_bytes=size_bytes)
+        self._queues.insert(queue, len(queue.batches), batch)
+        try:
+            self._fill(append, queue, batch, sticky, counted_from=0)
+        except Exception:
+            self._queues.remove(queue, batch)
+            append.reserved_bytes += size_bytes  # append_many gives it back
+            raise
+        self._incomplete.add(batch)
+        append.new_batch_created = True
+        return None

@@ -1,0 +1,88 @@
+"""Where a node's drain begins: elsewhere each time, so that small requests starve no partition (ACC-09).
+
+All partitions that a node leads stand in a circle: topics by name, partitions from the highest to the lowest.
+A drain that got round begins one partition earlier the next time, one that was stopped by the request's size
+begins where it was stopped. So says Java; but here only the partitions that hold batches are walked, and the
+circle is there to be counted. It covers the topics that were ever appended to, and is rebuilt for topics
+whose partitions changed.
+
+I/O thread only. Source: RecordAccumulator.drainBatchesForOneNode, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from client_core.cluster import Cluster, TopicPartition, TopicPartitions
+
+#: A partition's place in the circle: the topic, and the partition's number negated.
+_Place = tuple[str, int]
+
+
+def _place(topic_partition: TopicPartition) -> _Place:
+    return topic_partition.topic, -topic_partition.partition
+
+
+class DrainOrder:
+    """The circles of all nodes, and where each one's next drain begins."""
+
+    __slots__ = ("_circles", "_cluster", "_places", "_starts", "_topic_count")
+
+    def __init__(self) -> None:
+        self._cluster: Cluster | None = None
+        self._topic_count = 0
+        self._places: dict[str, tuple[TopicPartitions, Mapping[int, Sequence[_Place]]]] = {}
+        self._circles: dict[int, list[_Place]] = {}
+        self._starts: dict[int, int] = {}
+
+    def use(self, cluster: Cluster, topics: Collection[str]) -> None:
+        """Takes note of a snapshot, and of the topics that were ever appended to."""
+        if cluster is self._cluster and len(topics) == self._topic_count:
+            return
+        self._cluster, self._topic_count = cluster, len(topics)
+        self._circles = {}
+        for topic in sorted(topics):
+            partitions = cluster.topic_partitions.get(topic)
+            if partitions is None:
+                self._places.pop(topic, None)
+                continue
+            known = self._places.get(topic)
+            if known is None or known[0] is not partitions:
+                known = self._places[topic] = partitions, _by_leader(topic, partitions)
+            for node_id, places in known[1].items():
+                if node_id in cluster.nodes_by_id:
+                    self._circles.setdefault(node_id, []).extend(places)
+
+    def arranged(self, node_id: int, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """The partitions in the order in which the node's drain is to look at them."""
+        ordered = sorted(topic_partitions, key=_place)
+        circle = self._circles.get(node_id)
+        if not circle:
+            return ordered
+        start = bisect_left(ordered, circle[self._starts.get(node_id, 0) % len(circle)], key=_place)
+        return ordered[start:] + ordered[:start]
+
+    def stopped(self, node_id: int, at: TopicPartition) -> None:
+        """The request was full before this partition: it is the first one the next time."""
+        circle = self._circles.get(node_id)
+        if circle:
+            self._starts[node_id] = bisect_left(circle, _place(at))
+
+    def got_round(self, node_id: int) -> None:
+        """Every partition was looked at."""
+        circle = self._circles.get(node_id)
+        if circle:
+            self._starts[node_id] = (self._starts.get(node_id, 0) % len(circle) - 1) % len(circle)
+
+
+def _by_leader(topic: str, partitions: TopicPartitions) -> Mapping[int, Sequence[_Place]]:
+    places: dict[int, list[_Place]] = {}
+    for partition in range(partitions.partition_count - 1, -1, -1):
+        leader_id = partitions.leader_id(partition)
+        if leader_id is not None:
+            places.setdefault(leader_id, []).append((topic, -partition))
+    return places

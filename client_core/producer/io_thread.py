@@ -1,0 +1,277 @@
+"""The one thread that does the client's I/O: what a turn of it is, how others reach it, and how it ends.
+
+    new requests and commands -> metadata changes -> deadlines -> Sender.run_once (send, poll, settle) ->
+    completions
+
+Others put requests and commands into deques and wake the poll; nothing they call here blocks. A turn that
+fails is a bug: it is logged with its stack, counted, and followed by a growing pause, so that a bug neither
+kills the thread nor burns a core. The thread ends by `initiate_close` (what was appended is sent first) or
+`force_close` (it is given up); whatever ends it, everyone who waits is told. Source: Sender.run,
+KafkaProducer.close, Kafka 4.3 (SND-13).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from client_core.clock import FOREVER_MS
+from client_core.errors import KafkaError, ProducerClosedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from client_core.backoff import ExponentialBackoff
+    from client_core.client.kafka_client import KafkaClient
+    from client_core.clock import Clock
+    from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.completions import Completions
+    from client_core.producer.parked_requests import ParkedRequests
+    from client_core.producer.pending_metadata import PendingLookups
+    from client_core.producer.pending_request import PendingRequest
+    from client_core.producer.record_accumulator import RecordAccumulator
+    from client_core.producer.sender import Sender
+    from client_core.producer.status import Unacknowledged
+
+_log: Final = logging.getLogger(__name__)
+
+
+CLOSED_WHILE_WAITING: Final = "Producer closed while send in progress"
+FORCED: Final = "Producer is closed forcefully."
+
+
+class LifeCycle(Enum):
+    """Where the thread stands."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    CLOSING = "closing"
+    CLOSED = "closed"
+    FAILED = "failed"
+
+
+class IoThread:
+    """The thread, its mailboxes and its end. Any thread, unless a method says otherwise."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        client: KafkaClient,
+        metadata: ProducerMetadata,
+        accumulator: RecordAccumulator,
+        parked: ParkedRequests,
+        lookups: PendingLookups,
+        completions: Completions,
+        clock: Clock,
+        pause_after_failure: ExponentialBackoff,
+        name: str,
+    ) -> None:
+        self._sender = sender
+        self._client = client
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._parked = parked
+        self._lookups = lookups
+        self._completions = completions
+        self._clock = clock
+        self._pause_after_failure = pause_after_failure
+        self._requests: deque[PendingRequest] = deque()
+        self._commands: deque[Callable[[int], None]] = deque()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._running = True
+        self._forced = False
+        self._over = False
+        self._pause = threading.Condition()
+        self._failures_in_a_row = 0
+        self._metadata_changed = True
+        self._wakes_by_ms = FOREVER_MS
+        self.life_cycle = LifeCycle.STARTING
+        #: Turns since the start, and when the last one began: written by the I/O thread only.
+        self.turns = 0
+        self.last_turn_ms = clock.now_ms()
+        self.failed_turns = 0
+        #: What a forced close gave up.
+        self.given_up: tuple[Unacknowledged, ...] = ()
+        metadata.on_change(self._note_metadata_change)
+
+    def __repr__(self) -> str:
+        return f"<IoThread {self.life_cycle.name} turns={self.turns} failed_turns={self.failed_turns}>"
+
+    # -- for others ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on the I/O thread: in a callback."""
+        return threading.current_thread() is self._thread
+
+    def take(self, request: PendingRequest, *, wake: bool) -> None:
+        """Hands a request over to be watched and, where it must wait, parked."""
+        self._requests.append(request)
+        if wake or request.deadline_ms < self._wakes_by_ms:
+            self.wakeup()
+        self._sweep_if_over()
+
+    def do(self, command: Callable[[int], None]) -> None:
+        """Has `command(now_ms)` done at the next turn."""
+        self._commands.append(command)
+        self.wakeup()
+        self._sweep_if_over()
+
+    def wakeup(self) -> None:
+        """Lets the present or the next poll return. The I/O thread needs none: it comes round by itself."""
+        if not self.is_current:
+            self._client.wakeup()
+
+    def initiate_close(self) -> None:
+        """Stops appends; what was appended is sent, then the thread ends."""
+        # First the accumulator, so that nothing is appended behind the back of the last turn.
+        self._accumulator.close()
+        self._running = False
+        if self.life_cycle in (LifeCycle.STARTING, LifeCycle.RUNNING):
+            self.life_cycle = LifeCycle.CLOSING
+        self._end_pause()
+        self._client.wakeup()
+
+    def force_close(self) -> None:
+        """Gives up what is not acknowledged, and ends."""
+        self._forced = True
+        self.initiate_close()
+
+    def join(self, timeout_ms: int) -> bool:
+        """Waits for the end of the thread; whether it came. A thread that never began is ended here."""
+        if self._thread.ident is None:
+            self._end()
+            return True
+        self._thread.join(min(timeout_ms / 1000, threading.TIMEOUT_MAX))
+        return not self._thread.is_alive()
+
+    # -- the thread ------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        _log.info("The I/O thread has started")
+        if self.life_cycle is LifeCycle.STARTING:
+            self.life_cycle = LifeCycle.RUNNING
+        try:
+            while self._running:
+                self._guarded_turn()
+            self._fail_waiting()
+            while not self._forced and self._has_work():
+                self._guarded_turn()
+        except BaseException:
+            self.life_cycle = LifeCycle.FAILED
+            _log.critical("The I/O thread has died", exc_info=True)
+            raise
+        finally:
+            self._end()
+            _log.info("The I/O thread has ended")
+
+    def _guarded_turn(self) -> None:
+        try:
+            self.turn()
+        except Exception:  # noqa: BLE001 -- the outermost turn: a bug must not end the thread
+            self.failed_turns += 1
+            _log.exception("Uncaught error in the I/O thread, turn %d", self.turns)
+            self._completions.post()
+            pause_ms = self._pause_after_failure.backoff_ms(self._failures_in_a_row)
+            self._failures_in_a_row += 1
+            with self._pause:
+                deadline_ms = self._clock.now_ms() + pause_ms
+                self._clock.wait_for(self._pause, lambda: not self._running, deadline_ms)
+        else:
+            self._failures_in_a_row = 0
+
+    def turn(self) -> None:
+        """One turn. I/O thread, or a test in its stead."""
+        now_ms = self._clock.now_ms()
+        self.turns += 1
+        self.last_turn_ms = now_ms
+        self._take_what_came(now_ms)
+        if self._metadata_changed:
+            self._metadata_changed = False
+            self._go_on_with_metadata(now_ms)
+        self._parked.expire(now_ms, self._clock.wall_ms())
+        self._lookups.expire(now_ms)
+        self._sender.run_once()
+        self._wakes_by_ms = FOREVER_MS
+        self._completions.post()
+
+    def poll_limit_ms(self, now_ms: int) -> int:
+        """How long a poll may sleep for the sake of those who wait: Sender asks right before it polls."""
+        listing_ms = self._lookups.listing_delay_ms(self._client, now_ms)
+        if self._completions or self._metadata_changed or self._requests or self._commands:
+            return 0
+        deadlines = (self._parked.next_deadline_ms, self._lookups.next_deadline_ms)
+        next_ms = min((deadline for deadline in deadlines if deadline is not None), default=FOREVER_MS)
+        self._wakes_by_ms = next_ms
+        return max(min(next_ms - now_ms, listing_ms), 0)
+
+    def _take_what_came(self, now_ms: int) -> None:
+        wall_ms = self._clock.wall_ms()
+        while self._commands:
+            self._commands.popleft()(now_ms)
+        while self._requests:
+            self._parked.take(self._requests.popleft(), now_ms, wall_ms)
+
+    def _note_metadata_change(self) -> None:
+        self._metadata_changed = True
+
+    def _go_on_with_metadata(self, now_ms: int) -> None:
+        try:
+            if self._parked.waiting_for_metadata or self._lookups:
+                self._metadata.maybe_throw_fatal_exception()
+        except KafkaError as error:
+            self._lookups.fail_all(error, now_ms)
+            self._parked.fail_waiting_for_metadata(error, now_ms)
+        self._lookups.metadata_changed(now_ms)
+        self._parked.metadata_changed(now_ms, self._clock.wall_ms())
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def _has_work(self) -> bool:
+        return (
+            self._accumulator.has_undrained
+            or self._client.in_flight_request_count() > 0
+            or bool(self._requests or self._commands)
+        )
+
+    def _fail_waiting(self) -> None:
+        """Whoever waits for metadata or memory would wait in vain (PROD-08)."""
+        now_ms = self._clock.now_ms()
+        self._take_what_came(now_ms)
+        self._parked.fail_all_parked(ProducerClosedError(CLOSED_WHILE_WAITING), now_ms)
+        self._lookups.fail_all(ProducerClosedError("Producer closed while waiting for metadata"), now_ms)
+        self._completions.post()
+
+    def _end(self) -> None:
+        """Tells everyone, and closes the client. Runs once, whatever ended the thread."""
+        if self._over:
+            return
+        self.given_up = self._accumulator.unacknowledged()
+        self._fail_waiting()
+        if self._accumulator.has_incomplete:
+            self._accumulator.abort_incomplete_batches(KafkaError(FORCED))
+        try:
+            self._client.close()
+        except Exception:  # noqa: BLE001 -- the last thing that this thread does
+            _log.exception("Failed to close the network client")
+        self._metadata.close()
+        if self.life_cycle is not LifeCycle.FAILED:
+            self.life_cycle = LifeCycle.CLOSED
+        # Whoever puts something in after it has looked at `_over` sweeps for himself.
+        self._over = True
+        self._sweep_if_over()
+        self._completions.post_from_now_on()
+
+    def _sweep_if_over(self) -> None:
+        if self._over:
+            self._fail_waiting()
+
+    def _end_pause(self) -> None:
+        with self._pause:
+            self._pause.notify_all()

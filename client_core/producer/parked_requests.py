@@ -1,0 +1,388 @@
+"""Produce requests that wait for metadata or for buffer memory, and the deadlines of all produce requests.
+
+A request that can't be appended at once is parked here: no thread waits for it. Per topic there is one
+queue, in order: nobody overtakes a request for the same topic, so a caller's records keep their order. Only
+a request for a partition that does not exist (yet) stands aside, or one wrong number would hold up a topic
+until its deadline.
+
+A metadata change looks at each waiting topic once, however many requests wait for it; memory that comes
+free goes to the queue that asked first; a deadline concerns the request whose time is up. Nothing here is
+proportional to all that is parked. I/O thread only, but `hold_back`, `holds_back` and the two counts.
+Source: KafkaProducer.doSend, Kafka 4.3, as far as a caller can see it (PROD-01..05, BUF-02, BUF-03).
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from client_core.errors import BufferExhaustedError, TimeoutError
+from client_core.events import WaitFinished
+from client_core.producer.appending import Appended, append
+from client_core.producer.deadlines import Deadlines
+from client_core.producer.metadata_wait import Fail, Known, judge_metadata_wait, metadata_timeout
+from client_core.producer.pending_request import PendingRequest
+from client_core.producer.ticket import Phase, RecordFailure, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from client_core.errors import KafkaError
+    from client_core.events import EventSink
+    from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.buffer_pool import BufferPool
+    from client_core.producer.record_accumulator import RecordAccumulator
+
+
+@dataclass(slots=True)
+class _TopicQueue:
+    """The requests for a topic that can't go on, first come first;
+
+    `phase` is what the first of them waits for.
+    """
+
+    phase: Phase = Phase.METADATA
+    may_create: bool = False
+    requests: dict[PendingRequest, None] = field(default_factory=dict)
+
+    @property
+    def first(self) -> PendingRequest:
+        return next(iter(self.requests))
+
+
+@dataclass(slots=True)
+class _StandingAside:
+    """Requests for partitions that a topic does not have; tried again when it has another number of them."""
+
+    partition_count: int
+    requests: dict[PendingRequest, None] = field(default_factory=dict)
+
+
+class ParkedRequests:
+    """What waits, by topic, and when its time is up."""
+
+    def __init__(
+        self,
+        metadata: ProducerMetadata,
+        accumulator: RecordAccumulator,
+        pool: BufferPool,
+        events: EventSink,
+        on_granted: Callable[[PendingRequest], None],
+        *,
+        ignore_keys: bool,
+    ) -> None:
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._pool = pool
+        self._events = events
+        self._on_granted = on_granted
+        self._ignore_keys = ignore_keys
+        self._queues: dict[str, _TopicQueue] = {}
+        self._aside: dict[str, _StandingAside] = {}
+        self._block_deadlines = Deadlines[PendingRequest]()
+        self._deadlines = Deadlines[PendingRequest]()
+        self._held_back_lock = threading.Lock()
+        self._held_back: dict[str, int] = {}
+        self._waiting = dict.fromkeys(Phase, 0)
+
+    def __repr__(self) -> str:
+        return (
+            f"<ParkedRequests waiting_for_metadata={self.waiting_for_metadata} "
+            f"waiting_for_buffer={self.waiting_for_buffer}>"
+        )
+
+    # -- any thread ------------------------------------------------------------------------------------------
+
+    @property
+    def waiting_for_metadata(self) -> int:
+        return self._waiting[Phase.METADATA]
+
+    @property
+    def waiting_for_buffer(self) -> int:
+        return self._waiting[Phase.BUFFER]
+
+    def holds_back(self, topic: str) -> bool:
+        """Whether a new request for the topic must stand behind others. A plain read."""
+        return topic in self._held_back
+
+    def waits_for(self, topic: str) -> bool:
+        """Whether any request waits for the topic, or for a partition of it. A plain read."""
+        return topic in self._queues or topic in self._aside
+
+    def hold_back(self, request: PendingRequest) -> None:
+        """From now on requests for the topic stand behind this one. Called before it is handed over."""
+        request.holds_back_others = True
+        with self._held_back_lock:
+            self._held_back[request.topic] = self._held_back.get(request.topic, 0) + 1
+
+    def _let_others_pass(self, request: PendingRequest) -> None:
+        if not request.holds_back_others:
+            return
+        request.holds_back_others = False
+        with self._held_back_lock:
+            left = self._held_back[request.topic] - 1
+            if left:
+                self._held_back[request.topic] = left
+            else:
+                del self._held_back[request.topic]
+
+    # -- coming ----------------------------------------------------------------------------------------------
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When the next request's time is up; it may have ended before."""
+        moments = (self._block_deadlines.next_ms, self._deadlines.next_ms)
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def take(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
+        """Watches over a request from now on, and parks it if something of it is still to be appended."""
+        if request.is_finished:
+            self._let_others_pass(request)
+            return
+        self._deadlines.add(request.deadline_ms, request)
+        if not request.is_parked:
+            return
+        self._block_deadlines.add(request.block_deadline_ms, request)
+        request.parked_ms = now_ms
+        if not request.holds_back_others:
+            self._stand_aside(request, now_ms)
+            return
+        queue = self._queues.get(request.topic)
+        if queue is None:
+            queue = self._queues[request.topic] = _TopicQueue()
+        queue.requests[request] = None
+        self._waiting[queue.phase] += 1
+        may_create_now = request.may_create and not queue.may_create
+        queue.may_create |= request.may_create
+        if len(queue.requests) == 1:
+            self._go_on(request.topic, queue, now_ms, wall_ms, answered=False)
+        elif may_create_now and queue.phase is Phase.METADATA:
+            self._ask_for(request.topic, True, now_ms)
+
+    # -- going on --------------------------------------------------------------------------------------------
+
+    def metadata_changed(self, now_ms: int, wall_ms: int) -> None:
+        """Looks at each topic that waits for metadata; what is still missing is asked for again."""
+        for topic, queue in tuple(self._queues.items()):
+            if queue.phase is Phase.METADATA:
+                self._go_on(topic, queue, now_ms, wall_ms, answered=True)
+        for topic, aside in tuple(self._aside.items()):
+            self._try_partitions(topic, aside, now_ms, wall_ms)
+
+    def granted(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
+        """The pool has given the memory that this request waited for."""
+        waiter, request.waiter = request.waiter, None
+        if waiter is None:
+            return  # it gave up its place before it heard of this, and the memory back
+        request.reserved_bytes += waiter.size_bytes
+        queue = self._queues.get(request.topic)
+        if queue is None or request not in queue.requests:
+            self._release(request)
+        else:
+            self._go_on(request.topic, queue, now_ms, wall_ms, answered=True)
+
+    def _go_on(self, topic: str, queue: _TopicQueue, now_ms: int, wall_ms: int, *, answered: bool) -> None:
+        """Appends from the queue's front as far as metadata and memory go."""
+        while queue.requests:
+            request = queue.first
+            went = append(
+                request,
+                self._accumulator,
+                self._metadata.cache,
+                now_ms,
+                wall_ms,
+                ignore_keys=self._ignore_keys,
+                answered=answered,
+            )
+            if went.error is not None:
+                self._fail(request, went.error, Phase.METADATA, now_ms)
+            elif went.so_far is Appended.ALL:
+                self._unpark(request, "success", now_ms)
+            elif went.so_far is Appended.UP_TO_A_MISSING_PARTITION:
+                self._leave_queue(request)
+                self._stand_aside(request, now_ms)
+            elif went.needed_bytes is not None:
+                self._set_phase(queue, Phase.BUFFER)
+                request.waiter = self._pool.wait_for(went.needed_bytes, partial(self._on_granted, request))
+                return
+            else:
+                self._set_phase(queue, Phase.METADATA)
+                self._ask_for(topic, queue.may_create, now_ms)
+                return
+
+    def _stand_aside(self, request: PendingRequest, now_ms: int) -> None:
+        """Waits for the topic to get the partition, without holding anybody up."""
+        self._let_others_pass(request)
+        count = self._metadata.cache.partition_count(request.topic) or 0
+        aside = self._aside.get(request.topic)
+        if aside is None:
+            aside = self._aside[request.topic] = _StandingAside(count)
+        aside.requests[request] = None
+        self._waiting[Phase.METADATA] += 1
+        self._ask_for(request.topic, request.may_create, now_ms)
+
+    def _try_partitions(self, topic: str, aside: _StandingAside, now_ms: int, wall_ms: int) -> None:
+        judged = judge_metadata_wait(self._metadata.cache, topic, None, answered=True)
+        if isinstance(judged, Fail):
+            for request in tuple(aside.requests):
+                self._fail(request, judged.error, Phase.METADATA, now_ms)
+        elif isinstance(judged, Known) and judged.partition_count != aside.partition_count:
+            # The number is another one: all of them go through the queue again, in their order.
+            requests = tuple(aside.requests)
+            for request in requests:
+                self._leave_aside(request)
+                self.hold_back(request)
+                self.take(request, now_ms, wall_ms)
+        else:
+            self._ask_for(topic, False, now_ms)
+
+    def _ask_for(self, topic: str, may_create: bool, now_ms: int) -> None:
+        """Asks for metadata again; Metadata itself sees to the pauses (PROD-01)."""
+        self._metadata.add(topic, now_ms, may_create=may_create)
+        self._metadata.request_update_for_topic(topic)
+
+    # -- giving up -------------------------------------------------------------------------------------------
+
+    def expire(self, now_ms: int, wall_ms: int) -> None:
+        """Fails what has waited for as long as it may."""
+        blocked_for_too_long = self._block_deadlines.pop_due(now_ms)
+        for request in blocked_for_too_long:
+            if not request.is_finished and request.is_parked:
+                self._fail_for_time(request, request.block_deadline_ms - request.submitted_ms, now_ms)
+        out_of_time = self._deadlines.pop_due(now_ms)
+        for request in out_of_time:
+            if not request.is_finished and request.is_parked:
+                self._fail_for_time(request, request.deadline_ms - request.submitted_ms, now_ms)
+        self._give_up([request for request in out_of_time if not request.is_finished], now_ms)
+        topics = {request.topic for request in (*blocked_for_too_long, *out_of_time)}
+        self._let_next_go_on(topics, now_ms, wall_ms)
+
+    def _give_up(self, requests: Sequence[PendingRequest], now_ms: int) -> None:
+        """Takes back what was never drained. What was goes on; its answer comes too late for these requests."""
+        if not requests:
+            return
+        cancelled: dict[int, list[int]] = {}
+        for owner, indices in self._accumulator.cancel(requests):
+            cancelled.setdefault(id(owner), []).extend(indices)
+        for request in requests:
+            waited_ms = request.deadline_ms - request.submitted_ms
+            error = TimeoutError(
+                f"Records for topic {request.topic} were not acknowledged within {waited_ms} ms."
+            )
+            request.give_up(error, cancelled.get(id(request), ()), now_ms - request.submitted_ms)
+
+    def cancel(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
+        """Nobody waits for this one any more: its place goes to others. What was appended is delivered."""
+        if request.is_parked:
+            self._unpark(request, "error", now_ms)
+            request.drop_not_appended()
+            self._let_next_go_on({request.topic}, now_ms, wall_ms)
+        self._deadlines.discard(request.deadline_ms, request)
+
+    def _let_next_go_on(self, topics: set[str], now_ms: int, wall_ms: int) -> None:
+        """Where the first of a queue left its place in the pool, the next one must take its own."""
+        for topic in topics:
+            queue = self._queues.get(topic)
+            if queue is not None and queue.phase is Phase.BUFFER and queue.first.waiter is None:
+                self._go_on(topic, queue, now_ms, wall_ms, answered=True)
+
+    def finished(self, request: PendingRequest) -> None:
+        """The request has ended before its deadline."""
+        self._deadlines.discard(request.deadline_ms, request)
+
+    def fail_waiting_for_metadata(self, error: KafkaError, now_ms: int) -> None:
+        """Fails what waits for metadata: none is to be had (authentication, unsupported version)."""
+        for queue in tuple(self._queues.values()):
+            if queue.phase is Phase.METADATA:
+                for request in tuple(queue.requests):
+                    self._fail(request, error, Phase.METADATA, now_ms)
+        for aside in tuple(self._aside.values()):
+            for request in tuple(aside.requests):
+                self._fail(request, error, Phase.METADATA, now_ms)
+
+    def fail_all_parked(self, error: KafkaError, now_ms: int) -> None:
+        """Fails everything that is parked: the producer closes."""
+        self.fail_waiting_for_metadata(error, now_ms)
+        for queue in tuple(self._queues.values()):
+            for request in tuple(queue.requests):
+                self._fail(request, error, Phase.BUFFER, now_ms)
+
+    def _fail_for_time(self, request: PendingRequest, limit_ms: int, now_ms: int) -> None:
+        queue = self._queues.get(request.topic)
+        if queue is not None and request in queue.requests and queue.phase is Phase.BUFFER:
+            pool = self._pool
+            # Behind the first of its queue nobody has asked how much this one needs.
+            size_bytes = pool.poolable_bytes if request.waiter is None else request.waiter.size_bytes
+            error: KafkaError = BufferExhaustedError(
+                f"Failed to allocate {size_bytes} bytes within the configured max blocking time {limit_ms} ms. "
+                f"Total memory: {pool.total_bytes} bytes. Available memory: {pool.available_bytes} bytes. "
+                f"Poolable size: {pool.poolable_bytes} bytes"
+            )
+            self._fail(request, error, Phase.BUFFER, now_ms, outcome="timeout")
+            return
+        last = self._metadata.topic_error(request.topic)
+        error = metadata_timeout(
+            self._metadata.cache,
+            request.topic,
+            request.waits_for_partition,
+            limit_ms,
+            None if last is None else last.code,
+        )
+        self._fail(request, error, Phase.METADATA, now_ms, outcome="timeout")
+
+    def _fail(
+        self, request: PendingRequest, error: KafkaError, phase: Phase, now_ms: int, outcome: str = "error"
+    ) -> None:
+        self._unpark(request, outcome, now_ms)
+        failure = RecordFailure(error, phase, Written.NO, now_ms - request.submitted_ms)
+        request.fail(request.drop_not_appended(), failure)
+
+    # -- leaving ---------------------------------------------------------------------------------------------
+
+    def _unpark(self, request: PendingRequest, outcome: str, now_ms: int) -> None:
+        """Takes a request out, wherever it waits, and tells how long it did."""
+        self._block_deadlines.discard(request.block_deadline_ms, request)
+        phase = self._leave_queue(request) or self._leave_aside(request)
+        had_place_in_pool = request.waiter is not None
+        self._release(request)
+        self._let_others_pass(request)
+        # The pool itself tells of those whom it has served.
+        if phase is Phase.METADATA or (phase is Phase.BUFFER and (had_place_in_pool or outcome != "success")):
+            self._events.emit(WaitFinished(phase.value, outcome, now_ms - request.parked_ms))
+
+    def _leave_queue(self, request: PendingRequest) -> Phase | None:
+        queue = self._queues.get(request.topic)
+        if queue is None or request not in queue.requests:
+            return None
+        del queue.requests[request]
+        self._waiting[queue.phase] -= 1
+        if not queue.requests:
+            del self._queues[request.topic]
+        return queue.phase
+
+    def _leave_aside(self, request: PendingRequest) -> Phase | None:
+        aside = self._aside.get(request.topic)
+        if aside is None or request not in aside.requests:
+            return None
+        del aside.requests[request]
+        self._waiting[Phase.METADATA] -= 1
+        if not aside.requests:
+            del self._aside[request.topic]
+        return Phase.METADATA
+
+    def _release(self, request: PendingRequest) -> None:
+        """Gives back the request's place in the pool's queue, and memory that it got and did not use."""
+        waiter, request.waiter = request.waiter, None
+        if waiter is not None and not waiter.cancel():
+            request.reserved_bytes += waiter.size_bytes
+        reserved, request.reserved_bytes = request.reserved_bytes, 0
+        if reserved:
+            self._pool.deallocate(reserved)
+
+    def _set_phase(self, queue: _TopicQueue, phase: Phase) -> None:
+        if queue.phase is not phase:
+            self._waiting[queue.phase] -= len(queue.requests)
+            self._waiting[phase] += len(queue.requests)
+            queue.phase = phase

@@ -1,0 +1,537 @@
+"""Drains batches into Produce requests, one per node, and settles every batch by what comes back.
+
+`run_once` is one turn, in Java's order (SND-01): upkeep of idempotence, leaders that are missing, nodes
+that can take something, drain, expiry, requests, poll. One deviation: batches expire before the drain and
+not after it, so that none is failed to its owner and sent all the same, and none takes a sequence number
+into its grave. And expiry goes on while the producer id is waited for: Java's batches live for ever when
+the cluster is down from the start.
+
+I/O thread only. Whose thread that is, when it ends and what else it does is io_thread.py's. Source: Sender,
+Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from client_core.clock import FOREVER_MS
+from client_core.error_codes import Errors
+from client_core.errors import (
+    ClusterAuthorizationError,
+    InvalidRecordError,
+    KafkaError,
+    TimeoutError,
+    TopicAuthorizationError,
+    UnsupportedVersionError,
+    error_for,
+)
+from client_core.events import BatchRetried, BatchSent, BatchSplit, ProduceFinished
+from client_core.producer.in_flight_batches import InFlightBatches
+from client_core.producer.init_producer_id_request import InitProducerIdRequestBuilder
+from client_core.producer.partition_sequences import ProducerIdAndEpoch
+from client_core.producer.produce_request import (
+    NOTHING_SAID,
+    PartitionRecords,
+    PartitionResponse,
+    ProduceRequestBuilder,
+    failure,
+    leader_nodes,
+    partition_responses,
+)
+from client_core.producer.ticket import Written
+from client_core.producer.transaction_manager import State
+from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from client_core.protocol.messages.produce_response import ProduceResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
+
+    from client_core.client.client_request import ClientResponse
+    from client_core.client.kafka_client import KafkaClient
+    from client_core.clock import Clock
+    from client_core.cluster import TopicPartition
+    from client_core.events import EventSink
+    from client_core.metadata.metadata import LeaderIdAndEpoch
+    from client_core.metadata.metadata_cache import MetadataCache
+    from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.producer_batch import ProducerBatch
+    from client_core.producer.record_accumulator import RecordAccumulator
+    from client_core.producer.transaction_manager import TransactionManager
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SenderConfig:
+    """What Sender is told. Defaults are Kafka's."""
+
+    acks: str = "all"
+    retries: int = 2**31 - 1
+    max_request_bytes: int = 1_048_576
+    request_timeout_ms: int = 30_000
+    delivery_timeout_ms: int = 120_000
+    retry_backoff_ms: int = 100
+    guarantee_message_order: bool = False  # max.in.flight.requests.per.connection=1
+
+
+class Sender:
+    """The producer's turn of the I/O thread."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        metadata: ProducerMetadata,
+        accumulator: RecordAccumulator,
+        config: SenderConfig,
+        clock: Clock,
+        events: EventSink,
+        transaction_manager: TransactionManager | None = None,
+        poll_limit_ms: Callable[[int], int] = lambda now_ms: FOREVER_MS,
+    ) -> None:
+        """`poll_limit_ms(now_ms)`:
+
+        how long at most a poll may sleep, since others wait for the I/O thread too.
+        """
+        self._client = client
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._config = config
+        self._clock = clock
+        self._events = events
+        self._transaction_manager = transaction_manager
+        self._poll_limit_ms = poll_limit_ms
+        self._in_flight = InFlightBatches(config.delivery_timeout_ms)
+
+    def __repr__(self) -> str:
+        return f"<Sender in_flight={len(self._in_flight)} {self._transaction_manager!r}>"
+
+    @property
+    def in_flight_batches(self) -> int:
+        """Batches that were sent and are not settled. A plain read."""
+        return len(self._in_flight)
+
+    def in_flight_batches_of(self, topic_partition: TopicPartition) -> Sequence[ProducerBatch]:
+        """The batches of a partition that are on their way, oldest first."""
+        return self._in_flight.of(topic_partition)
+
+    # -- a turn ----------------------------------------------------------------------------------------------
+
+    def run_once(self) -> None:
+        """Sends what can be sent, settles what comes back, and sleeps in between as long as nothing is to
+        be done.
+        """
+        now_ms = self._clock.now_ms()
+        if self._transaction_manager is None:
+            timeout_ms = self._send_producer_data(now_ms)
+        else:
+            timeout_ms = self._run_idempotent(self._transaction_manager, now_ms)
+        self._client.poll(max(min(timeout_ms, self._poll_limit_ms(now_ms)), 0), now_ms)
+
+    def _run_idempotent(self, manager: TransactionManager, now_ms: int) -> int:
+        """The turn of an idempotent producer: nothing is drained before it has an id (IDM-01)."""
+        manager.maybe_resolve_sequences()
+        if manager.has_fatal_error:
+            if manager.last_error is not None:
+                self._abort_batches(manager.last_error)
+            return self._config.retry_backoff_ms
+        manager.bump_epoch_if_required()
+        if manager.has_producer_id:
+            return self._send_producer_data(now_ms)
+        if manager.state is State.UNAUTHORIZED:
+            if manager.last_error is not None:
+                self._abort_batches(manager.last_error)
+            manager.waiting_batches_failed()
+        if self._expire_batches(now_ms):
+            return 0
+        return min(self._ask_for_producer_id(manager, now_ms), self._until_next_expiry(now_ms))
+
+    # -- sending ---------------------------------------------------------------------------------------------
+
+    def _send_producer_data(self, now_ms: int) -> int:
+        """Sends what is ready; returns how long the poll may sleep (SND-01, SND-02)."""
+        expired = self._expire_batches(now_ms)
+        cache = self._metadata.cache
+        ready = self._accumulator.ready(cache, now_ms)
+        if ready.unknown_leader_topics:
+            # An election is pending, or the topic expired meanwhile: it must be held again to be asked for
+            # (ACC-07).
+            for topic in ready.unknown_leader_topics:
+                self._metadata.add(topic, now_ms)
+            _log.debug("Requesting metadata for topics without leader: %s", ready.unknown_leader_topics)
+            self._metadata.request_update(False, "leader_error")
+        able = []
+        not_ready_ms = FOREVER_MS
+        for node in ready.ready_nodes:
+            can_drain = self._client.ready(node, now_ms)
+            self._accumulator.update_node_latency_stats(node.id, now_ms, can_drain=can_drain)
+            if can_drain:
+                able.append(node)
+            else:
+                not_ready_ms = min(not_ready_ms, self._client.poll_delay_ms(node, now_ms))
+        by_node = self._accumulator.drain(cache, able, self._config.max_request_bytes, now_ms)
+        sent = False
+        for node_id, batches in by_node.items():
+            if batches:
+                self._send_produce_request(node_id, batches, cache, now_ms)
+                sent = True
+        if sent or expired:
+            return 0  # there may be more for these nodes, or what was held up may go on
+        timeout_ms = min(ready.next_ready_check_delay_ms, not_ready_ms, self._until_next_expiry(now_ms))
+        if able:
+            # What they have must wait for its turn in the sequence, or for a backoff that `ready` did not
+            # look at once it had the node. An answer wakes the poll; Java would spin.
+            timeout_ms = min(timeout_ms, self._config.retry_backoff_ms)
+        return timeout_ms
+
+    def _send_produce_request(
+        self, node_id: int, batches: Sequence[ProducerBatch], cache: MetadataCache, now_ms: int
+    ) -> None:
+        by_partition = {batch.topic_partition: batch for batch in batches}
+        topics = {topic_partition.topic for topic_partition in by_partition}
+        topic_ids = {topic: topic_id for topic in topics if (topic_id := cache.topic_id(topic)) is not None}
+        builder = ProduceRequestBuilder(
+            self._config.acks,
+            self._config.request_timeout_ms,
+            tuple(PartitionRecords(batch.topic_partition, batch.records()) for batch in batches),
+            topic_ids,
+        )
+        # The names behind the ids are fixed now: a topic may be re-created before the answer comes (SND-08).
+        topic_names = builder.topic_names()
+        for batch in batches:
+            batch.is_in_flight = True
+            self._in_flight.add(batch)
+            if self._config.guarantee_message_order:
+                self._accumulator.mute_partition(batch.topic_partition)
+            self._events.emit(
+                BatchSent(
+                    records=batch.record_count,
+                    batch_bytes=len(batch.records()),
+                    raw_bytes=batch.estimated_size_bytes,
+                    queue_ms=batch.queue_time_ms,
+                    attempt=batch.attempts,
+                )
+            )
+        request = self._client.new_client_request(
+            node_id,
+            builder,
+            now_ms,
+            expect_response=self._config.acks != "0",
+            request_timeout_ms=self._config.request_timeout_ms,
+            on_complete=lambda response: self._handle_produce_response(response, by_partition, topic_names),
+        )
+        self._client.send(request, now_ms)
+        _log.debug("Sent %r to node %s, correlation id %s", builder, node_id, request.correlation_id)
+
+    # -- idempotence -----------------------------------------------------------------------------------------
+
+    def _ask_for_producer_id(self, manager: TransactionManager, now_ms: int) -> int:
+        """Sends InitProducerId to the least loaded node when it may; returns how long the poll may sleep.
+
+        Java blocks in here for up to request.timeout.ms; others wait for this thread, so it comes back each
+        turn.
+        """
+        if manager.init_in_flight:
+            return self._config.retry_backoff_ms
+        if manager.init_was_refused and not self._accumulator.has_incomplete:
+            return FOREVER_MS  # nobody needs an id now: no broker is asked over and over in vain
+        delay_ms = manager.init_delay_ms(now_ms)
+        if delay_ms > 0:
+            return delay_ms
+        node = self._client.least_loaded_node(now_ms).node
+        if node is None:
+            return self._config.retry_backoff_ms
+        if not self._client.ready(node, now_ms):
+            # While it connects, the connection wakes the poll; metadata that is due has its own turn first.
+            return min(max(self._client.poll_delay_ms(node, now_ms), 1), self._config.retry_backoff_ms)
+        request = self._client.new_client_request(
+            node.id,
+            InitProducerIdRequestBuilder(),
+            now_ms,
+            expect_response=True,
+            request_timeout_ms=self._config.request_timeout_ms,
+            on_complete=self._handle_init_producer_id_response,
+        )
+        self._client.send(request, now_ms)
+        manager.init_sent()
+        _log.debug("Sent InitProducerId to node %s, correlation id %s", node.id, request.correlation_id)
+        return self._config.retry_backoff_ms
+
+    def _handle_init_producer_id_response(self, response: ClientResponse) -> None:
+        manager = self._transaction_manager
+        if manager is None:
+            return
+        now_ms = self._clock.now_ms()
+        body = response.body
+        if response.version_mismatch is not None:
+            manager.init_failed(response.version_mismatch, now_ms)
+        elif not isinstance(body, InitProducerIdResponse):
+            manager.init_failed(error_for(Errors.NETWORK_EXCEPTION.code, _disconnected(response)), now_ms)
+        elif body.error_code:
+            manager.init_failed(error_for(body.error_code), now_ms)
+        else:
+            manager.init_succeeded(ProducerIdAndEpoch(body.producer_id, body.producer_epoch))
+
+    def _abort_batches(self, error: KafkaError) -> None:
+        if self._accumulator.has_incomplete:
+            _log.error("Aborting producer batches due to a fatal error: %s", error)
+            self._accumulator.abort_incomplete_batches(error)
+            self._in_flight.clear()
+
+    # -- expiry ----------------------------------------------------------------------------------------------
+
+    def _until_next_expiry(self, now_ms: int) -> int:
+        queued_ms = self._accumulator.next_batch_expiry_ms
+        return max(min(queued_ms, self._in_flight.next_expiry_ms) - now_ms, 0)
+
+    def _expire_batches(self, now_ms: int) -> bool:
+        """Fails batches that are older than delivery.timeout.ms, queued or on their way (ACC-11, SND-03).
+
+        Whether there were any: what they held up may go on in the next turn.
+        """
+        self._accumulator.reset_next_batch_expiry()
+        queued = self._accumulator.expired_batches(now_ms)
+        on_their_way = self._in_flight.expired(now_ms)
+        for batch in queued:
+            self._expire(batch, now_ms, is_in_flight=False)
+        for batch in on_their_way:
+            self._expire(batch, now_ms, is_in_flight=True)
+        return bool(queued or on_their_way)
+
+    def _expire(self, batch: ProducerBatch, now_ms: int, *, is_in_flight: bool) -> None:
+        age_ms = now_ms - batch.created_ms
+        error = TimeoutError(
+            f"Expiring {batch.record_count} record(s) for {batch.topic_partition}:{age_ms} ms has passed since "
+            "batch creation. The request has not been sent, or no server response has been received yet."
+        )
+        # The memory of a batch on its way is counted until its request is answered or lost (SND-14,
+        # KAFKA-19012).
+        self._fail_batch(batch, error, adjust_sequences=False, deallocate=not is_in_flight, now_ms=now_ms)
+        if self._transaction_manager is not None and batch.has_sequence:
+            # It was sent: nothing new for its partition before it is known what became of its sequences.
+            # Java looks only at batches that were retried, and runs into a gap after the others.
+            self._transaction_manager.mark_sequence_unresolved(batch)
+
+    # -- answers ---------------------------------------------------------------------------------------------
+
+    def _handle_produce_response(
+        self,
+        response: ClientResponse,
+        batches: Mapping[TopicPartition, ProducerBatch],
+        topic_names: Mapping[UUID, str],
+    ) -> None:
+        now_ms = self._clock.now_ms()
+        body = response.body
+        if response.timed_out:
+            said = failure(Errors.REQUEST_TIMED_OUT, f"{_disconnected(response)} due to timeout")
+        elif response.disconnected:
+            said = failure(Errors.NETWORK_EXCEPTION, _disconnected(response))
+        elif response.version_mismatch is not None:
+            mismatch = response.version_mismatch
+            _log.warning("Produce was not sent to node %s: %s", response.destination, mismatch)
+            said = failure(Errors.UNSUPPORTED_VERSION, mismatch.message)
+        elif isinstance(body, ProduceResponse):
+            self._handle_answer(response.destination, body, batches, topic_names, now_ms)
+            return
+        else:
+            said = NOTHING_SAID
+        for batch in batches.values():
+            self._complete_batch(batch, said, response.destination, now_ms)
+
+    def _handle_answer(
+        self,
+        node_id: int,
+        body: ProduceResponse,
+        batches: Mapping[TopicPartition, ProducerBatch],
+        topic_names: Mapping[UUID, str],
+        now_ms: int,
+    ) -> None:
+        """Settles each batch by its partition's answer; one that the broker passes over is tried again."""
+        leaders: dict[TopicPartition, LeaderIdAndEpoch] = {}
+        unanswered = dict(batches)
+        for topic_partition, said in partition_responses(body, topic_names):
+            batch = unanswered.pop(topic_partition, None)
+            if batch is None:
+                _log.error("Node %s answered for %s, which it was not asked for", node_id, topic_partition)
+                continue
+            if said.error in _LEADER_HAS_MOVED and said.current_leader is not None:
+                leaders[topic_partition] = said.current_leader
+            self._complete_batch(batch, said, node_id, now_ms)
+        for topic_partition, batch in unanswered.items():
+            message = f"Node {node_id} did not answer for partition {topic_partition}"
+            self._complete_batch(batch, failure(Errors.NETWORK_EXCEPTION, message), node_id, now_ms)
+        if leaders:
+            updated = self._metadata.update_partition_leadership(leaders, leader_nodes(body))
+            _log.debug("Leaders were updated for %s", updated)
+
+    def _complete_batch(
+        self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int
+    ) -> None:
+        """Done, retried, split or failed: exactly one of them, whatever was said (BAT-01)."""
+        batch.is_in_flight = False
+        error = said.error
+        if error is Errors.MESSAGE_TOO_LARGE and batch.record_count > 1 and not batch.is_done:
+            self._split(batch)
+        elif error is Errors.NONE or (error is Errors.DUPLICATE_SEQUENCE_NUMBER and not batch.is_done):
+            # Of a duplicate the broker may no longer know the offset: success, without one (SND-11).
+            self._succeed(batch, said, node_id, now_ms)
+        elif self._can_retry(batch, said, now_ms):
+            self._retry(batch, said, now_ms)
+        else:
+            # Sequences of a batch that may be in the log, by an attempt whose answer was lost, are not
+            # given away.
+            adjust = batch.attempts < self._config.retries
+            self._fail_by_answer(batch, said, adjust_sequences=adjust, node_id=node_id, now_ms=now_ms)
+        if error.refreshes_metadata:
+            _log.warning("Produce to %s failed, asking for metadata: %s", batch.topic_partition, said)
+            missing = error is Errors.UNKNOWN_TOPIC_OR_PARTITION
+            self._metadata.request_update(False, "topic_missing" if missing else "leader_error")
+        if self._config.guarantee_message_order:
+            self._accumulator.unmute_partition(batch.topic_partition)
+
+    def _split(self, batch: ProducerBatch) -> None:
+        """Too large for the broker: sent again in parts, without counting an attempt (SND-09, ACC-14)."""
+        records = batch.record_count
+        _log.warning("A batch of %d records is too large for %s: splitting", records, batch.topic_partition)
+        if self._transaction_manager is not None:
+            self._transaction_manager.remove_in_flight_batch(batch)
+        self._accumulator.split_and_reenqueue(batch)
+        self._in_flight.remove(batch)
+        self._accumulator.complete_and_deallocate_batch(batch)
+        self._events.emit(BatchSplit(*batch.topic_partition, records))
+
+    def _can_retry(self, batch: ProducerBatch, said: PartitionResponse, now_ms: int) -> bool:
+        """Within time and attempts, and of use (SND-05)."""
+        if (
+            batch.is_done
+            or batch.attempts >= self._config.retries
+            or batch.has_reached_delivery_timeout(self._config.delivery_timeout_ms, now_ms)
+        ):
+            return False
+        if self._transaction_manager is None:
+            return said.error.retriable
+        return self._transaction_manager.can_retry(batch, said.error, said.log_start_offset)
+
+    def _retry(self, batch: ProducerBatch, said: PartitionResponse, now_ms: int) -> None:
+        _log.warning(
+            "Produce to %s failed, retrying (%d attempts left): %s",
+            batch.topic_partition,
+            self._config.retries - batch.attempts - 1,
+            said,
+        )
+        self._accumulator.reenqueue(batch, now_ms)
+        self._in_flight.remove(batch)
+        self._events.emit(BatchRetried(*batch.topic_partition, batch.record_count, said.error))
+
+    def _succeed(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
+        if self._transaction_manager is not None:
+            self._transaction_manager.handle_completed_batch(batch, said.base_offset)
+        self._in_flight.remove(batch)
+        if batch.complete(said.base_offset, said.log_append_time_ms):
+            self._accumulator.complete_and_deallocate_batch(batch)
+            self._tell_finished(batch, Errors.NONE, node_id, now_ms)
+        else:
+            self._accumulator.deallocate(batch)
+
+    def _fail_by_answer(
+        self,
+        batch: ProducerBatch,
+        said: PartitionResponse,
+        *,
+        adjust_sequences: bool,
+        node_id: int,
+        now_ms: int,
+    ) -> None:
+        error = _error_of(batch, said)
+        record_errors = _record_errors(said) if said.record_errors else None
+        # The broker refused the one attempt there was: nothing of it is in the log.
+        is_clear = not error.retriable and said.error is not Errors.UNKNOWN_SERVER_ERROR
+        refused = is_clear and batch.attempts == 0
+        self._fail_batch(
+            batch,
+            error,
+            record_errors,
+            adjust_sequences=adjust_sequences,
+            deallocate=True,
+            now_ms=now_ms,
+            node_id=node_id,
+            written=Written.NO if refused else None,
+        )
+
+    def _fail_batch(
+        self,
+        batch: ProducerBatch,
+        error: KafkaError,
+        record_errors: Callable[[int], KafkaError] | None = None,
+        *,
+        adjust_sequences: bool,
+        deallocate: bool,
+        now_ms: int,
+        node_id: int | None = None,
+        written: Written | None = None,
+    ) -> None:
+        self._in_flight.remove(batch)
+        if not batch.complete_exceptionally(error, record_errors, written=written):
+            # It was given up before, and its owners know; only its memory is still to be given back (SND-14).
+            if deallocate:
+                self._accumulator.deallocate(batch)
+            return
+        if self._transaction_manager is not None:
+            self._transaction_manager.handle_failed_batch(batch, error, adjust_sequences=adjust_sequences)
+        if deallocate:
+            self._accumulator.complete_and_deallocate_batch(batch)
+        else:
+            self._accumulator.complete_batch(batch)
+        self._tell_finished(batch, error.error, node_id, now_ms)
+
+    def _tell_finished(self, batch: ProducerBatch, error: Errors, node_id: int | None, now_ms: int) -> None:
+        self._events.emit(
+            ProduceFinished(
+                topic=batch.topic_partition.topic,
+                partition=batch.topic_partition.partition,
+                node_id=node_id,
+                records=batch.record_count,
+                batch_bytes=batch.estimated_size_bytes,
+                produce_ms=now_ms - batch.created_ms,
+                retries=batch.attempts,
+                error=error,
+            )
+        )
+
+
+#: With these a broker may name the leader (KIP-951).
+_LEADER_HAS_MOVED: Final = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH})
+
+
+def _disconnected(response: ClientResponse) -> str:
+    return f"Disconnected from node {response.destination}"
+
+
+def _error_of(batch: ProducerBatch, said: PartitionResponse) -> KafkaError:
+    """The exception of a batch as a whole (SND-11)."""
+    if said.error is Errors.TOPIC_AUTHORIZATION_FAILED:
+        return TopicAuthorizationError(f"Not authorized to access topics: [{batch.topic_partition.topic}]")
+    if said.error is Errors.CLUSTER_AUTHORIZATION_FAILED:
+        return ClusterAuthorizationError("The producer is not authorized to do idempotent sends")
+    if said.error is Errors.UNSUPPORTED_VERSION:
+        return UnsupportedVersionError(said.error_message)
+    return error_for(said.code, said.error_message)
+
+
+def _record_errors(said: PartitionResponse) -> Callable[[int], KafkaError]:
+    """Why each record of a batch failed whose culprits the broker names (SND-10).
+
+    One culprit has the exception of the code. Several may be wrong in different ways that one code can't
+    tell, so they are invalid, and their messages say how. The others suffered for them.
+    """
+    several = len(said.record_errors) > 1
+    named: dict[int, KafkaError] = {}
+    for index, message in said.record_errors:
+        text = message or said.error_message or said.error.message
+        named[index] = InvalidRecordError(text) if several else error_for(said.code, text)
+    innocent = KafkaError(
+        "Failed to append record because it was part of a batch which had one more more invalid records"
+    )
+    return lambda index: named.get(index, innocent)

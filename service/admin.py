@@ -1,0 +1,138 @@
+"""The admin listener: /metrics /livez /readyz /startupz, on a thread and an event loop of its own.
+
+Apart from the API, so that a busy or stuck API loop neither fails a probe that asks about something else nor waits for
+a scrape. It touches nothing but the producer's status and tallies that are safe to read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import uvicorn
+from prometheus_client import GC_COLLECTOR, CollectorRegistry, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from service.app import App
+from service.asgi import Receive, Scope, Send, header, respond_with
+from service.deps import Sidecar
+from service.health import Health
+from service.metrics import StatusCollector
+from service.version import pilotfish_version
+
+_TEXT: Final = b"text/plain; charset=utf-8"
+
+
+class _WaitingCollector(Collector):
+    """Who waits in the sidecar itself."""
+
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._room = sidecar.room
+
+    def collect(self) -> list[Metric]:
+        return [
+            GaugeMetricFamily(
+                "pilotfish_waiting_requests", "Requests that wait.", value=self._room.requests
+            ),
+            GaugeMetricFamily(
+                "pilotfish_waiting_bytes", "Bytes of bodies that wait to be delivered.", value=self._room.bytes
+            ),
+        ]
+
+
+def make_registry(app: App) -> CollectorRegistry:
+    """Everything there is to scrape, of this app and nothing else in the process."""
+    sidecar = app.sidecar
+    registry = CollectorRegistry()
+    registry.register(app.client_metrics)
+    registry.register(
+        StatusCollector(
+            sidecar.producer,
+            version=pilotfish_version(),
+            metadata_max_age_ms=sidecar.config.metadata_max_age_ms,
+        )
+    )
+    registry.register(sidecar.http)
+    registry.register(_WaitingCollector(sidecar))
+    registry.register(GC_COLLECTOR)
+    ProcessCollector(registry=registry)
+    return registry
+
+
+class AdminApp:
+    """The ASGI application of the admin listener."""
+
+    def __init__(self, registry: CollectorRegistry, health: Health) -> None:
+        self._registry = registry
+        self._health = health
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        if scope["method"] not in ("GET", "HEAD"):
+            await respond_with(send, 405, _TEXT, b"only GET\n", [(b"allow", b"GET, HEAD")])
+            return
+        match scope["path"]:
+            case "/metrics":
+                accept = (header(scope, b"accept") or b"").decode("latin-1")
+                encode, content_type = choose_encoder(accept)
+                await respond_with(send, 200, content_type.encode(), encode(self._registry), [])
+            case "/livez":
+                await _probe(send, await self._health.fault_of_life())
+            case "/readyz":
+                await _probe(send, self._health.fault_of_readiness())
+            case "/startupz":
+                await _probe(send, self._health.fault_of_startup())
+            case _:
+                await respond_with(
+                    send, 404, _TEXT, b"there are /metrics /livez /readyz /startupz\n", []
+                )
+
+
+async def _probe(send: Send, fault: str | None) -> None:
+    status, said = (200, "ok") if fault is None else (503, fault)
+    await respond_with(send, status, _TEXT, f"{said}\n".encode(), [(b"cache-control", b"no-store")])
+
+
+class AdminThread:
+    """Serves an admin app on a bound socket until it is stopped."""
+
+    def __init__(self, app: AdminApp, bound: socket.socket) -> None:
+        config = uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._bound = bound
+        self._thread = threading.Thread(target=self._run, name="pilotfish-admin", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Lets open answers end, for so long at most."""
+        self._server.should_exit = True
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        asyncio.run(self._server.serve(sockets=[self._bound]))
+
+
+def start_admin(app: App, bound: socket.socket, listening: Callable[[], bool]) -> AdminThread:
+    """The admin listener of an app, running. Called on the app's own event loop."""
+    health = Health(app.sidecar, asyncio.get_running_loop(), listening)
+    admin = AdminThread(AdminApp(make_registry(app), health), bound)
+    admin.start()
+    return admin

@@ -1,0 +1,189 @@
+"""create_app: the ASGI application, put together from the outside in.
+
+    Guards            who may ask, how much at once
+    └── FastLookups   prepared answers
+        └── ProduceEndpoint
+            └── Observed
+                └── FastAPI   typed routes: slow paths, errors, /openapi.json
+
+A producer that is handed in belongs to the caller, who starts and closes it and has it post its completions on the loop
+that serves this app (`LoopCompletions`). Without one the app makes its own from the settings: the lifespan starts it,
+`close_producer` ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from client_core import CloseReport
+from service.asgi import HeaderPairs, Receive, Scope, Send
+from service.completions import LoopCompletions
+from service.deps import Sidecar, build_sidecar
+from service.errors import Problem, ProblemError
+from service.face import Producer
+from service.fast_lookups import FastLookups
+from service.guards import Guards, hosts_of
+from service.http_metrics import Observed
+from service.metrics import ClientMetrics
+from service.produce_endpoint import CALLER_GONE, ProduceEndpoint
+from service.responses import of_problem
+from service.routes import cluster, leaders, operations, topics
+from service.routes.records import records_router
+from service.settings import Settings
+from service.version import pilotfish_version
+from service.waiting import CallerGoneError
+
+_log: Final = logging.getLogger(__name__)
+
+#: Random, so that a version of an earlier process is never taken for one of this.
+_BOOT_BYTES: Final = 4
+
+_PARAMETERS: Final = frozenset({"query", "path", "header", "body"})
+
+
+class App:
+    """The ASGI application and its parts."""
+
+    def __init__(self, settings: Settings, producer: Producer | None) -> None:
+        self._completions = LoopCompletions()
+        self._owns_producer = producer is None
+        self._report: CloseReport | None = None
+        self.client_metrics = ClientMetrics(
+            by_topic=settings.topic_metrics, topic_limit=settings.topic_metrics_limit
+        )
+        if producer is None:
+            producer = _make_producer(settings, self.client_metrics, self._completions)
+        self.sidecar: Final = build_sidecar(settings, producer, secrets.token_hex(_BOOT_BYTES))
+        endpoint = ProduceEndpoint(_never, self.sidecar)
+        self.api: Final = _make_api(self.sidecar, endpoint, self._lifespan)
+        inner = ProduceEndpoint(Observed(self.api, self.sidecar.http), self.sidecar)
+        self._entry = Guards(
+            FastLookups(inner, self.sidecar.table, self.sidecar.http),
+            allowed_hosts=hosts_of(settings.allowed_hosts, settings.api_host),
+            allowed_origins=settings.allowed_origins,
+            max_body_bytes=settings.max_body_bytes,
+            drain=self.sidecar.drain,
+            metrics=self.sidecar.http,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._entry(scope, receive, send)
+
+    async def close_producer(self) -> CloseReport:
+        """Flushes and closes the app's own producer within drain_timeout_ms; says what it left. Idempotent."""
+        if self._report is None:
+            self._report = CloseReport()
+            if self._owns_producer:
+                # The one call that blocks; requests are answered meanwhile.
+                timeout_ms = self.sidecar.settings.drain_timeout_ms
+                self._report = await asyncio.to_thread(self.sidecar.producer.close, timeout_ms)
+        return self._report
+
+    @asynccontextmanager
+    async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
+        self._completions.bind(asyncio.get_running_loop())
+        if self._owns_producer:
+            self.sidecar.producer.start()
+        if self.sidecar.settings.warm_topics:
+            self.sidecar.producer.configure_topics(self.sidecar.settings.warm_topics)
+        yield
+        self.sidecar.listing.close()
+        await self.close_producer()
+
+
+def create_app(settings: Settings, producer: Producer | None = None) -> App:
+    """The application over a producer, or over one of its own."""
+    return App(settings, producer)
+
+
+def _make_producer(settings: Settings, events: ClientMetrics, completions: LoopCompletions) -> Producer:
+    from client_core import KafkaProducer
+
+    return KafkaProducer(settings.producer_config(), events=events, completions=completions)
+
+
+async def _never(scope: Scope, receive: Receive, send: Send) -> None:
+    raise AssertionError("FastAPI's own route hands nothing on")
+
+
+def _make_api(sidecar: Sidecar, endpoint: ProduceEndpoint, lifespan: Any) -> FastAPI:
+    api = FastAPI(
+        title="Pilotfish",
+        version=pilotfish_version(),
+        summary="A Kafka metadata-cache sidecar: leaders and produce over HTTP on localhost.",
+        lifespan=lifespan,
+        docs_url=None,  # the page would load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    api.state.sidecar = sidecar
+    for router in (
+        cluster.router,
+        topics.router,
+        leaders.router,
+        records_router(endpoint),
+        operations.router,
+    ):
+        api.include_router(router)
+    api.add_exception_handler(ProblemError, _on_problem)
+    api.add_exception_handler(CallerGoneError, _on_caller_gone)
+    api.add_exception_handler(RequestValidationError, _on_invalid)
+    api.add_exception_handler(HTTPException, _on_http)
+    api.add_exception_handler(Exception, _on_bug)
+    make_document = api.openapi
+
+    def document() -> dict[str, Any]:
+        return _with_problem_type(make_document())
+
+    api.openapi = document  # type: ignore[method-assign]  # FastAPI's own way of changing the document
+    return api
+
+
+def _with_problem_type(document: dict[str, Any]) -> dict[str, Any]:
+    """The document, its errors under the media type that they really have."""
+    for path in document["paths"].values():
+        for operation in path.values():
+            for status, answer in operation["responses"].items():
+                if status >= "400" and "application/json" in answer.get("content", {}):
+                    answer["content"]["application/problem+json"] = answer["content"].pop("application/json")
+    return document
+
+
+# -- errors of FastAPI's side ----------------------------------------------------------------------------------
+
+
+def _on_problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ProblemError)
+    return of_problem(error.problem)
+
+
+def _on_caller_gone(_: Request, error: Exception) -> Response:
+    return Response(status_code=CALLER_GONE)
+
+
+def _on_invalid(_: Request, error: Exception) -> Response:
+    """A parameter that can't be used, named by where it stands."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return of_problem(Problem(422, f"{place}: {first['msg']}", place=place))
+
+
+def _on_http(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    headers: HeaderPairs = [(n.lower().encode(), v.encode()) for n, v in (error.headers or {}).items()]
+    return of_problem(Problem(error.status_code, str(error.detail), headers=tuple(headers)))
+
+
+def _on_bug(_: Request, error: Exception) -> Response:
+    _log.error("a request failed in a way that nobody foresaw", exc_info=error)
+    return of_problem(Problem(500, "the sidecar failed in a way that nobody foresaw; its log has the stack"))

@@ -1,0 +1,74 @@
+"""What a request has at hand: one Sidecar per app, made by create_app and found by every route.
+
+Nothing here is global, so two apps in one process do not know each other. Event loop only, but for `drain`, which the
+admin thread reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+
+from client_core import ProducerConfig
+from service.face import Producer
+from service.guards import Drain
+from service.http_metrics import HttpMetrics
+from service.listing import Listing
+from service.lookup_table import LookupTable
+from service.lookups import Lookups
+from service.settings import Settings
+from service.unknown_topics import UnknownTopics
+from service.waiting import WaitingRoom
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """The parts of one running app."""
+
+    settings: Settings
+    config: ProducerConfig
+    producer: Producer
+    boot: str
+    table: LookupTable
+    lookups: Lookups
+    listing: Listing
+    room: WaitingRoom
+    unknown: UnknownTopics
+    http: HttpMetrics
+    drain: Drain
+
+
+def build_sidecar(settings: Settings, producer: Producer, boot: str) -> Sidecar:
+    """The parts, put together over a producer."""
+    config = settings.producer_config()
+    room = WaitingRoom(settings.max_waiting_requests, settings.max_waiting_bytes)
+    unknown = UnknownTopics(settings.unknown_topic_memory_ms, settings.unknown_topics_per_second)
+    return Sidecar(
+        settings=settings,
+        config=config,
+        producer=producer,
+        boot=boot,
+        table=LookupTable(producer, boot),
+        lookups=Lookups(
+            producer,
+            config,
+            boot=boot,
+            lookup_wait_ms=settings.lookup_wait_ms,
+            room=room,
+            unknown=unknown,
+        ),
+        listing=Listing(producer, max_age_ms=settings.listing_max_age_ms, wait_ms=settings.lookup_wait_ms),
+        room=room,
+        unknown=unknown,
+        http=HttpMetrics(),
+        drain=Drain(),
+    )
+
+
+def sidecar_of(request: Request) -> Sidecar:
+    return cast("Sidecar", request.app.state.sidecar)
+
+
+SidecarDep = Annotated[Sidecar, Depends(sidecar_of)]

@@ -1,0 +1,90 @@
+"""What probes ask: is it alive, is it ready, has it started. Answers are None for yes, or the reason for no.
+
+    livez     the poll loop turns when it is woken (an idle one sleeps for long), and the event loop turns. Never whether
+              Kafka is reachable: restarting the sidecar mends no broker
+    readyz    metadata is there, a broker is within reach, nobody is shutting down
+    startupz  the API listens, and the first metadata came or startup_require_metadata does without
+
+Admin thread only; it reads `status()`, which waits for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from client_core import ClientStatus
+from service.deps import Sidecar
+
+#: Between two looks at whether a loop has turned.
+_LOOK_S = 0.005
+
+
+class Health:
+    """Judges one sidecar. `listening` says whether the API's socket is open; `api_loop` is its event loop."""
+
+    def __init__(
+        self, sidecar: Sidecar, api_loop: asyncio.AbstractEventLoop, listening: Callable[[], bool]
+    ) -> None:
+        self._sidecar = sidecar
+        self._producer = sidecar.producer
+        self._clock = sidecar.producer.clock
+        self._api_loop = api_loop
+        self._listening = listening
+        self._made_ms = self._clock.now_ms()
+
+    async def fault_of_life(self) -> str | None:
+        """Wakes both loops and gives each liveness_timeout_ms for a turn."""
+        status = self._producer.status()
+        if status.state == "failed":
+            return "the client has failed"
+        turned = threading.Event()
+        try:
+            self._api_loop.call_soon_threadsafe(turned.set)
+        except RuntimeError:
+            return "the event loop has ended"
+        # While the client closes, its loop comes to its end; that is no reason to be killed.
+        polls = not self._sidecar.drain.begun
+        if polls:
+            self._producer.wakeup()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._sidecar.settings.liveness_timeout_ms / 1000
+        while True:
+            polled = not polls or self._producer.status().loop_turns != status.loop_turns
+            if polled and turned.is_set():
+                return None
+            if loop.time() >= deadline:
+                which = "the event loop" if polled else "the poll loop"
+                return f"{which} did not turn within {self._sidecar.settings.liveness_timeout_ms} ms"
+            await asyncio.sleep(_LOOK_S)
+
+    def fault_of_readiness(self) -> str | None:
+        if self._sidecar.drain.announced or self._sidecar.drain.begun:
+            return "shutting down"
+        status = self._producer.status()
+        if status.metadata.age_ms is None:
+            return "no metadata yet"
+        if not _within_reach(status):
+            return "no broker is within reach; metadata goes on being served"
+        return None
+
+    def fault_of_startup(self) -> str | None:
+        if not self._listening():
+            return "the API does not listen yet"
+        settings = self._sidecar.settings
+        if settings.startup_require_metadata == "none" or self._producer.status().metadata.age_ms is not None:
+            return None
+        waited_ms = self._clock.now_ms() - self._made_ms
+        if settings.startup_require_metadata == "wait" and waited_ms >= settings.startup_max_wait_ms:
+            return None
+        return f"no metadata after {waited_ms} ms"
+
+
+def _within_reach(status: ClientStatus) -> bool:
+    """Whether a connection is ready, or none is needed: the last thing that happened was no failure."""
+    if any(node.state == "ready" for node in status.nodes):
+        return True
+    ages_ms = [node.last_error_age_ms for node in status.nodes] + [status.metadata.last_error_age_ms]
+    failed_ms = [age_ms for age_ms in ages_ms if age_ms is not None]
+    return not failed_ms or status.metadata.age_ms is None or min(failed_ms) > status.metadata.age_ms

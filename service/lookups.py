@@ -1,0 +1,210 @@
+"""Metadata look-ups that can't be answered at once: the topic is unknown yet, or the caller wants a fresher answer.
+
+    unknown topic   without max_block_ms: until the brokers have said twice that there is none (404), within our own wait
+                    with max_block_ms: until it appears or that time is over
+    max_age_ms      waits for a refresh where the topic's last response is older
+    min_version     waits for that update; a version of another process's boot is 412 at once
+
+`know` decides what is missing, waits for it as a ticket, and says topic by topic what is wrong. It never creates a
+topic. Event loop only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+from client_core import Errors, InvalidTopicError, KafkaError, MetadataResult, Phase, ProducerConfig, TimeoutError
+from service.asgi import Receive
+from service.errors import Problem, ProblemError, explained, problem_of, refused
+from service.face import Producer
+from service.freshness import parse_version
+from service.topic_names import fault_of_topic_name
+from service.unknown_topics import UnknownTopics
+from service.waiting import WaitingRoom, wait_for_result
+
+#: Longer waits than an hour are a mistake in units.
+MAX_WAIT_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What a look-up asks for besides its subject. None: nothing in particular."""
+
+    max_block_ms: int | None = None
+    max_age_ms: int | None = None
+    min_version: str | None = None
+
+
+NO_DEMANDS: Final = Demands()
+
+
+class Lookups:
+    """Waits for metadata on behalf of requests."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        config: ProducerConfig,
+        *,
+        boot: str,
+        lookup_wait_ms: int,
+        room: WaitingRoom,
+        unknown: UnknownTopics,
+    ) -> None:
+        self._producer = producer
+        self._clock = producer.clock
+        self._max_block_ms = config.max_block_ms
+        self._boot = boot
+        self._lookup_wait_ms = lookup_wait_ms
+        self._room = room
+        self._unknown = unknown
+
+    async def know(self, topics: Iterable[str], demands: Demands, receive: Receive) -> dict[str, Problem]:
+        """Waits until the topics are known, and as fresh as demanded; answers what is wrong with those that are not.
+
+        Raises ProblemError where the demand itself can't be met, CallerGoneError where nobody waits any more.
+        """
+        names = list(dict.fromkeys(topics))
+        min_version = self._number_of(demands.min_version)
+        problems, to_ask = self._judge(names, demands)
+        if to_ask:
+            problems.update(await self._ask(to_ask, demands, receive))
+        await self._freshen([name for name in names if name not in problems], demands, min_version, receive)
+        return problems
+
+    async def know_cluster(self, demands: Demands, receive: Receive) -> None:
+        """Waits until a broker has answered at all, and until the answer is as fresh as demanded."""
+        min_version = self._number_of(demands.min_version)
+        if self._producer.cache.is_bootstrap:
+            wait_ms = self._lookup_wait_ms if demands.max_block_ms is None else demands.max_block_ms
+            await self.refresh(wait_ms, receive, min_version=None, max_age_ms=MAX_WAIT_MS)
+        await self._freshen([], demands, min_version, receive)
+
+    async def refresh(
+        self, wait_ms: int, receive: Receive, *, min_version: int | None = None, max_age_ms: int | None = None
+    ) -> None:
+        """Waits for an update: the next one, or the one that satisfies a demand. Raises ProblemError."""
+        now_ms = self._clock.now_ms()
+        place = self._room.enter(0, now_ms)
+        try:
+            result = await wait_for_result(
+                lambda done: self._producer.request_update(
+                    min_version=min_version, max_age_ms=max_age_ms, deadline_ms=now_ms + wait_ms, done=done
+                ),
+                receive,
+            )
+        finally:
+            place.leave(self._clock.now_ms())
+        if result.error is not None:
+            waited_ms = cast("MetadataResult", result).waited_ms
+            raise ProblemError(problem_of(result.error, phase=Phase.METADATA, waited_ms=waited_ms))
+
+    # -- unknown topics --------------------------------------------------------------------------------------
+
+    def _judge(self, names: list[str], demands: Demands) -> tuple[dict[str, Problem], list[str]]:
+        """What is known to be wrong, and what has to be asked for. Takes the snapshot once."""
+        known = self._producer.cache.topics
+        now_ms = self._clock.now_ms()
+        problems: dict[str, Problem] = {}
+        to_ask: list[str] = []
+        for name in names:
+            if name in known:
+                continue
+            fault = fault_of_topic_name(name)
+            remembered = None if demands.max_block_ms is not None else self._unknown.remembered(name, now_ms)
+            if fault is not None:
+                problems[name] = problem_of(InvalidTopicError(fault))
+            elif remembered is not None:
+                problems[name] = problem_of(remembered, phase=Phase.METADATA, waited_ms=0)
+            else:
+                to_ask.append(name)
+        return problems, to_ask
+
+    async def _ask(self, names: list[str], demands: Demands, receive: Receive) -> dict[str, Problem]:
+        """Asks the brokers for topics and waits; answers the problems that are left."""
+        now_ms = self._clock.now_ms()
+        problems: dict[str, Problem] = {}
+        begun: list[str] = []
+        place = self._room.enter(0, now_ms)
+        try:
+            for name in names:
+                try:
+                    self._unknown.begin(name, now_ms)
+                    begun.append(name)
+                except ProblemError as e:
+                    problems[name] = e.problem
+            if begun:
+                problems.update(self._left_over(begun, await self._answer(begun, demands, now_ms, receive)))
+        finally:
+            place.leave(self._clock.now_ms())
+            for name in begun:
+                self._unknown.end(name)
+        return problems
+
+    async def _answer(
+        self, names: list[str], demands: Demands, now_ms: int, receive: Receive
+    ) -> MetadataResult:
+        wait_ms = self._lookup_wait_ms if demands.max_block_ms is None else demands.max_block_ms
+        result = await wait_for_result(
+            lambda done: self._producer.request_topics(
+                names,
+                deadline_ms=now_ms + wait_ms,
+                create=False,
+                settle=demands.max_block_ms is None,
+                done=done,
+            ),
+            receive,
+        )
+        return cast("MetadataResult", result)
+
+    def _left_over(self, names: list[str], result: MetadataResult) -> Mapping[str, Problem]:
+        problems: dict[str, Problem] = {}
+        now_ms = self._clock.now_ms()
+        for name in names:
+            if name in result.cache.topics:
+                continue
+            error = result.topic_errors.get(name) or result.error or _not_present(name, result.waited_ms)
+            if explained(error).error is Errors.UNKNOWN_TOPIC_OR_PARTITION:
+                self._unknown.remember(name, error, now_ms)
+            problems[name] = problem_of(error, phase=Phase.METADATA, waited_ms=result.waited_ms)
+        return problems
+
+    # -- freshness -------------------------------------------------------------------------------------------
+
+    def _number_of(self, min_version: str | None) -> int | None:
+        if min_version is None:
+            return None
+        try:
+            boot, number = parse_version(min_version)
+        except ValueError as e:
+            raise refused(422, f"min_version: {e}") from e
+        if boot != self._boot:
+            raise refused(412, f"min_version: {min_version} is of another process, this one is {self._boot}")
+        return number
+
+    async def _freshen(
+        self, names: list[str], demands: Demands, min_version: int | None, receive: Receive
+    ) -> None:
+        cache = self._producer.cache
+        too_old = demands.max_age_ms is not None and self._age_ms(names) > demands.max_age_ms
+        too_early = min_version is not None and cache.update_version < min_version
+        if too_old or too_early:
+            await self.refresh(
+                self._max_block_ms if demands.max_block_ms is None else demands.max_block_ms,
+                receive,
+                min_version=min_version if too_early else None,
+                max_age_ms=demands.max_age_ms if too_old else None,
+            )
+
+    def _age_ms(self, names: list[str]) -> int:
+        """The age of the oldest of the topics, or of the cluster where there are none."""
+        cache = self._producer.cache
+        times = [cache.refreshed_ms(name) for name in names] if names else [cache.last_successful_refresh_ms]
+        known = [time for time in times if time is not None]
+        return self._clock.now_ms() - min(known) if known else MAX_WAIT_MS + 1
+
+
+def _not_present(topic: str, waited_ms: int) -> KafkaError:
+    return TimeoutError(f"Topic {topic} not present in metadata after {waited_ms} ms.")

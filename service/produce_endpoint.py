@@ -1,0 +1,293 @@
+"""POST /v1/topics/{topic}/records as plain ASGI: read, understand, submit, wait, answer.
+
+The body is validated whole before its first record is appended. The request then waits as one ticket with one
+deadline, whatever the number of its records, and its answer tells of each of them in order:
+
+    all acknowledged 200 · some 207 · acks=0 202 · none: the common cause's status, else the gravest
+
+FastAPI's route (routes/records.py) calls `answer` too, for paths that are written in an unusual way, and documents it.
+Event loop only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Final, NamedTuple, cast
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from client_core import (
+    Errors,
+    InvalidTopicError,
+    Phase,
+    ProducerRecord,
+    RecordFailure,
+    RecordMetadata,
+    Result,
+)
+from service.asgi import ASGIApp, HeaderPairs, Receive, Scope, Send, header, respond
+from service.deps import Sidecar
+from service.errors import (
+    PROBLEM_TYPE,
+    Problem,
+    ProblemError,
+    error_item,
+    gravest,
+    problem_of,
+    problem_of_body,
+    problem_of_failure,
+    refused,
+)
+from service.guards import BodyTooLargeError
+from service.http_metrics import RouteTally
+from service.lookups import MAX_WAIT_MS
+from service.media_type import check_media_type
+from service.records_codec import parse_records
+from service.strict_json import BodyError
+from service.topic_names import fault_of_topic_name
+from service.waiting import CallerGoneError, Place, wait_for_result
+
+ROUTE: Final = "/v1/topics/{topic}/records"
+
+_BEFORE: Final = b"/v1/topics/"
+_AFTER: Final = b"/records"
+_JSON: Final = (b"content-type", b"application/json")
+_PROBLEM: Final = (b"content-type", PROBLEM_TYPE)
+
+#: What a log would call the status of a request whose caller left.
+CALLER_GONE: Final = 499
+
+
+class Answer(NamedTuple):
+    """A whole response, and how the metrics call it."""
+
+    status: int
+    headers: HeaderPairs
+    body: bytes
+    outcome: str
+
+
+class _Times(NamedTuple):
+    """The query of a produce; None: Kafka's own setting."""
+
+    max_block_ms: int | None = None
+    timeout_ms: int | None = None
+
+
+_NO_TIMES: Final = _Times()
+
+
+class ProduceEndpoint:
+    """The ASGI callable; what it does not serve falls through."""
+
+    def __init__(self, app: ASGIApp, sidecar: Sidecar) -> None:
+        self._app = app
+        self._sidecar = sidecar
+        self._producer = sidecar.producer
+        self._clock = sidecar.producer.clock
+        self._room = sidecar.room
+        self._max_block_ms = sidecar.config.max_block_ms
+        self._delivery_timeout_ms = sidecar.config.delivery_timeout_ms
+        self._acknowledged = 202 if sidecar.config.acks == "0" else 200
+        self._outcomes = {o: sidecar.http.produced(o) for o in ("success", "partial", "error")}
+        self._tallies: dict[int, RouteTally] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        topic = None
+        if scope["type"] == "http" and scope["method"] == "POST":
+            topic = topic_of_path(scope.get("raw_path") or b"")
+        if topic is None:
+            await self._app(scope, receive, send)
+            return
+        started = perf_counter()
+        metrics = self._sidecar.http
+        metrics.in_progress += 1
+        status, outcome = CALLER_GONE, "error"
+        try:
+            answer = await self.answer(topic, scope, receive)
+            status, outcome = answer.status, answer.outcome
+            await respond(send, status, answer.headers, answer.body)
+        except CallerGoneError:
+            pass
+        finally:
+            metrics.in_progress -= 1
+            took_s = perf_counter() - started
+            self._tally(status).add(took_s)
+            self._outcomes[outcome].observe(took_s)
+
+    async def answer(self, topic: str, scope: Scope, receive: Receive) -> Answer:
+        """Serves one request. Raises CallerGoneError where nobody is left to answer."""
+        try:
+            return await self._produce(topic, scope, receive)
+        except ProblemError as e:
+            return _of_problem(e.problem)
+        except BodyError as e:
+            return _of_problem(problem_of_body(e))
+        except BodyTooLargeError as e:
+            return _of_problem(Problem(413, e.detail, written="no"))
+
+    # -- the way of a request --------------------------------------------------------------------------------
+
+    async def _produce(self, topic: str, scope: Scope, receive: Receive) -> Answer:
+        now_ms = self._clock.now_ms()
+        fault = fault_of_topic_name(topic)
+        if fault is not None:
+            raise ProblemError(replace(problem_of(InvalidTopicError(fault)), written="no"))
+        times = _times_of(scope["query_string"], self._delivery_timeout_ms)
+        check_media_type(header(scope, b"content-type"), header(scope, b"content-encoding"))
+        place = self._room.enter(int(header(scope, b"content-length") or 0), now_ms)
+        try:
+            records = parse_records(topic, await self._read(receive, place))
+            result = await self._deliver(topic, records, times, now_ms, receive)
+        finally:
+            place.leave(self._clock.now_ms())
+        return self._tell(topic, records, result)
+
+    async def _read(self, receive: Receive, place: Place) -> bytes:
+        """The whole body; bytes beyond what its head said are counted as they come."""
+        chunks: list[bytes] = []
+        total = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise CallerGoneError("the caller closed the connection within its body")
+            chunk: bytes = message.get("body", b"")
+            total += len(chunk)
+            place.grow_to(total, self._clock.now_ms())
+            chunks.append(chunk)
+            if not message.get("more_body", False):
+                return chunk if len(chunks) == 1 else b"".join(chunks)
+
+    async def _deliver(
+        self, topic: str, records: list[ProducerRecord], times: _Times, now_ms: int, receive: Receive
+    ) -> Result:
+        timeout_ms = self._delivery_timeout_ms if times.timeout_ms is None else times.timeout_ms
+        max_block_ms = self._max_block_ms if times.max_block_ms is None else times.max_block_ms
+        unknown = topic not in self._producer.cache.topics
+        if unknown:
+            self._sidecar.unknown.begin(topic, now_ms)
+        try:
+            return await wait_for_result(
+                lambda done: self._producer.submit(
+                    topic,
+                    records,
+                    block_deadline_ms=now_ms + min(max_block_ms, timeout_ms),
+                    deadline_ms=now_ms + timeout_ms,
+                    done=done,
+                ),
+                receive,
+            )
+        finally:
+            if unknown:
+                self._sidecar.unknown.end(topic)
+
+    # -- the answer ------------------------------------------------------------------------------------------
+
+    def _tell(self, topic: str, records: Sequence[ProducerRecord], result: Result) -> Answer:
+        outcomes = result.outcomes
+        if result.error is not None and not outcomes:
+            return _of_problem(replace(problem_of(result.error), written="unknown"))
+        failed = sum(type(outcome) is RecordFailure for outcome in outcomes)
+        if not failed:
+            body = _results_body(topic, cast("Sequence[RecordMetadata]", outcomes))
+            return Answer(self._acknowledged, _headers(_JSON, body), body, "success")
+        problems = [
+            self._problem(record, outcome) if isinstance(outcome, RecordFailure) else None
+            for record, outcome in zip(records, outcomes, strict=True)
+        ]
+        items: list[object] = [
+            error_item(problem) if problem is not None else _receipt(cast("RecordMetadata", outcome))
+            for problem, outcome in zip(problems, outcomes, strict=True)
+        ]
+        if failed == len(outcomes):
+            return _of_problem(_in_common([p for p in problems if p is not None], items))
+        body = msgspec.json.encode({"topic": topic, "results": items})
+        headers = [*_headers(_JSON, body), (b"pilotfish-failed-records", b"%d" % failed)]
+        return Answer(207, headers, body, "partial")
+
+    def _problem(self, record: ProducerRecord, failure: RecordFailure) -> Problem:
+        """One record's failure. Waiting in vain for a partition that the topic does not have is a 404."""
+        problem = problem_of_failure(failure)
+        if failure.phase is Phase.METADATA and record.partition is not None:
+            count = self._producer.cache.partition_count(record.topic)
+            if count is not None and record.partition >= count:
+                missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
+                return replace(problem, status=404, kafka_error=missing.name, code=missing.code)
+        return problem
+
+    def _tally(self, status: int) -> RouteTally:
+        tally = self._tallies.get(status)
+        if tally is None:
+            tally = self._tallies[status] = self._sidecar.http.tally("POST", ROUTE, status)
+        return tally
+
+
+def topic_of_path(raw_path: bytes) -> str | None:
+    """The topic of a produce path in its plain spelling; None for any other path."""
+    if not raw_path.startswith(_BEFORE) or not raw_path.endswith(_AFTER):
+        return None
+    name = raw_path[len(_BEFORE) : -len(_AFTER)]
+    return name.decode("latin-1") if name and b"/" not in name and b"%" not in name else None
+
+
+# -- what was asked ------------------------------------------------------------------------------------------
+
+
+def _times_of(query: bytes, delivery_timeout_ms: int) -> _Times:
+    """max_block_ms and timeout_ms; raises ProblemError for anything else, and for what stands twice."""
+    if not query:
+        return _NO_TIMES
+    times: dict[str, int] = {}
+    for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+        if name not in _Times._fields:
+            raise refused(422, f"query.{name}: unknown parameter; there are max_block_ms and timeout_ms")
+        if name in times:
+            raise refused(400, f"query.{name}: stands twice")
+        limit = delivery_timeout_ms if name == "timeout_ms" else MAX_WAIT_MS
+        if not (value.isascii() and value.isdigit()) or len(value) > 9 or int(value) > limit:
+            of_what = " (delivery.timeout.ms)" if name == "timeout_ms" else ""
+            raise refused(422, f"query.{name}: must be a whole number from 0 to {limit}{of_what}")
+        times[name] = int(value)
+    return _Times(**times)
+
+
+# -- how it is told ------------------------------------------------------------------------------------------
+
+
+def _results_body(topic: str, receipts: Sequence[RecordMetadata]) -> bytes:
+    """`{"topic":…,"results":[…]}` of records that were all acknowledged; topic names need no escapes."""
+    results = ",".join(
+        [
+            f'{{"partition":{partition},"offset":{"null" if offset is None else offset},"timestamp":{timestamp_ms}}}'
+            for _, partition, offset, timestamp_ms in receipts
+        ]
+    )
+    return f'{{"topic":"{topic}","results":[{results}]}}'.encode()
+
+
+def _receipt(receipt: RecordMetadata) -> dict[str, int | None]:
+    return {
+        "partition": receipt.partition,
+        "offset": receipt.offset,
+        "timestamp": receipt.timestamp_ms,
+    }
+
+
+def _in_common(problems: list[Problem], items: list[object]) -> Problem:
+    """The one problem of a request of which nothing was acknowledged."""
+    status = gravest(problem.status for problem in problems)
+    chosen = next(problem for problem in problems if problem.status == status)
+    written = "unknown" if any(problem.written == "unknown" for problem in problems) else "no"
+    return replace(chosen, written=written, results=items)
+
+
+def _of_problem(problem: Problem) -> Answer:
+    body = problem.body()
+    return Answer(problem.status, _headers(_PROBLEM, body) + problem.all_headers(), body, "error")
+
+
+def _headers(content_type: tuple[bytes, bytes], body: bytes) -> HeaderPairs:
+    return [content_type, (b"content-length", b"%d" % len(body))]

@@ -1,0 +1,78 @@
+"""Answers of FastAPI's routes: bytes that lie ready, fresh ones with an ETag, and problems. Event loop only."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import Request, Response
+
+from service.asgi import HeaderPairs
+from service.errors import PROBLEM_TYPE, Problem
+from service.freshness import etag_of, matches
+from service.lookup_table import CACHE_CONTROL, JSON, Entry
+from service.schemas import ProblemAnswer
+
+_PROBLEMS: Final[dict[int, str]] = {
+    400: "The request is malformed; `place` says where.",
+    404: "The topic or partition does not exist: the broker said so.",
+    412: "`min_version` is of another process.",
+    413: "The body or a record is too large.",
+    415: "The media type is not served.",
+    422: "The request says what can't be done; `place` says where.",
+    429: "Too much waits in this sidecar already; nothing was written.",
+    500: "Kafka refused for a reason that a retry won't mend.",
+    503: "No broker is reachable, or memory was full, or the sidecar is shutting down; nothing was sent.",
+    504: "A deadline ran out after something was sent: the outcome is unknown.",
+}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The problem answers of a route, for the OpenAPI document."""
+    return {status: {"description": _PROBLEMS[status], "model": ProblemAnswer} for status in statuses}
+
+
+def of_entry(request: Request, entry: Entry) -> Response:
+    """A prepared answer, or 304 where the caller holds it."""
+    if _holds(request, entry.etag):
+        return _plain(304, entry.headers_304, b"")
+    return _plain(200, entry.headers, entry.body)
+
+
+def of_body(request: Request, body: bytes, freshness: HeaderPairs) -> Response:
+    """An answer made on the spot, or 304."""
+    etag = etag_of(body)
+    headers_304 = [(b"etag", etag), CACHE_CONTROL, *freshness]
+    if _holds(request, etag):
+        return _plain(304, headers_304, b"")
+    return _plain(200, [*_head(JSON, body), *headers_304], body)
+
+
+def of_json(body: bytes) -> Response:
+    """An answer that is of this moment only: no ETag, no age."""
+    return _plain(200, [*_head(JSON, body), (b"cache-control", b"no-store")], body)
+
+
+def of_problem(problem: Problem) -> Response:
+    body = problem.body()
+    return _plain(problem.status, _head(PROBLEM_TYPE, body) + problem.all_headers(), body)
+
+
+def as_is(status: int, headers: HeaderPairs, body: bytes) -> Response:
+    """A response whose headers are all there already."""
+    return _plain(status, headers, body)
+
+
+def _head(media_type: bytes, body: bytes) -> HeaderPairs:
+    return [(b"content-type", media_type), (b"content-length", b"%d" % len(body))]
+
+
+def _plain(status: int, headers: HeaderPairs, body: bytes) -> Response:
+    response = Response(status_code=status)
+    response.body = body
+    response.raw_headers = headers
+    return response
+
+
+def _holds(request: Request, etag: bytes) -> bool:
+    asked = (value for name, value in request.scope["headers"] if name == b"if-none-match")
+    return any(matches(value, etag) for value in asked)

@@ -1,0 +1,69 @@
+"""Many leaders in one request: answered in order, an error per item."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+
+from client_core import MetadataCache, partition_for_key
+from service.answers import leader_json
+from service.asgi import header
+from service.deps import SidecarDep
+from service.errors import ProblemError, error_item, problem_of, problem_of_body
+from service.lookups_codec import LeaderLookup, parse_lookups
+from service.media_type import check_media_type
+from service.responses import of_body, problems
+from service.routes.topics import missing
+from service.schemas import LOOKUPS_BODY, LeadersAnswer, LookupQuery
+from service.strict_json import BodyError
+
+router = APIRouter(tags=["metadata"])
+
+_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": LOOKUPS_BODY}}}}
+
+
+@router.post(
+    "/v1/leaders",
+    response_model=LeadersAnswer,
+    responses=problems(400, 412, 413, 415, 422, 429, 503),
+    openapi_extra=_BODY,
+)
+async def leaders(
+    request: Request, sidecar: SidecarDep, query: Annotated[LookupQuery, Query()]
+) -> Response:
+    """The leaders of many partitions or keys."""
+    check_media_type(
+        header(request.scope, b"content-type"), header(request.scope, b"content-encoding")
+    )
+    try:
+        lookups = parse_lookups(await request.body())
+    except BodyError as e:
+        raise ProblemError(problem_of_body(e)) from e
+    problems_by_topic = await sidecar.lookups.know(
+        (lookup.topic for lookup in lookups), query.demands(), request.receive
+    )
+    cache = sidecar.producer.cache
+    results: list[dict[str, Any]] = []
+    for lookup in lookups:
+        problem = problems_by_topic.get(lookup.topic)
+        found = None if problem is not None else _leader(cache, lookup)
+        if found is None and problem is None:
+            problem = problem_of(missing(sidecar, lookup.topic, lookup.partition))
+        results.append(error_item(problem) if problem is not None else found or {})
+    sidecar.table.find(b"/v1/cluster")
+    freshness = sidecar.table.freshness(None, sidecar.producer.clock.now_ms())
+    return of_body(request, msgspec.json.encode({"results": results}), freshness)
+
+
+def _leader(cache: MetadataCache, lookup: LeaderLookup) -> dict[str, Any] | None:
+    topic = cache.topics.get(lookup.topic)
+    if topic is None or not topic.partition_count:
+        return None
+    topic.use.touched = True
+    partition = lookup.partition
+    if partition is None:
+        assert lookup.key is not None
+        partition = partition_for_key(lookup.key, topic.partition_count)
+    return leader_json(topic, partition, cache.nodes_by_id)

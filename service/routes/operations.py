@@ -1,0 +1,43 @@
+"""What people and scripts ask of the sidecar itself: refresh your metadata, and why is it slow."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+
+from service.deps import SidecarDep
+from service.freshness import version_text
+from service.responses import of_json, problems
+from service.schemas import RefreshAnswer, StatusAnswer, WaitQuery
+
+router = APIRouter(tags=["operations"])
+
+
+@router.post("/v1/metadata/refresh", response_model=RefreshAnswer, responses=problems(422, 429, 503))
+async def refresh(
+    request: Request, sidecar: SidecarDep, query: Annotated[WaitQuery, Query()]
+) -> Response:
+    """Asks for a metadata update and waits for it."""
+    clock = sidecar.producer.clock
+    asked_ms = clock.now_ms()
+    wait_ms = sidecar.config.max_block_ms if query.max_block_ms is None else query.max_block_ms
+    await sidecar.lookups.refresh(wait_ms, request.receive)
+    version = version_text(sidecar.boot, sidecar.producer.cache.update_version)
+    return of_json(msgspec.json.encode({"version": version, "waited_ms": clock.now_ms() - asked_ms}))
+
+
+@router.get("/v1/status", response_model=StatusAnswer)
+async def status(sidecar: SidecarDep) -> Response:
+    """Connections, buffer, waiting requests and the age of everything, at this moment."""
+    client = asdict(sidecar.producer.status())
+    own = {
+        "state": client.pop("state"),
+        "draining": sidecar.drain.begun,
+        "version": version_text(sidecar.boot, sidecar.producer.cache.update_version),
+        "waiting_requests": sidecar.room.requests,
+        "waiting_bytes": sidecar.room.bytes,
+    }
+    return of_json(msgspec.json.encode(own | client))

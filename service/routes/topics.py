@@ -1,0 +1,121 @@
+"""Topics, partitions and leaders: the slow paths of what lookup_table.py has ready, and look-ups by key.
+
+Each waits as its query demands and then answers with the table's own bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from client_core import KafkaError, UnknownTopicOrPartitionError, partition_for_key
+from service.asgi import header
+from service.deps import Sidecar, SidecarDep
+from service.errors import ProblemError, problem_of, refused
+from service.freshness import freshness_headers
+from service.lookups import Demands
+from service.payload import bytes_of_plain
+from service.responses import of_body, of_entry, problems
+from service.schemas import LeaderAnswer, LeaderQuery, ListQuery, LookupQuery, Partition, TopicAnswer, TopicsAnswer
+
+router = APIRouter(tags=["metadata"])
+
+PartitionPath = Annotated[int, Path(ge=0, le=2**31 - 1)]
+_COMMON = problems(400, 404, 412, 422, 429, 503)
+
+
+@router.get("/v1/topics", response_model=TopicsAnswer, responses=problems(422, 503))
+async def topics(request: Request, sidecar: SidecarDep, query: Annotated[ListQuery, Query()]) -> Response:
+    """All topics by name, from a list of its own that is fetched only when somebody asks."""
+    listed = await sidecar.listing.current(query.demands())
+    sidecar.table.find(b"/v1/cluster")
+    freshness = freshness_headers(
+        sidecar.table.version,
+        listed.refreshed_ms,
+        listed.refreshed_wall_ms,
+        sidecar.producer.clock.now_ms(),
+    )
+    return of_body(request, listed.body(query.prefix, internal=query.internal), freshness)
+
+
+@router.get("/v1/topics/{topic}", response_model=TopicAnswer, responses=_COMMON)
+async def topic(
+    request: Request, sidecar: SidecarDep, topic: str, query: Annotated[LookupQuery, Query()]
+) -> Response:
+    """A topic and all of its partitions."""
+    await _know(sidecar, topic, query.demands(), request)
+    return _answer(sidecar, request, f"/v1/topics/{topic}", topic, None)
+
+
+@router.get("/v1/topics/{topic}/partitions/{partition}", response_model=Partition, responses=_COMMON)
+async def partition(
+    request: Request,
+    sidecar: SidecarDep,
+    topic: str,
+    partition: PartitionPath,
+    query: Annotated[LookupQuery, Query()],
+) -> Response:
+    """One partition."""
+    await _know(sidecar, topic, query.demands(), request)
+    return _answer(sidecar, request, f"/v1/topics/{topic}/partitions/{partition}", topic, partition)
+
+
+@router.get("/v1/topics/{topic}/leader", response_model=LeaderAnswer, responses=_COMMON)
+async def leader(
+    request: Request, sidecar: SidecarDep, topic: str, query: Annotated[LeaderQuery, Query()]
+) -> Response:
+    """The leader of a partition, given by its number or by a key (also as header Pilotfish-Key)."""
+    key = _key_of(request, query)
+    await _know(sidecar, topic, query.demands(), request)
+    number = query.partition if key is None else _partition_of(sidecar, topic, key)
+    return _answer(sidecar, request, f"/v1/topics/{topic}/leader?partition={number}", topic, number)
+
+
+async def _know(sidecar: Sidecar, topic: str, demands: Demands, request: Request) -> None:
+    problem = (await sidecar.lookups.know([topic], demands, request.receive)).get(topic)
+    if problem is not None:
+        raise ProblemError(problem)
+
+
+def _answer(sidecar: Sidecar, request: Request, key: str, topic: str, partition: int | None) -> Response:
+    entry = sidecar.table.find(key.encode())
+    if entry is None:
+        raise ProblemError(problem_of(missing(sidecar, topic, partition)))
+    return of_entry(request, entry)
+
+
+def missing(sidecar: Sidecar, topic: str, partition: int | None) -> KafkaError:
+    """What is wrong where a known topic has no such answer."""
+    count = sidecar.producer.cache.partition_count(topic)
+    if count is None or partition is None:
+        return UnknownTopicOrPartitionError(f"topic {topic} is gone")
+    return UnknownTopicOrPartitionError(f"topic {topic} has no partition {partition}, it has {count}")
+
+
+def _partition_of(sidecar: Sidecar, topic: str, key: bytes) -> int:
+    count = sidecar.producer.cache.partition_count(topic)
+    if not count:
+        raise ProblemError(problem_of(missing(sidecar, topic, None)))
+    return partition_for_key(key, count)
+
+
+def _key_of(request: Request, query: LeaderQuery) -> bytes | None:
+    """The key's bytes, from the query or the header; None where a partition is asked for. One of them it must be."""
+    in_header = header(request.scope, b"pilotfish-key")
+    given = (query.partition is not None) + (query.key is not None) + (in_header is not None)
+    if given != 1:
+        raise refused(422, "needs exactly one of partition, key and the header Pilotfish-Key")
+    if query.partition is not None:
+        return None
+    try:
+        written = query.key if in_header is None else in_header.decode()
+        assert written is not None
+        key = bytes_of_plain(written, query.key_format)
+    except UnicodeDecodeError as e:
+        raise refused(400, "Pilotfish-Key: invalid UTF-8") from e
+    except ValueError as e:
+        raise refused(422, f"key: {e}") from e
+    if key is None:
+        raise refused(422, "key: a null key has no partition of its own")
+    return key

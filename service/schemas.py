@@ -1,0 +1,282 @@
+"""The shapes of requests and answers, for the OpenAPI document and for query parameters.
+
+Answers from metadata are spelled in answers.py and produce answers in produce_endpoint.py; these models describe them,
+and tests hold the two equal. Only the query models are used at run time.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.lookups import MAX_WAIT_MS, Demands
+from service.payload import Format
+
+Milliseconds = Annotated[int, Field(ge=0, le=MAX_WAIT_MS)]
+
+
+class _Query(BaseModel):
+    """Unknown parameters are refused: a misspelt deadline must not become none."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class WaitQuery(_Query):
+    max_block_ms: Milliseconds | None = Field(
+        None, description="How long to wait for metadata at most (Kafka's max.block.ms, for this request)."
+    )
+
+
+class LookupQuery(WaitQuery):
+    max_age_ms: Milliseconds | None = Field(None, description="Wait for a refresh if the answer is older.")
+    min_version: str | None = Field(
+        None, description="Wait for this Pilotfish-Metadata-Version; one of another process is 412."
+    )
+
+    def demands(self) -> Demands:
+        return Demands(self.max_block_ms, self.max_age_ms, self.min_version)
+
+
+class LeaderQuery(LookupQuery):
+    partition: int | None = Field(None, ge=0, le=2**31 - 1, description="The partition to look up.")
+    key: str | None = Field(None, description="The key whose partition to look up, by Java's murmur2.")
+    key_format: Format = Field(Format.TEXT, description="How the key is written here or in Pilotfish-Key.")
+
+
+class ListQuery(_Query):
+    prefix: str = Field("", description="Only topics whose names begin so.")
+    internal: bool = Field(False, description="Whether to list Kafka's internal topics too.")
+    max_block_ms: Milliseconds | None = Field(None, description="How long to wait for the list at most.")
+    max_age_ms: Milliseconds | None = Field(None, description="Fetch the list again if it is older.")
+
+    def demands(self) -> Demands:
+        return Demands(self.max_block_ms, self.max_age_ms)
+
+
+class Broker(BaseModel):
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class ClusterAnswer(BaseModel):
+    cluster_id: str | None
+    brokers: list[Broker]
+
+
+class Leads(BaseModel):
+    topic: str
+    partitions: list[int]
+
+
+class BrokerAnswer(Broker):
+    leads: list[Leads] = Field(description="Among the topics that this sidecar knows.")
+
+
+class Partition(BaseModel):
+    partition: int
+    leader: Broker | None
+    leader_epoch: int | None
+    replicas: list[int]
+    isr: list[int]
+    offline_replicas: list[int]
+    error: str | None = Field(description="The partition's error by Kafka's name, if it has one.")
+
+
+class TopicAnswer(BaseModel):
+    name: str
+    id: str | None = Field(description="As Kafka's tools print it; null from brokers before 2.8.")
+    internal: bool
+    partitions: list[Partition]
+
+
+class ListedTopic(BaseModel):
+    name: str
+    id: str | None
+    internal: bool
+    partition_count: int
+    error: str | None
+
+
+class TopicsAnswer(BaseModel):
+    topics: list[ListedTopic]
+
+
+class LeaderAnswer(BaseModel):
+    topic: str
+    partition: int
+    leader: Broker | None
+    leader_epoch: int | None
+
+
+class ItemError(BaseModel):
+    kafka_error: str | None
+    code: int | None
+    message: str
+    retriable: bool
+    written: Literal["no", "unknown"] | None = None
+    phase: Literal["metadata", "buffer", "delivery"] | None = None
+    waited_ms: int | None = None
+
+
+class FailedItem(BaseModel):
+    error: ItemError
+
+
+class LeadersAnswer(BaseModel):
+    results: list[LeaderAnswer | FailedItem]
+
+
+class RefreshAnswer(BaseModel):
+    version: str = Field(description="As in Pilotfish-Metadata-Version; good for min_version.")
+    waited_ms: int
+
+
+class Receipt(BaseModel):
+    partition: int
+    offset: int | None = Field(description="Null where the broker did not say it.")
+    timestamp: int
+
+
+class ProduceAnswer(BaseModel):
+    topic: str
+    results: list[Receipt | FailedItem] = Field(description="One per record, in order.")
+
+
+class ProblemAnswer(BaseModel):
+    """RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    kafka_error: str | None
+    code: int | None
+    retriable: bool
+    written: Literal["no", "unknown"] | None = None
+    phase: Literal["metadata", "buffer", "delivery"] | None = None
+    waited_ms: int | None = None
+    place: str | None = None
+    results: list[Receipt | FailedItem] | None = None
+
+
+class NodeState(BaseModel):
+    id: int
+    host: str
+    port: int
+    state: str
+    in_flight_requests: int
+    oldest_in_flight_age_ms: int | None
+    backoff_left_ms: int
+    throttle_left_ms: int
+    last_error: str | None
+    last_error_age_ms: int | None
+
+
+class MetadataState(BaseModel):
+    update_version: int
+    request_version: int
+    age_ms: int | None
+    refresh_in_progress: bool
+    topics: int
+    partitions: int
+    last_error: str | None
+    last_error_age_ms: int | None
+
+
+class BufferState(BaseModel):
+    total_bytes: int
+    available_bytes: int
+    waiters: int
+    batches: int
+    records: int
+    oldest_batch_age_ms: int | None
+
+
+class StatusAnswer(BaseModel):
+    state: str
+    draining: bool
+    version: str
+    waiting_requests: int
+    waiting_bytes: int
+    loop_turns: int
+    loop_age_ms: int
+    waiting_for_metadata: int
+    waiting_for_buffer: int
+    in_flight_batches: int
+    producer_id: int | None
+    metadata: MetadataState
+    buffer: BufferState
+    nodes: list[NodeState]
+
+
+# -- bodies that are read by msgspec, not by pydantic --------------------------------------------------------
+
+_FORMATS = [form.value for form in Format]
+
+PRODUCE_BODY: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["records"],
+    "properties": {
+        "key_format": {"enum": _FORMATS, "default": Format.TEXT.value},
+        "value_format": {"enum": _FORMATS, "default": Format.JSON.value},
+        "records": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["value"],
+                "properties": {
+                    "key": {"description": "In key_format; null or absent for none."},
+                    "value": {"description": "In value_format; null is a tombstone."},
+                    "partition": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**31 - 1},
+                    "timestamp": {
+                        "type": ["integer", "null"],
+                        "minimum": 0,
+                        "description": "Milliseconds since 1970; now if null or absent.",
+                    },
+                    "headers": {
+                        "type": ["array", "null"],
+                        "items": {
+                            "type": "object",
+                            "additionalProperties": False,
+                            "required": ["key", "value"],
+                            "properties": {
+                                "key": {"type": "string"},
+                                "value": {"type": ["string", "null"], "contentEncoding": "base64"},
+                            },
+                        },
+                    },
+                },
+            },
+        },
+    },
+}
+
+LOOKUPS_BODY: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["lookups"],
+    "properties": {
+        "lookups": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 1000,
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["topic"],
+                "properties": {
+                    "topic": {"type": "string"},
+                    "partition": {"type": "integer", "minimum": 0},
+                    "key": {"description": "In key_format; instead of a partition."},
+                    "key_format": {"enum": _FORMATS, "default": Format.TEXT.value},
+                },
+            },
+        }
+    },
+}

@@ -1,0 +1,164 @@
+"""One sidecar as a process: the API on the main thread's event loop, the admin listener, and an orderly end.
+
+SIGTERM or SIGINT, once: go on for drain_delay_ms, then refuse new work, let the producer deliver what it accepted
+within drain_timeout_ms, name on stderr what it could not, answer who still waits, and exit 0. A second one ends the
+process at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Generator
+from typing import Final
+
+import uvicorn
+
+from client_core import CloseReport
+from service.admin import start_admin
+from service.app import App, create_app
+from service.logs import set_up_logging
+from service.settings import Settings
+from service.version import pilotfish_version
+
+_log: Final = logging.getLogger(__name__)
+
+#: A thread that is busy keeps the others out for this long. At the interpreter's 5 ms a request that crosses threads
+#: four times may wait 20 ms; at 0.5 ms the switches themselves still cost nothing that can be measured.
+SWITCH_INTERVAL_S: Final = 0.0005
+
+#: After the producer has ended, every answer is there and only has to be written.
+_LAST_ANSWERS_S: Final = 5
+
+#: Longer than the pools of HTTP clients keep a connection, so that they close first and nobody meets a reset.
+_KEEP_ALIVE_S: Final = 75
+
+_BACKLOG: Final = 2048
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+def serve(settings: Settings) -> int:
+    """Runs a sidecar until it is told to end; answers the exit code."""
+    set_up_logging(settings.log_level)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        api = bound_socket(settings.api_host, settings.api_port, "api_port")
+        admin = bound_socket(settings.admin_host, settings.admin_port, "admin_port")
+    except OSError as e:
+        _log.error("%s", e)
+        return 1
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(SidecarServer(create_app(settings), api, admin).run())
+
+
+def bound_socket(host: str, port: int, name: str) -> socket.socket:
+    """A socket that listens; raises OSError naming the setting."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as e:
+        raise OSError(f"{name}: can't listen on {host}:{port}: {e.strerror or e}") from e
+
+
+class SidecarServer:
+    """The running sidecar. Main thread only."""
+
+    def __init__(self, app: App, api: socket.socket, admin: socket.socket) -> None:
+        self._app = app
+        self._drain = app.sidecar.drain
+        self._api_socket = api
+        self._admin_socket = admin
+        self._api = _QuietServer(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                ws="none",
+                interface="asgi3",
+                lifespan="on",
+                log_config=None,
+                access_log=app.sidecar.settings.access_log,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=_LAST_ANSWERS_S,
+            )
+        )
+        self._asked_to_end = asyncio.Event()
+
+    async def run(self) -> int:
+        """Serves until a signal comes."""
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._on_signal, number)
+        admin = start_admin(self._app, self._admin_socket, lambda: self._api.started)
+        serving = loop.create_task(self._api.serve(sockets=[self._api_socket]))
+        _log.info(
+            "pilotfish %s serves on %s, metrics and probes on %s",
+            pilotfish_version(),
+            _address(self._api_socket),
+            _address(self._admin_socket),
+        )
+        asked = loop.create_task(self._asked_to_end.wait())
+        try:
+            await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                _log.error("the API ended by itself")
+                return 1
+            await self._end(serving)
+            return 0
+        finally:
+            asked.cancel()
+            admin.stop(timeout_s=2)
+
+    async def _end(self, serving: asyncio.Task[None]) -> None:
+        await asyncio.sleep(self._app.sidecar.settings.drain_delay_ms / 1000)
+        self._drain.begun = True
+        _log.info("no new work is taken on; delivering what was accepted")
+        report_unacknowledged(await self._app.close_producer())
+        self._api.should_exit = True
+        await serving
+
+    def _on_signal(self, number: int) -> None:
+        name = signal.Signals(number).name
+        if self._asked_to_end.is_set():
+            _log.error("%s again: ending at once, what is not acknowledged is lost", name)
+            os._exit(128 + number)
+        _log.info("%s: shutting down", name)
+        self._drain.announced = True
+        self._asked_to_end.set()
+
+
+class _QuietServer(uvicorn.Server):
+    """uvicorn without handlers for signals: ours know what to do first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+def report_unacknowledged(report: CloseReport) -> None:
+    """Says by name what was accepted and could not be delivered in time: one line each."""
+    for left in report.unacknowledged:
+        where = left.topic if left.partition is None else f"{left.topic}-{left.partition}"
+        _log.error("not acknowledged when the drain time was over: %d records of %s", left.records, where)
+    if report.flushed:
+        _log.info("everything that was accepted is acknowledged")
+
+
+def _address(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it runs, asyncio's own loop elsewhere."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

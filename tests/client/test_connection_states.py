@@ -1,0 +1,367 @@
+"""Connections by node: backoff, set-up timeout, throttle, addresses. Twins of ClusterConnectionStatesTest."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client_core.client.connection_states import ClusterConnectionStates
+from client_core.client.node_connection_state import ConnectionState
+from client_core.clock import FOREVER_MS
+from client_core.errors import AuthenticationError, IllegalStateError
+from tests.support.mock_resolver import MockResolver
+
+BACKOFF_MS = 10_000
+BACKOFF_MAX_MS = 60_000
+SETUP_MS = 10_000
+SETUP_MAX_MS = 127_000
+JITTER = 0.2
+NODE = 1001
+OTHER = 2002
+THIRD = 3003
+HOST = "multiple.ip.address"
+INITIAL = ("10.200.20.100", "10.200.20.101", "10.200.20.102")
+CHANGED = ("10.200.20.103", "10.200.20.104", "10.200.20.105")
+
+
+def make_states(resolver: MockResolver | None = None, seed: int = 5) -> ClusterConnectionStates:
+    return ClusterConnectionStates.from_settings(
+        BACKOFF_MS,
+        BACKOFF_MAX_MS,
+        SETUP_MS,
+        SETUP_MAX_MS,
+        resolver or MockResolver("127.0.0.1"),
+        Random(seed),
+    )
+
+
+def exact_states(resolver: MockResolver) -> ClusterConnectionStates:
+    """Without jitter: the maxima equal the initial values."""
+    return ClusterConnectionStates.from_settings(50, 50, 1_000, 1_000, resolver, Random(0))
+
+
+def test_a_connection_goes_from_unknown_over_ready_to_its_backoff() -> None:
+    states = make_states()
+    assert states.can_connect(NODE, 0)
+    assert states.connection_delay_ms(NODE, 0) == 0
+
+    states.connecting(NODE, 0, "localhost")
+    assert states.connection_state(NODE) is ConnectionState.CONNECTING
+    assert states.is_connecting(NODE)
+    assert not states.is_ready(NODE, 0)
+    assert not states.is_blacked_out(NODE, 0)
+    assert not states.has_ready_nodes(0)
+    assert states.connection_delay_ms(NODE, 0) == pytest.approx(SETUP_MS, rel=JITTER)
+
+    states.ready(NODE)
+    assert states.connection_state(NODE) is ConnectionState.READY
+    assert states.is_ready(NODE, 100)
+    assert states.has_ready_nodes(100)
+    assert not states.is_connecting(NODE)
+    assert not states.is_blacked_out(NODE, 100)
+    assert states.connection_delay_ms(NODE, 100) == FOREVER_MS
+
+    states.disconnected(NODE, 15_100)
+    assert states.is_disconnected(NODE)
+    assert states.is_blacked_out(NODE, 15_100)
+    assert not states.is_connecting(NODE)
+    assert not states.has_ready_nodes(15_100)
+    assert not states.can_connect(NODE, 15_100)
+    backoff_ms = states.connection_delay_ms(NODE, 15_100)
+    assert backoff_ms == pytest.approx(BACKOFF_MS, rel=JITTER)
+    assert states.can_connect(NODE, 15_100 + backoff_ms)  # CONN-01: at the very end, not one later
+
+
+def test_nodes_do_not_mind_each_other() -> None:
+    states = make_states()
+    states.connecting(OTHER, 0, "localhost")
+    assert not states.has_ready_nodes(0)
+    states.ready(OTHER)
+    states.connecting(NODE, 1_000, "localhost")
+    assert states.has_ready_nodes(1_000)
+    states.ready(NODE)
+
+    states.disconnected(OTHER, 12_000)
+    assert states.has_ready_nodes(12_000)
+    assert states.is_blacked_out(OTHER, 12_000)
+    assert not states.is_blacked_out(NODE, 12_000)
+    now_ms = 12_000 + states.connection_delay_ms(OTHER, 12_000)
+    states.disconnected(NODE, now_ms)
+    assert states.is_blacked_out(NODE, now_ms)
+    assert not states.is_blacked_out(OTHER, now_ms)
+    assert not states.has_ready_nodes(now_ms)
+
+
+def test_a_refusal_is_kept_until_the_node_is_ready() -> None:  # CONN-12
+    states = make_states()
+    states.connecting(NODE, 0, "localhost")
+    refusal = AuthenticationError("No path to CA for certificate!")
+    states.authentication_failed(NODE, 100, refusal)
+    assert states.connection_state(NODE) is ConnectionState.AUTHENTICATION_FAILED
+    assert states.authentication_error(NODE) is refusal
+    assert states.is_disconnected(NODE)
+    assert not states.is_connecting(NODE)
+    assert not states.can_connect(NODE, 1_100)
+
+    now_ms = 100 + states.connection_delay_ms(NODE, 100)
+    assert states.can_connect(NODE, now_ms)
+    states.connecting(NODE, now_ms, "localhost")
+    assert states.authentication_error(NODE) is refusal
+    states.ready(NODE)
+    assert states.authentication_error(NODE) is None
+
+
+def test_a_refusal_grows_the_backoff_a_second_time() -> None:  # CONN-12
+    states = make_states()
+    states.connecting(NODE, 0, "localhost")
+    states.disconnected(NODE, 0)
+    states.authentication_failed(NODE, 0, AuthenticationError())
+    assert states.connection_delay_ms(NODE, 0) == pytest.approx(2 * BACKOFF_MS, rel=JITTER)
+
+
+def test_a_removed_node_may_be_connected_to_at_once() -> None:  # CONN-13
+    states = make_states()
+    states.connecting(NODE, 0, "localhost")
+    states.ready(NODE)
+    states.disconnected(NODE, 10_000)
+    states.remove(NODE)
+    assert states.can_connect(NODE, 10_000)
+    assert not states.is_blacked_out(NODE, 10_000)
+    assert states.connection_delay_ms(NODE, 10_000) == 0
+    assert states.last_connect_attempt_ms(NODE) is None
+
+
+def test_removing_a_node_that_is_connecting_ends_its_set_up_timeout() -> None:
+    states = make_states()
+    states.connecting(NODE, 0, "localhost")
+    states.remove(NODE)
+    assert list(states.nodes_with_connection_setup_timeout(10 * SETUP_MAX_MS)) == []
+
+
+def test_the_backoff_never_exceeds_its_maximum() -> None:
+    states = make_states()
+    now_ms = 0
+    for _ in range(100):
+        states.connecting(NODE, now_ms, "localhost")
+        states.disconnected(NODE, now_ms + 10)
+        backoff_ms = states.connection_delay_ms(NODE, now_ms + 10)
+        assert backoff_ms <= BACKOFF_MAX_MS
+        assert not states.can_connect(NODE, now_ms + 10)
+        now_ms += 10 + backoff_ms
+        assert states.can_connect(NODE, now_ms)
+
+
+@pytest.mark.parametrize("checks_versions", [False, True])
+def test_the_backoff_doubles_until_the_node_is_ready(checks_versions: bool) -> None:  # CONN-02
+    states = make_states()
+    for failures in range(10):
+        states.connecting(NODE, 0, "localhost")
+        if checks_versions:
+            states.checking_api_versions(NODE)
+        states.disconnected(NODE, 0)
+        expected_ms = min(BACKOFF_MS * 2**failures, BACKOFF_MAX_MS)
+        assert states.connection_delay_ms(NODE, 0) == pytest.approx(expected_ms, rel=JITTER)
+    states.connecting(NODE, 0, "localhost")
+    states.ready(NODE)
+    states.disconnected(NODE, 0)
+    assert states.connection_delay_ms(NODE, 0) == pytest.approx(BACKOFF_MS, rel=JITTER)
+
+
+def test_a_throttled_node_is_not_ready_until_the_pause_is_over() -> None:  # CONN-05
+    states = make_states()
+    states.connecting(NODE, 0, "localhost")
+    states.ready(NODE)
+    assert states.throttle_delay_ms(NODE, 11_000) == 0
+    states.throttle(NODE, 11_100)
+    assert states.throttle_delay_ms(NODE, 11_000) == 100
+    assert not states.is_ready(NODE, 11_050)
+    assert states.throttle_delay_ms(NODE, 11_050) == 50
+    assert states.poll_delay_ms(NODE, 11_050) == 50
+    assert states.is_ready(NODE, 11_100)
+    assert states.throttle_delay_ms(NODE, 11_100) == 0
+    assert states.poll_delay_ms(NODE, 11_100) == states.connection_delay_ms(NODE, 11_100) == FOREVER_MS
+
+
+def test_the_end_of_a_pause_never_comes_nearer() -> None:  # CONN-06
+    states = make_states()
+    states.connecting(NODE, 0, "localhost")
+    states.ready(NODE)
+    states.throttle(NODE, 500)
+    states.throttle(NODE, 200)
+    assert states.throttle_delay_ms(NODE, 0) == 500
+    states.throttle(OTHER, 500)
+    assert states.throttle_delay_ms(OTHER, 0) == 0
+
+
+def test_a_disconnected_node_waits_for_its_backoff_not_for_its_pause() -> None:  # CONN-05
+    states = exact_states(MockResolver("127.0.0.1"))
+    states.connecting(NODE, 0, "localhost")
+    states.ready(NODE)
+    states.throttle(NODE, 5_000)
+    states.disconnected(NODE, 0)
+    assert states.poll_delay_ms(NODE, 0) == 50
+
+
+def test_a_single_address_is_used_again() -> None:
+    resolver = MockResolver("127.0.0.1")
+    states = exact_states(resolver)
+    states.connecting(NODE, 0, "localhost")
+    first = states.current_address(NODE)
+    states.disconnected(NODE, 0)
+    states.connecting(NODE, 50, "localhost")
+    assert states.current_address(NODE) == first
+    assert resolver.asked == ["localhost", "localhost"]  # used up after one attempt
+
+
+def test_every_attempt_uses_the_next_address_and_the_list_is_renewed_when_used_up() -> None:  # CONN-08
+    resolver = MockResolver(*INITIAL)
+    states = exact_states(resolver)
+    used = []
+    for attempt in range(3):
+        states.connecting(NODE, attempt, HOST)
+        used.append(states.current_address(NODE))
+        states.disconnected(NODE, attempt)
+    assert used == list(INITIAL)
+    assert resolver.asked == [HOST]
+    resolver.addresses = CHANGED
+    states.connecting(NODE, 3, HOST)
+    assert states.current_address(NODE) == CHANGED[0]
+    assert resolver.asked == [HOST, HOST]
+
+
+def test_after_a_lost_connection_the_name_is_resolved_again_and_the_lost_address_skipped() -> None:  # CONN-09
+    resolver = MockResolver(*INITIAL)
+    states = exact_states(resolver)
+    states.connecting(NODE, 0, HOST)
+    assert states.current_address(NODE) == INITIAL[0]
+    states.checking_api_versions(NODE)
+    states.disconnected(NODE, 0)
+    states.connecting(NODE, 50, HOST)
+    assert states.current_address(NODE) == INITIAL[1]
+    assert resolver.asked == [HOST, HOST]
+
+
+def test_a_renewed_list_of_one_address_is_used_although_it_was_used_last() -> None:
+    resolver = MockResolver(INITIAL[0])
+    states = exact_states(resolver)
+    states.connecting(NODE, 0, HOST)
+    assert states.current_address(NODE) == INITIAL[0]
+    states.ready(NODE)
+    states.disconnected(NODE, 0)
+    states.connecting(NODE, 50, HOST)
+    assert states.current_address(NODE) == INITIAL[0]
+
+
+def test_another_host_name_for_a_node_id_begins_afresh() -> None:  # CONN-11
+    resolver = MockResolver(hosts={"old": [INITIAL[0]], "new": [CHANGED[0]]})
+    states = exact_states(resolver)
+    states.connecting(NODE, 0, "old")
+    assert states.current_address(NODE) == INITIAL[0]
+    for now_ms in (0, 50, 100):
+        states.disconnected(NODE, now_ms)
+        states.connecting(NODE, now_ms + 50, "old")
+    states.disconnected(NODE, 200)
+    states.failed(NODE, 200, "connection refused")
+    states.connecting(NODE, 250, "new")
+    assert states.current_address(NODE) == CHANGED[0]
+    state = states.get(NODE)
+    assert state is not None
+    assert (state.failed_attempts, state.failed_connect_attempts, state.last_error) == (0, 0, None)
+
+
+def test_a_name_that_dns_does_not_know_is_an_oserror() -> None:
+    states = exact_states(MockResolver())
+    states.connecting(NODE, 0, "badhost")
+    with pytest.raises(OSError, match="badhost"):
+        states.current_address(NODE)
+
+
+def test_connecting_and_checking_versions_are_preparing() -> None:
+    states = make_states()
+    assert not states.is_preparing_connection(NODE)
+    states.connecting(NODE, 0, "localhost")
+    assert states.is_preparing_connection(NODE)
+    states.checking_api_versions(NODE)
+    assert states.is_preparing_connection(NODE)
+    states.disconnected(NODE, 0)
+    assert not states.is_preparing_connection(NODE)
+
+
+def test_the_set_up_timeout_doubles_while_connecting_fails_and_anything_better_resets_it() -> None:  # CONN-03
+    states = make_states()
+    for failures in range(4):
+        states.connecting(NODE, 0, "localhost")
+        assert list(states.connecting_nodes) == [NODE]
+        expected_ms = SETUP_MS * 2**failures
+        assert states.connection_setup_timeout_ms(NODE) == pytest.approx(expected_ms, rel=JITTER)
+        states.disconnected(NODE, 0)
+        assert not states.connecting_nodes
+    states.connecting(NODE, 0, "localhost")
+    assert states.connection_setup_timeout_ms(NODE) == pytest.approx(SETUP_MAX_MS, rel=JITTER)
+
+    states.ready(NODE)
+    assert states.connection_setup_timeout_ms(NODE) == pytest.approx(SETUP_MS, rel=JITTER)
+    assert not states.connecting_nodes
+    states.disconnected(NODE, 0)
+    states.connecting(NODE, 0, "localhost")
+    assert states.connection_setup_timeout_ms(NODE) == pytest.approx(SETUP_MS, rel=JITTER)
+    assert list(states.connecting_nodes) == [NODE]
+
+
+def test_only_those_that_have_been_connecting_for_too_long_have_timed_out() -> None:  # CONN-07
+    states = exact_states(MockResolver("127.0.0.1"))
+    states.connecting(NODE, 0, "localhost")
+    states.connecting(OTHER, 0, "localhost")
+    assert list(states.nodes_with_connection_setup_timeout(1_000)) == []  # strict
+    states.connecting(THIRD, 500, "localhost")
+    assert sorted(states.nodes_with_connection_setup_timeout(1_001)) == [NODE, OTHER]
+    states.disconnected(NODE, 1_001)
+    states.disconnected(OTHER, 1_001)
+    assert list(states.nodes_with_connection_setup_timeout(1_501)) == [THIRD]
+    states.disconnected(THIRD, 1_501)
+    assert list(states.nodes_with_connection_setup_timeout(99_999)) == []
+
+
+def test_a_move_of_a_node_that_was_never_tried_is_a_bug() -> None:
+    states = make_states()
+    for move in (states.ready, states.checking_api_versions, lambda node_id: states.disconnected(node_id, 0)):
+        with pytest.raises(IllegalStateError, match="No entry found for connection 1001"):
+            move(NODE)
+
+
+def test_moves_that_are_not_in_the_table_are_bugs() -> None:
+    states = make_states()
+    states.connecting(NODE, 0, "localhost")
+    with pytest.raises(IllegalStateError, match="can't go from CONNECTING to CONNECTING"):
+        states.connecting(NODE, 0, "localhost")
+    states.ready(NODE)
+    with pytest.raises(IllegalStateError, match="can't go from READY to CHECKING_API_VERSIONS"):
+        states.checking_api_versions(NODE)
+    states.disconnected(NODE, 0)
+    with pytest.raises(IllegalStateError, match="can't go from DISCONNECTED to DISCONNECTED"):
+        states.disconnected(NODE, 0)
+    with pytest.raises(IllegalStateError, match="can't go from DISCONNECTED to READY"):
+        states.ready(NODE)
+
+
+@given(failures=st.lists(st.booleans(), max_size=20), seed=st.integers())
+def test_a_node_that_may_not_be_connected_to_says_when_it_may(failures: list[bool], seed: int) -> None:
+    """Whatever came before: a delay of 0 while connecting is refused would make the sender spin."""
+    states = make_states(seed=seed)
+    now_ms = 0
+    for was_connected in failures:
+        states.connecting(NODE, now_ms, "localhost")
+        assert states.connection_delay_ms(NODE, now_ms) > 0
+        if was_connected:
+            states.ready(NODE)
+            assert states.connection_delay_ms(NODE, now_ms) > 0
+        states.disconnected(NODE, now_ms)
+        assert not states.can_connect(NODE, now_ms)
+        delay_ms = states.connection_delay_ms(NODE, now_ms)
+        assert delay_ms > 0
+        assert not states.can_connect(NODE, now_ms + delay_ms - 1)
+        now_ms += delay_ms
+        assert states.can_connect(NODE, now_ms)

@@ -1,0 +1,496 @@
+"""When metadata is asked for, of whom, and what becomes of it: UPD-01 to UPD-15, and NetworkClientTest."""
+
+from __future__ import annotations
+
+import logging
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from client_core.client.client_request import ClientResponse
+from client_core.client.kafka_client import LeastLoadedNode
+from client_core.client.metadata_updater import (
+    DefaultMetadataUpdater,
+    ManualMetadataUpdater,
+    MetadataUpdater,
+    RefreshFailure,
+)
+from client_core.client.network_client_config import MetadataRecoveryStrategy
+from client_core.clock import FOREVER_MS
+from client_core.errors import IllegalStateError, SaslAuthenticationError, UnsupportedVersionError
+from client_core.events import MetadataRefreshed, MetadataRefreshFailed, Rebootstrapped
+from client_core.metadata.metadata import Metadata, MetadataConfig
+from client_core.protocol.api_keys import ApiKey
+from tests.client.client_builders import (
+    NODE,
+    NODE_1,
+    TEST_CONFIG,
+    Bench,
+    api_versions_response,
+    make_in_flight,
+)
+from tests.support.metadata_responses import metadata_message, partition, read, topic
+
+if TYPE_CHECKING:
+    from client_core.cluster import Node
+    from client_core.protocol.request import RequestBuilder
+
+BACKOFF_MS = 50
+BROKERS = (NODE, NODE_1)
+
+
+def make_metadata(*, bootstrap: bool = True, max_age_ms: int = 5_000) -> Metadata:
+    metadata = Metadata(MetadataConfig(BACKOFF_MS, BACKOFF_MS, max_age_ms), Random(0))
+    if bootstrap:
+        metadata.bootstrap([("bootstrap", 9999)])
+    return metadata
+
+
+def known_metadata(now_ms: int = 1_000_000, *, max_age_ms: int = 5_000) -> Metadata:
+    """Metadata that has just learned of two brokers."""
+    metadata = make_metadata(max_age_ms=max_age_ms)
+    metadata.update(metadata.request_version, read(BROKERS), False, now_ms)
+    return metadata
+
+
+class OneClient:
+    """A MetadataClient that does what the test says, and keeps what it was asked."""
+
+    def __init__(self, *, node: Node | None = NODE, any_ready: bool = False) -> None:
+        self.node = node
+        self.any_ready = any_ready
+        self.can_send = False
+        self.connectable = False
+        self.connecting = False
+        self.sent: list[tuple[int, int]] = []
+        self.connects: list[int] = []
+        self.choices = 0
+
+    def least_loaded_node(self, now_ms: int) -> LeastLoadedNode:
+        self.choices += 1
+        return LeastLoadedNode(self.node, self.any_ready or self.node is not None)
+
+    def can_send_request(self, node_id: int, now_ms: int) -> bool:
+        return self.can_send
+
+    def can_connect(self, node: Node, now_ms: int) -> bool:
+        return self.connectable
+
+    def is_any_node_connecting(self) -> bool:
+        return self.connecting
+
+    def initiate_connect(self, node: Node, now_ms: int) -> None:
+        self.connects.append(node.id)
+
+    def send_internal_metadata_request(self, builder: RequestBuilder, node_id: int, now_ms: int) -> None:
+        self.sent.append((node_id, now_ms))
+
+
+# -- waiting times, on the updater alone ---------------------------------------------------------------------
+
+
+def test_it_waits_until_an_update_is_due() -> None:  # UPD-01, UPD-02
+    metadata = known_metadata(now_ms=0)
+    updater, client = DefaultMetadataUpdater(metadata, TEST_CONFIG), OneClient()
+    assert not updater.is_update_due(1_000)
+    assert updater.maybe_update(1_000, client) == 4_000
+    assert client.choices == 0
+    assert updater.is_update_due(5_000)
+
+
+def test_it_waits_for_the_answer_of_the_request_under_way() -> None:  # UPD-02, UPD-04
+    updater, client = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG), OneClient()
+    client.can_send = True
+    assert updater.is_update_due(7)
+    assert updater.maybe_update(7, client) == TEST_CONFIG.request_timeout_ms
+    assert client.sent == [(NODE.id, 7)]
+    assert updater.is_in_progress
+    assert not updater.is_update_due(8)
+    assert updater.maybe_update(8, client) == TEST_CONFIG.request_timeout_ms
+    assert len(client.sent) == 1
+
+
+def test_without_a_usable_node_it_asks_again_after_the_reconnect_backoff() -> None:  # UPD-03
+    updater = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG)
+    client = OneClient(node=None)
+    assert updater.maybe_update(7, client) == TEST_CONFIG.reconnect_backoff_ms
+    assert updater.is_update_due(7)
+
+
+def test_it_does_not_open_a_second_connection_while_one_is_being_set_up() -> None:  # UPD-05
+    updater, client = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG), OneClient()
+    client.connecting = client.connectable = True
+    assert updater.maybe_update(7, client) == TEST_CONFIG.reconnect_backoff_ms
+    assert client.connects == []
+
+
+def test_it_connects_where_there_is_no_connection_yet() -> None:  # UPD-06
+    updater, client = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG), OneClient()
+    client.connectable = True
+    assert updater.maybe_update(7, client) == TEST_CONFIG.reconnect_backoff_ms
+    assert client.connects == [NODE.id]
+
+
+def test_it_waits_for_the_network_when_the_node_is_connected_but_busy() -> None:  # UPD-07
+    updater, client = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG), OneClient()
+    assert updater.maybe_update(7, client) == FOREVER_MS
+
+
+def test_no_node_and_no_connection_begin_again_with_bootstrap_servers() -> None:  # UPD-11
+    metadata = known_metadata(now_ms=0)
+    bench_sink = Bench().sink
+    updater = DefaultMetadataUpdater(metadata, TEST_CONFIG, bench_sink)
+    client = OneClient(node=None)
+    updater.maybe_update(5_000, client)
+    assert metadata.fetch().is_bootstrap_configured
+    assert client.choices == 2
+    assert bench_sink.of(Rebootstrapped) == [Rebootstrapped()]
+    updater.maybe_update(5_050, client)
+    assert bench_sink.of(Rebootstrapped) == [Rebootstrapped()]  # there is nothing left to forget
+    assert len(bench_sink.of(MetadataRefreshFailed)) == 1  # and no node is told once
+
+
+def test_busy_connections_do_not_begin_again_with_bootstrap_servers() -> None:  # UPD-11
+    metadata = known_metadata(now_ms=0)
+    updater = DefaultMetadataUpdater(metadata, TEST_CONFIG)
+    assert updater.maybe_update(5_000, OneClient(node=None, any_ready=True)) == 10_000
+    assert not metadata.fetch().is_bootstrap_configured
+
+
+def test_without_a_recovery_strategy_it_never_begins_again() -> None:  # UPD-14
+    bench = Bench(metadata=known_metadata(), metadata_recovery_strategy=MetadataRecoveryStrategy.NONE)
+    updater = bench.updater
+    updater.maybe_update(bench.now_ms + 5_000, OneClient(node=None))
+    assert not updater.needs_rebootstrap(bench.now_ms + 500_000)
+    assert len(updater.fetch_nodes()) == 2
+
+
+def test_a_request_that_fails_while_it_is_sent_leaves_none_under_way() -> None:
+    """Java marks the request as under way after sending it, and waits for ever when sending failed at once."""
+    metadata = make_metadata()
+    updater = DefaultMetadataUpdater(metadata, TEST_CONFIG)
+
+    class Refusing(OneClient):
+        def send_internal_metadata_request(self, builder: RequestBuilder, node_id: int, now_ms: int) -> None:
+            updater.handle_failed_request(now_ms, RefreshFailure("error", "-", UnsupportedVersionError("-")))
+
+    client = Refusing()
+    client.can_send = True
+    updater.maybe_update(7, client)
+    assert not updater.is_in_progress
+    with pytest.raises(UnsupportedVersionError):
+        metadata.maybe_throw_any_exception()
+
+
+def test_an_answer_that_is_no_metadata_is_a_bug() -> None:
+    updater = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG)
+    with pytest.raises(IllegalStateError, match="is no answer to a metadata request"):
+        updater.handle_successful_response(0, make_in_flight(), b"")
+
+
+def test_an_answer_after_its_request_was_given_up_changes_nothing() -> None:
+    metadata = known_metadata(now_ms=0)
+    updater = DefaultMetadataUpdater(metadata, TEST_CONFIG)
+    version = metadata.update_version
+    updater.handle_successful_response(10, make_in_flight(), read(3))
+    assert metadata.update_version == version
+
+
+# -- with the client -----------------------------------------------------------------------------------------
+
+
+def bring_up(bench: Bench) -> int:
+    """Polls until the bootstrap node was asked for metadata; returns its id."""
+    node_id, sent = -1, len(bench.headers(-1))
+    while len(bench.headers(node_id)) == sent:  # connect, then ask for versions
+        bench.poll()
+    bench.answer(node_id, api_versions_response())
+    while bench.headers(node_id)[-1].api is not ApiKey.METADATA:
+        bench.poll()
+    return node_id
+
+
+def test_from_bootstrap_to_the_first_metadata() -> None:  # UPD-04, UPD-06, UPD-10
+    metadata = make_metadata()
+    bench = Bench(metadata=metadata)
+    node_id = bring_up(bench)
+    version = metadata.update_version
+    bench.clock.advance(5)
+    bench.answer(node_id, metadata_message(BROKERS, {"orders": 3}))
+    assert bench.poll() == []  # nobody but the updater is told
+    assert metadata.update_version == version + 1
+    assert {node.id for node in bench.updater.fetch_nodes()} == {0, 1}
+    assert not bench.updater.is_update_due(bench.now_ms)
+    [event] = bench.sink.of(MetadataRefreshed)
+    assert event == MetadataRefreshed(
+        reason="initial",
+        update_version=version + 1,
+        request_version=0,
+        is_partial=False,
+        duration_ms=5,
+        topics=1,
+        partitions=3,
+        leaderless_partitions=0,
+        cluster_id="cluster",
+    )
+
+
+def test_a_response_without_brokers_is_a_failed_update() -> None:  # UPD-10
+    metadata = make_metadata()
+    bench = Bench(metadata=metadata)
+    node_id = bring_up(bench)
+    bench.answer(node_id, metadata_message(()))
+    bench.poll()
+    assert metadata.fetch().is_bootstrap_configured
+    assert metadata.time_to_next_update(bench.now_ms) == BACKOFF_MS
+    [event] = bench.sink.of(MetadataRefreshFailed)
+    assert event == MetadataRefreshFailed("initial", "error", "the response lists no brokers")
+
+
+def test_a_lost_metadata_request_backs_off_and_is_asked_again() -> None:  # UPD-08, UPD-09
+    metadata = make_metadata()
+    bench = Bench(metadata=metadata, reconnect_backoff_ms=50, reconnect_backoff_max_ms=50)
+    node_id = bring_up(bench)
+    bench.selector.disconnect(node_id)
+    assert bench.poll() == []
+    assert metadata.time_to_next_update(bench.now_ms) == BACKOFF_MS
+    [event] = bench.sink.of(MetadataRefreshFailed)
+    assert isinstance(event, MetadataRefreshFailed)
+    assert (event.reason, event.outcome) == ("initial", "error")
+    bench.clock.advance(BACKOFF_MS)
+    asked = len(bench.headers(node_id))
+    bring_up(bench)
+    assert len(bench.headers(node_id)) > asked
+
+
+def test_a_metadata_request_that_is_not_answered_in_time_is_a_timeout() -> None:
+    bench = Bench(metadata=make_metadata())
+    bring_up(bench)
+    bench.clock.advance(TEST_CONFIG.request_timeout_ms + 1)
+    bench.poll()
+    [event] = bench.sink.of(MetadataRefreshFailed)
+    assert isinstance(event, MetadataRefreshFailed)
+    assert event.outcome == "timeout"
+
+
+def test_an_unreadable_metadata_response_is_a_failed_update() -> None:
+    metadata = make_metadata()
+    bench = Bench(metadata=metadata)
+    node_id = bring_up(bench)
+    correlation_id = bench.headers(node_id)[-1].correlation_id
+    bench.selector.receive(node_id, correlation_id.to_bytes(4, "big") + b"\0\0\0\0\0\xff")
+    assert bench.poll() == []
+    assert not bench.selector.is_open(node_id)
+    assert metadata.time_to_next_update(bench.now_ms) == BACKOFF_MS
+
+
+def test_a_lost_bootstrap_broker_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:  # UPD-08
+    bench = Bench(metadata=make_metadata(), can_connect=lambda _: False)
+    with caplog.at_level(logging.WARNING):
+        bench.poll()
+        bench.poll()
+    assert "Bootstrap broker bootstrap:9999 (id -1) disconnected" in caplog.text
+
+
+def test_any_disconnection_asks_for_an_update() -> None:  # UPD-08
+    metadata = known_metadata()
+    bench = Bench(metadata=metadata)
+    bench.ready(NODE)
+    assert not metadata.update_requested
+    bench.selector.disconnect(NODE.id)
+    bench.poll()
+    assert metadata.update_requested
+
+
+@pytest.mark.parametrize("request_timeout_ms", [1_000, 3_000])
+def test_a_request_that_times_out_asks_for_an_update(request_timeout_ms: int) -> None:
+    metadata = known_metadata(max_age_ms=300_000)
+    bench = Bench(metadata=metadata, discover_broker_versions=False)
+    bench.ready(NODE)
+    bench.send(NODE, request_timeout_ms=request_timeout_ms)
+    assert not metadata.update_requested
+    bench.clock.advance(request_timeout_ms + 1)
+    [response] = bench.poll()
+    assert response.disconnected
+    assert response.timed_out
+    assert metadata.update_requested
+
+
+def test_a_refusal_reaches_those_who_wait_for_metadata_and_is_tried_again() -> None:  # UPD-08
+    metadata = make_metadata()
+    bench = Bench(metadata=metadata)
+    bench.selector.never_ready(-1)
+    bench.poll()
+    bench.poll()
+    refusal = SaslAuthenticationError("who are you")
+    bench.selector.fail_authentication(-1, refusal)
+    bench.poll()
+    with pytest.raises(SaslAuthenticationError, match="who are you"):
+        metadata.maybe_throw_any_exception()
+    [bootstrap] = bench.updater.fetch_nodes()
+    assert bench.client.authentication_error(bootstrap) is refusal
+    assert bench.client.connection_delay_ms(bootstrap, bench.now_ms) == 10_000
+
+
+def test_a_refusal_by_one_node_does_not_disturb_the_request_at_another() -> None:
+    metadata = known_metadata()
+    bench = Bench(metadata=metadata, discover_broker_versions=False)
+    bench.ready(NODE)
+    metadata.request_update(True)
+    bench.clock.advance(BACKOFF_MS)
+    bench.poll()
+    assert bench.headers(NODE.id)[-1].api is ApiKey.METADATA
+    bench.selector.never_ready(NODE_1.id)
+    assert not bench.client.ready(NODE_1, bench.now_ms)
+    bench.poll()
+    bench.selector.fail_authentication(NODE_1.id)
+    bench.poll()
+    assert bench.client.authentication_error(NODE_1) is not None
+    version = metadata.update_version
+    bench.answer(NODE.id, metadata_message(BROKERS))
+    bench.poll()
+    assert metadata.update_version == version + 1
+
+
+class CountingMetadata(Metadata):
+    """Counts how often it begins again."""
+
+    rebootstraps = 0
+
+    def rebootstrap(self) -> None:
+        super().rebootstrap()
+        self.rebootstraps += 1
+
+
+def make_counting_metadata() -> CountingMetadata:
+    metadata = CountingMetadata(MetadataConfig(BACKOFF_MS, BACKOFF_MS, 5_000), Random(0))
+    metadata.bootstrap([("bootstrap", 9999)])
+    return metadata
+
+
+def test_metadata_that_does_not_come_for_too_long_begins_again() -> None:  # UPD-12
+    metadata = make_counting_metadata()
+    bench = Bench(
+        metadata=metadata,
+        discover_broker_versions=False,
+        reconnect_backoff_max_ms=0,
+        request_timeout_ms=60_000,
+    )
+    metadata.request_update(True)
+    bench.poll()
+    bench.clock.advance(1_001)
+    bench.poll()
+    assert metadata.rebootstraps == 1
+    bench.clock.advance(1)
+    bench.poll()
+    assert metadata.rebootstraps == 1
+    bench.clock.advance(1_000)
+    bench.poll()
+    assert metadata.rebootstraps == 2
+    assert len(bench.sink.of(Rebootstrapped)) == 2
+
+
+def test_a_broker_that_asks_to_begin_again_is_obeyed_in_the_same_poll() -> None:  # UPD-13
+    metadata = make_counting_metadata()
+    bench = Bench(metadata=metadata, rebootstrap_trigger_ms=300_000)
+    node_id = bring_up(bench)
+    bench.answer(node_id, metadata_message(BROKERS, {"orders": 3}, error_code=129))
+    bench.poll()
+    assert metadata.rebootstraps == 1
+    assert metadata.fetch().is_bootstrap_configured
+    assert not metadata.fetch().topics  # the body of such a response is not used
+    assert not bench.selector.is_open(node_id)
+    bench.poll()
+    assert metadata.rebootstraps == 1
+
+
+def test_a_request_to_begin_again_is_a_failed_update_without_a_strategy() -> None:  # UPD-14
+    metadata = make_counting_metadata()
+    bench = Bench(metadata=metadata, metadata_recovery_strategy=MetadataRecoveryStrategy.NONE)
+    node_id = bring_up(bench)
+    bench.answer(node_id, metadata_message((), error_code=129))
+    bench.poll()
+    assert metadata.rebootstraps == 0
+    assert metadata.time_to_next_update(bench.now_ms) == BACKOFF_MS
+
+
+def test_beginning_again_fails_the_requests_of_every_known_node() -> None:  # UPD-12
+    metadata = known_metadata()
+    bench = Bench(
+        metadata=metadata,
+        discover_broker_versions=False,
+        reconnect_backoff_max_ms=0,
+        request_timeout_ms=5_000,
+    )
+    for node in BROKERS:
+        bench.ready(node)
+    produce = bench.send(NODE)
+    metadata.request_update(True)
+    bench.clock.advance(BACKOFF_MS)
+    assert bench.poll() == []
+    assert bench.client.in_flight_request_count() == 2
+    bench.clock.advance(1_001)
+    [response] = bench.poll()
+    assert isinstance(response, ClientResponse)
+    assert response.request is produce
+    assert response.disconnected
+    assert bench.client.in_flight_request_count() == 0
+    assert all(bench.client.connection_failed(node) for node in BROKERS)
+
+
+def test_success_ends_the_attempts() -> None:  # UPD-12
+    metadata = make_counting_metadata()
+    bench = Bench(metadata=metadata, request_timeout_ms=60_000)
+    node_id = bring_up(bench)
+    bench.answer(node_id, metadata_message(BROKERS))
+    bench.poll()
+    bench.clock.advance(4_000)
+    bench.poll()
+    assert metadata.rebootstraps == 0
+
+
+def test_partitions_without_a_listener_and_failed_topics_are_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench(metadata=make_metadata())
+    node_id = bring_up(bench)
+    partitions = [partition(number, leader=None, error=72 if number else 0) for number in range(13)]
+    topics = [topic("orders", partitions), topic("payments", 0, error=29)]
+    bench.answer(node_id, metadata_message(BROKERS, topics))
+    with caplog.at_level(logging.WARNING):
+        bench.poll()
+    assert (
+        "12 partitions have leader brokers without a matching listener, including ['orders-1'" in caplog.text
+    )
+    assert "orders-10" in caplog.text
+    assert "orders-11" not in caplog.text
+    assert "{'payments': 'TOPIC_AUTHORIZATION_FAILED'}" in caplog.text
+
+
+def test_closing_the_client_closes_metadata() -> None:
+    metadata = make_metadata()
+    Bench(metadata=metadata).client.close()
+    assert metadata.is_closed
+
+
+# -- manual --------------------------------------------------------------------------------------------------
+
+
+def test_a_manual_updater_is_never_due_and_deaf() -> None:  # UPD-15
+    updater: MetadataUpdater = ManualMetadataUpdater([NODE])
+    assert not updater.is_update_due(0)
+    assert updater.maybe_update(0, OneClient()) == FOREVER_MS
+    updater.handle_server_disconnect(0, NODE.id, SaslAuthenticationError())
+    updater.handle_failed_request(0, RefreshFailure("error", ""))
+    updater.handle_successful_response(0, make_in_flight(), read(1))
+    updater.rebootstrap(0)
+    updater.close()
+    assert not updater.needs_rebootstrap(FOREVER_MS)
+    assert list(updater.fetch_nodes()) == [NODE]
+
+
+def test_a_manual_updater_takes_other_nodes() -> None:
+    updater = ManualMetadataUpdater([NODE])
+    updater.set_nodes([NODE_1])
+    assert list(updater.fetch_nodes()) == [NODE_1]

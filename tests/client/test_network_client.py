@@ -1,0 +1,805 @@
+"""The client's turn, on a network that the test plays. Twins of NetworkClientTest, and NET-01 to NET-26."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from client_core.client.metadata_updater import ManualMetadataUpdater
+from client_core.client.network_client import NetworkClient
+from client_core.clock import FOREVER_MS
+from client_core.cluster import Node
+from client_core.error_codes import Errors
+from client_core.errors import (
+    DisconnectError,
+    IllegalArgumentError,
+    IllegalStateError,
+    UnsupportedVersionError,
+)
+from client_core.events import NodeDisconnected, NodeThrottled, RequestCompleted
+from client_core.network.selectable import ChannelState, ChannelStateName
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.messages.produce_response import ProduceResponse
+from tests.client.client_builders import (
+    NODE,
+    NODE_1,
+    NODE_2,
+    Bench,
+    PlainBuilder,
+    RecordingUpdater,
+    api_versions_response,
+    frame_of,
+    make_request,
+)
+from tests.support.mock_resolver import MockResolver
+from tests.support.mock_selector import MockSelector
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from client_core.client.client_request import ClientResponse
+    from client_core.client.kafka_client import KafkaClient
+
+THREE = (NODE, NODE_1, NODE_2)
+INITIAL = ("10.200.20.100", "10.200.20.101", "10.200.20.102")
+CHANGED = ("10.200.20.103", "10.200.20.104", "10.200.20.105")
+
+
+def test_the_client_is_what_the_sender_asks_for() -> None:
+    client: KafkaClient = Bench().client
+    assert client.active
+
+
+# -- send and receive ----------------------------------------------------------------------------------------
+
+
+def test_sending_to_a_node_that_is_not_ready_is_a_bug() -> None:  # NET-05
+    bench = Bench()
+    with pytest.raises(
+        IllegalStateError, match=r"^Attempt to send a request to node 5 which is not ready\.$"
+    ):
+        bench.client.send(make_request(5), bench.now_ms)
+
+
+@pytest.mark.parametrize("discovers", [True, False])
+def test_a_request_is_answered_to_its_handler_and_by_poll(discovers: bool) -> None:
+    bench = Bench(discover_broker_versions=discovers)
+    bench.ready()
+    handled: list[ClientResponse] = []
+    request = bench.send(on_complete=handled.append)
+    assert bench.client.in_flight_request_count() == 1
+    bench.clock.advance(7)
+    bench.answer(NODE.id, ProduceResponse())
+    [response] = bench.poll()
+    assert handled == [response]
+    assert response.body == ProduceResponse()
+    assert response.request is request
+    assert (response.version, response.latency_ms, response.disconnected) == (13, 7, False)
+    assert bench.client.in_flight_request_count() == 0
+
+
+def test_a_frame_is_header_and_body_with_the_client_id() -> None:
+    bench = Bench()
+    bench.ready()
+    bench.send()
+    payload = bench.selector.sent_to(NODE.id)[-1]
+    assert payload == (
+        b"\x00\x00"  # int16 api key: Produce
+        b"\x00\x0d"  # int16 api version: 13
+        b"\x00\x00\x00\x01"  # int32 correlation id: 1, after ApiVersions
+        b"\x00\x04mock"  # nullable string client id
+        b"\x00"  # no tags
+        b"body"
+    )
+
+
+def test_a_request_that_expects_no_answer_is_complete_when_it_is_sent() -> None:  # NET-10
+    bench = Bench()
+    bench.ready()
+    bench.selector.hold_sends(NODE.id)
+    bench.send(expect_response=False)
+    assert bench.client.in_flight_request_count() == 1
+    bench.selector.release_sends(NODE.id)
+    [response] = bench.poll()
+    assert response.body is None
+    assert not response.disconnected
+    assert bench.client.in_flight_request_count() == 0
+
+
+def test_answers_belong_to_the_requests_in_their_order() -> None:  # NET-11
+    bench = Bench()
+    bench.ready()
+    first, second = bench.send(), bench.send()
+    bench.answer(NODE.id, ProduceResponse(), request=-2)
+    bench.answer(NODE.id, ProduceResponse(throttle_time_ms=0), request=-1)
+    assert [response.request for response in bench.poll()] == [first]
+    assert [response.request for response in bench.poll()] == [second]
+
+
+def test_a_node_with_an_unfinished_send_is_not_ready() -> None:  # NET-26
+    bench = Bench()
+    bench.ready()
+    bench.selector.hold_sends(NODE.id)
+    bench.send()
+    assert not bench.client.is_ready(NODE, bench.now_ms)
+    bench.selector.release_sends(NODE.id)
+    bench.poll()
+    assert bench.client.is_ready(NODE, bench.now_ms)
+
+
+def test_a_full_queue_of_requests_makes_a_node_unready() -> None:  # NET-04, INF-04
+    bench = Bench(max_in_flight_requests_per_connection=2)
+    bench.ready()
+    bench.send()
+    assert bench.client.ready(NODE, bench.now_ms)
+    bench.send()
+    assert not bench.client.ready(NODE, bench.now_ms)
+
+
+def test_no_node_is_ready_while_metadata_is_due() -> None:  # NET-02
+    bench = Bench()
+    bench.ready()
+    bench.recorded.is_due = True
+    assert not bench.client.is_ready(NODE, bench.now_ms)
+    assert bench.client.can_send_request(NODE.id, bench.now_ms)
+
+
+def test_a_version_that_the_node_does_not_speak_is_answered_before_and_instead_of_io() -> None:  # NET-07
+    bench = Bench()
+    bench.ready(versions=api_versions_response({ApiKey.PRODUCE: (0, 2)}))
+    polls = len(bench.selector.polls)
+    handled: list[ClientResponse] = []
+    request = bench.send(on_complete=handled.append, is_sent=False)
+    assert bench.client.in_flight_request_count() == 0
+    [response] = bench.poll(1_000)
+    assert handled == [response]
+    assert response.request is request
+    assert isinstance(response.version_mismatch, UnsupportedVersionError)
+    assert response.version_mismatch.message == (
+        "The node does not support PRODUCE with version in range [3,13]. The supported range is [0,2]."
+    )
+    assert len(bench.selector.polls) == polls
+
+
+def test_the_highest_common_version_is_spoken() -> None:  # NET-06
+    bench = Bench()
+    bench.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, 9)}))
+    bench.send()
+    assert bench.headers()[-1].version == 9
+
+
+def test_a_version_that_a_metadata_request_can_not_take_is_fatal_for_the_updater() -> None:  # NET-07
+    bench = Bench()
+    bench.ready(versions=api_versions_response({ApiKey.METADATA: (0, 3)}))
+    builder = PlainBuilder(ApiKey.METADATA, oldest_allowed_version=4)
+    bench.client.send_internal_metadata_request(builder, NODE.id, bench.now_ms)
+    [failure] = bench.recorded.failures
+    assert isinstance(failure.fatal, UnsupportedVersionError)
+    assert bench.poll() == []
+
+
+def test_a_callback_that_raises_does_not_cost_the_others_theirs(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()  # NET-23
+    bench.ready()
+    handled: list[ClientResponse] = []
+
+    def fail(_: ClientResponse) -> None:
+        raise RuntimeError("the caller's bug")
+
+    bench.send(on_complete=fail)
+    bench.send(on_complete=handled.append)
+    bench.client.disconnect(NODE.id)
+    with caplog.at_level(logging.ERROR):
+        assert len(bench.poll()) == 2
+    assert len(handled) == 1
+    assert "Uncaught error in request completion" in caplog.text
+    assert "the caller's bug" in caplog.text
+
+
+def test_poll_waits_no_longer_than_its_caller_metadata_and_the_request_timeout_allow() -> None:  # NET-09
+    class Due(RecordingUpdater):
+        wait_ms = 300
+
+        def maybe_update(self, now_ms: int, client: object) -> int:
+            return self.wait_ms
+
+    due = Due()
+    bench = Bench(due)
+    bench.poll(200)
+    bench.poll(400)
+    due.wait_ms = FOREVER_MS
+    bench.poll(FOREVER_MS)
+    assert bench.selector.polls == [200, 300, 1_000]
+
+
+# -- connect -------------------------------------------------------------------------------------------------
+
+
+def test_connecting_to_an_empty_node_is_refused() -> None:  # NET-01
+    bench = Bench()
+    with pytest.raises(IllegalArgumentError, match=r"^Cannot connect to empty node"):
+        bench.client.ready(Node(3, "", -1), bench.now_ms)
+
+
+def test_ready_connects_once_and_is_false_until_the_node_is_ready() -> None:  # NET-03
+    bench = Bench()
+    assert not bench.client.ready(NODE, bench.now_ms)
+    assert not bench.client.ready(NODE, bench.now_ms)
+    assert [attempt.address for attempt in bench.selector.attempts] == [("10.0.0.1", 9092)]
+    assert bench.selector.attempts[0].host == "broker-0"
+
+
+def test_a_name_that_dns_does_not_know_is_a_disconnection(caplog: pytest.LogCaptureFixture) -> None:  # NET-22
+    bench = Bench(resolver=MockResolver())
+    bad = Node(1234, "badhost", 1234)
+    with caplog.at_level(logging.WARNING):
+        assert not bench.client.ready(bad, bench.now_ms)
+    assert bench.client.connection_failed(bad)
+    assert bench.recorded.disconnected == [1234]
+    assert "badhost:1234 can't be connected to: badhost: Name or service not known" in caplog.text
+    assert not bench.selector.attempts
+    assert not bench.client.can_connect(bad, bench.now_ms)
+
+
+def test_a_refused_connection_waits_for_its_backoff() -> None:
+    bench = Bench(can_connect=lambda _: False)
+    assert not bench.client.ready(NODE, bench.now_ms)
+    bench.poll()
+    assert bench.client.connection_failed(NODE)
+    assert bench.client.connection_delay_ms(NODE, bench.now_ms) == 10_000
+    [event] = bench.sink.of(NodeDisconnected)
+    assert event == NodeDisconnected(0, "refused", "connection refused (10.0.0.1:9092)", 10_000)
+
+
+def test_connections_that_are_not_set_up_in_time_fail_as_timed_out() -> None:  # NET-17
+    bench = Bench()
+    for node in (NODE, NODE_1):
+        bench.selector.hold_connect(node.id)
+        bench.client.ready(node, bench.now_ms)
+    bench.poll()
+    bench.clock.advance(5_000)
+    bench.poll()
+    assert not bench.client.connection_failed(NODE)
+    bench.clock.advance(1)
+    bench.poll()
+    assert bench.client.connection_failed(NODE)
+    assert bench.client.connection_failed(NODE_1)
+    assert not bench.selector.is_open(NODE.id)
+    assert {
+        event.reason for event in bench.sink.of(NodeDisconnected) if isinstance(event, NodeDisconnected)
+    } == {"setup_timeout"}
+
+
+def test_a_channel_that_never_becomes_ready_is_caught_by_the_set_up_timeout() -> None:  # NET-14
+    bench = Bench()
+    bench.selector.never_ready(NODE.id)
+    bench.client.ready(NODE, bench.now_ms)
+    bench.poll()
+    assert not bench.client.is_ready(NODE, bench.now_ms)
+    assert bench.client.in_flight_request_count() == 0
+    bench.clock.advance(5_001)
+    bench.poll()
+    assert bench.client.connection_failed(NODE)
+
+
+def test_a_node_closed_while_connecting_leaves_nothing_behind() -> None:
+    bench = Bench(RecordingUpdater((NODE, NODE_1)))
+    bench.client.ready(NODE, bench.now_ms)
+    bench.client.close_node(NODE.id)
+    assert bench.poll() == []
+    assert not bench.client.is_ready(NODE, bench.now_ms)
+    assert not bench.client.is_ready(NODE_1, bench.now_ms)
+    bench.ready(NODE_1)
+    bench.ready(NODE)
+
+
+def test_connection_delays_of_a_node() -> None:
+    bench = Bench()
+    assert bench.client.connection_delay_ms(NODE, bench.now_ms) == 0
+    bench.ready()
+    assert bench.client.connection_delay_ms(NODE, bench.now_ms) == FOREVER_MS
+    bench.selector.disconnect(NODE.id)
+    bench.poll()
+    assert bench.client.connection_delay_ms(NODE, bench.now_ms) == 10_000
+    bench.clock.advance(10_000)
+    assert bench.client.connection_delay_ms(NODE, bench.now_ms) == 0
+    bench.selector.hold_connect(NODE.id)
+    bench.client.ready(NODE, bench.now_ms)
+    bench.selector.disconnect(NODE.id)
+    bench.poll()
+    assert bench.client.connection_delay_ms(NODE, bench.now_ms) == 10_000
+
+
+def test_the_delay_after_a_second_failure_is_twice_as_long() -> None:
+    bench = Bench(reconnect_backoff_max_ms=100_000)
+    bench.ready()
+    bench.selector.disconnect(NODE.id)
+    bench.poll()
+    delay_ms = bench.client.connection_delay_ms(NODE, bench.now_ms)
+    assert delay_ms == pytest.approx(10_000, rel=0.2)
+    bench.clock.advance(delay_ms)
+    bench.selector.hold_connect(NODE.id)
+    bench.client.ready(NODE, bench.now_ms)
+    bench.selector.disconnect(NODE.id)
+    bench.poll()
+    assert bench.client.connection_delay_ms(NODE, bench.now_ms) == pytest.approx(20_000, rel=0.2)
+
+
+# -- addresses -----------------------------------------------------------------------------------------------
+
+
+def reconnect(bench: Bench) -> None:
+    bench.clock.advance(10_000)
+    bench.client.ready(NODE, bench.now_ms)
+    bench.poll()
+
+
+def test_after_the_addresses_changed_a_lost_node_is_found_again() -> None:
+    resolver = MockResolver(*INITIAL)
+    bench = Bench(resolver=resolver, discover_broker_versions=False)
+    bench.ready()
+    resolver.addresses = CHANGED
+    bench.selector.disconnect(NODE.id)
+    bench.poll()
+    assert not bench.client.is_ready(NODE, bench.now_ms)
+    reconnect(bench)
+    assert bench.client.is_ready(NODE, bench.now_ms)
+    assert [attempt.address[0] for attempt in bench.selector.attempts] == [INITIAL[0], CHANGED[0]]
+    assert len(resolver.asked) == 2
+
+
+def test_a_failed_address_is_followed_by_the_next_without_asking_dns_again() -> None:
+    resolver = MockResolver(*INITIAL)
+    bench = Bench(
+        resolver=resolver,
+        discover_broker_versions=False,
+        can_connect=lambda address: address[0] != INITIAL[0],
+    )
+    bench.client.ready(NODE, bench.now_ms)
+    bench.poll()
+    assert not bench.client.is_ready(NODE, bench.now_ms)
+    reconnect(bench)
+    assert bench.client.is_ready(NODE, bench.now_ms)
+    assert [attempt.address[0] for attempt in bench.selector.attempts] == list(INITIAL[:2])
+    assert len(resolver.asked) == 1
+
+
+def test_a_failed_new_address_is_followed_by_the_next_new_one() -> None:
+    resolver = MockResolver(*INITIAL)
+    bench = Bench(
+        resolver=resolver,
+        discover_broker_versions=False,
+        can_connect=lambda address: address[0] != CHANGED[0],
+    )
+    bench.ready()
+    resolver.addresses = CHANGED
+    bench.selector.disconnect(NODE.id)
+    bench.poll()
+    reconnect(bench)
+    assert not bench.client.is_ready(NODE, bench.now_ms)
+    reconnect(bench)
+    assert bench.client.is_ready(NODE, bench.now_ms)
+    assert [attempt.address[0] for attempt in bench.selector.attempts] == [INITIAL[0], *CHANGED[:2]]
+    assert len(resolver.asked) == 2
+
+
+# -- timeouts and throttling ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("request_timeout_ms", [None, 6_000])
+def test_a_request_that_is_too_old_takes_its_connection_with_it(request_timeout_ms: int | None) -> None:
+    bench = Bench()  # NET-18
+    bench.ready()
+    first = bench.send(request_timeout_ms=request_timeout_ms)
+    bench.clock.advance(1)
+    second = bench.send(request_timeout_ms=60_000)
+    bench.clock.advance((request_timeout_ms or 1_000) - 1)
+    assert bench.poll() == []  # strict: not at its timeout, but after it
+    bench.clock.advance(1)
+    responses = bench.poll()
+    assert [response.request for response in responses] == [first, second]
+    assert all(response.disconnected and response.timed_out for response in responses)
+    assert bench.recorded.disconnected == [NODE.id]
+    assert bench.client.connection_failed(NODE)
+    assert not bench.selector.is_open(NODE.id)
+
+
+def test_a_throttled_node_is_not_ready_until_the_pause_is_over() -> None:  # NET-12
+    bench = Bench()
+    bench.ready()
+    bench.send()
+    bench.answer(NODE.id, ProduceResponse(throttle_time_ms=100))
+    [response] = bench.poll()
+    assert response.body == ProduceResponse(throttle_time_ms=100)
+    assert not bench.client.ready(NODE, bench.now_ms)
+    assert bench.client.throttle_delay_ms(NODE, bench.now_ms) == 100
+    bench.clock.advance(50)
+    assert not bench.client.ready(NODE, bench.now_ms)
+    assert bench.client.poll_delay_ms(NODE, bench.now_ms) == 50
+    bench.clock.advance(50)
+    assert bench.client.ready(NODE, bench.now_ms)
+    assert bench.client.throttle_delay_ms(NODE, bench.now_ms) == 0
+    assert bench.sink.of(NodeThrottled) == [NodeThrottled(NODE.id, 100)]
+
+
+def test_a_broker_that_delays_answers_itself_is_not_throttled_again() -> None:  # NET-12, KIP-219
+    bench = Bench()
+    bench.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, 5)}))
+    bench.send()
+    bench.answer(NODE.id, ProduceResponse(throttle_time_ms=100))
+    bench.poll()
+    assert bench.client.ready(NODE, bench.now_ms)
+    assert not bench.sink.of(NodeThrottled)
+
+
+def test_requests_in_flight_get_the_time_of_the_pause() -> None:  # NET-12, INF-06
+    bench = Bench()
+    bench.ready()
+    bench.send()
+    bench.send()
+    bench.answer(NODE.id, ProduceResponse(throttle_time_ms=1_000), request=-2)
+    bench.clock.advance(1_000)
+    bench.poll()
+    bench.clock.advance(1_000)
+    bench.poll()
+    assert bench.client.in_flight_request_count(NODE.id) == 1
+    assert not bench.client.connection_failed(NODE)
+    bench.clock.advance(1)
+    [response] = bench.poll()
+    assert response.timed_out
+
+
+# -- disconnect and close ------------------------------------------------------------------------------------
+
+
+def test_a_lost_connection_fails_its_requests_oldest_first() -> None:  # NET-13
+    bench = Bench()
+    bench.ready()
+    requests = [bench.send(), bench.send()]
+    bench.selector.disconnect(NODE.id)
+    responses = bench.poll()
+    assert [response.request for response in responses] == requests
+    assert all(response.disconnected and not response.timed_out for response in responses)
+    assert bench.recorded.disconnected == [NODE.id]
+    assert bench.client.in_flight_request_count() == 0
+
+
+def test_a_lost_connection_is_asked_for_its_versions_anew() -> None:
+    bench = Bench()
+    bench.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, 9)}))
+    bench.selector.disconnect(NODE.id)
+    bench.poll()
+    bench.clock.advance(10_000)
+    bench.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, 8)}))
+    bench.send()
+    assert bench.headers()[-1].version == 8
+
+
+def test_disconnect_answers_requests_by_the_next_poll_in_their_order() -> None:  # NET-19
+    bench = Bench(discover_broker_versions=False)
+    bench.ready()
+    handled: list[ClientResponse] = []
+    requests = [bench.send(on_complete=handled.append), bench.send(on_complete=handled.append)]
+    assert bench.client.in_flight_request_count() == bench.client.in_flight_request_count(NODE.id) == 2
+    bench.client.disconnect(NODE.id)
+    polls = len(bench.selector.polls)
+    responses = bench.poll()
+    assert [response.request for response in responses] == requests
+    assert handled == list(responses)
+    assert all(response.disconnected for response in responses)
+    assert bench.client.in_flight_request_count() == 0
+    assert len(bench.selector.polls) == polls
+
+
+def test_disconnect_begins_a_backoff_once() -> None:  # NET-19
+    bench = Bench()
+    bench.ready()
+    assert not bench.client.connection_failed(NODE)
+    bench.client.disconnect(NODE.id)
+    assert not bench.client.is_ready(NODE, bench.now_ms)
+    assert bench.client.connection_failed(NODE)
+    assert not bench.client.can_connect(NODE, bench.now_ms)
+    bench.clock.advance(10_000)
+    assert bench.client.can_connect(NODE, bench.now_ms)
+    bench.client.disconnect(NODE.id)
+    assert bench.client.can_connect(NODE, bench.now_ms)
+
+
+def test_disconnecting_a_node_that_was_never_tried_does_nothing() -> None:
+    bench = Bench()
+    bench.client.disconnect(NODE.id)
+    assert bench.client.can_connect(NODE, bench.now_ms)
+    assert not bench.client.connection_failed(NODE)
+
+
+def test_a_disconnection_while_versions_are_asked_for_is_not_told_to_callers() -> None:
+    bench = Bench()
+    bench.connect()
+    assert bench.client.has_in_flight_requests(NODE.id)
+    bench.client.disconnect(NODE.id)
+    assert not bench.client.has_in_flight_requests(NODE.id)
+    assert bench.poll() == []
+
+
+def test_a_disconnection_by_the_node_while_versions_are_asked_for_backs_off_longer_each_time() -> None:
+    bench = Bench(reconnect_backoff_max_ms=100_000)
+    for failures in range(5):
+        bench.connect()
+        bench.selector.disconnect(NODE.id)
+        assert bench.poll() == []
+        delay_ms = bench.client.connection_delay_ms(NODE, bench.now_ms)
+        assert delay_ms == pytest.approx(min(10_000 * 2**failures, 100_000), rel=0.2)
+        bench.clock.advance(delay_ms)
+
+
+def test_a_callers_own_metadata_request_is_answered_to_the_caller() -> None:
+    bench = Bench()
+    bench.ready()
+    bench.send(api=ApiKey.METADATA)
+    bench.selector.disconnect(NODE.id)
+    [response] = bench.poll()
+    assert response.disconnected
+    assert not bench.recorded.failures
+
+
+def test_close_node_drops_its_requests_and_its_backoff() -> None:  # NET-19
+    bench = Bench()
+    bench.ready()
+    bench.send()
+    assert bench.client.has_in_flight_requests(NODE.id)
+    assert bench.client.has_in_flight_requests()
+    bench.client.close_node(NODE.id)
+    assert not bench.client.has_in_flight_requests(NODE.id)
+    assert not bench.client.has_in_flight_requests()
+    assert not bench.client.is_ready(NODE, bench.now_ms)
+    assert bench.client.can_connect(NODE, bench.now_ms)
+    assert bench.poll() == []
+    bench.ready()
+
+
+def test_a_closing_client_refuses_to_send_and_to_poll() -> None:  # NET-25
+    bench = Bench()
+    bench.ready()
+    bench.client.initiate_close()
+    assert not bench.client.active
+    message = r"^NetworkClient is no longer active, state is CLOSING$"
+    with pytest.raises(DisconnectError, match=message):
+        bench.poll()
+    with pytest.raises(DisconnectError, match=message):
+        bench.client.send(make_request(NODE.id), bench.now_ms)
+
+
+def test_closing_twice_only_warns(caplog: pytest.LogCaptureFixture) -> None:  # NET-25
+    bench = Bench()
+    bench.client.close()
+    assert bench.selector.is_closed
+    assert bench.recorded.is_closed
+    with caplog.at_level(logging.WARNING):
+        bench.client.close()
+    assert "already been closed" in caplog.text
+    bench.client.initiate_close()
+    with pytest.raises(DisconnectError, match="state is CLOSED"):
+        bench.poll()
+
+
+def test_initiate_close_wakes_a_poll_that_waits() -> None:
+    bench = Bench()
+    bench.client.initiate_close()
+    before_ms = bench.now_ms
+    bench.selector.poll(500)
+    assert bench.now_ms == before_ms
+
+
+# -- what the peer does wrong --------------------------------------------------------------------------------
+
+
+def test_an_answer_to_another_question_ends_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # NET-11
+    bench = Bench()
+    bench.ready()
+    requests = [bench.send(), bench.send()]
+    bench.selector.receive(NODE.id, frame_of(ApiKey.PRODUCE, 13, 77, ProduceResponse()))
+    with caplog.at_level(logging.WARNING):
+        responses = bench.poll()
+    assert [response.request for response in responses] == requests
+    assert all(response.disconnected for response in responses)
+    assert not bench.selector.is_open(NODE.id)
+    assert bench.client.connection_failed(NODE)
+    assert not bench.client.can_connect(NODE, bench.now_ms)
+    assert "Correlation id for response (77) does not match request (1), Produce v13" in caplog.text
+    [event] = bench.sink.of(NodeDisconnected)
+    assert isinstance(event, NodeDisconnected)
+    assert (event.reason, event.backoff_ms) == ("protocol_error", 10_000)
+    assert bench.poll() == []
+
+
+@pytest.mark.parametrize(
+    ("payload", "detail"),
+    [
+        pytest.param(b"", "unreadable response to Produce v13 request 1", id="nothing"),
+        pytest.param(b"\0\0\0\1\0\xff\xff\xff\xff\x0f", "unreadable response to Produce v13", id="count"),
+        pytest.param(b"\0\0\0\1", "unreadable response to Produce v13 request 1", id="truncated"),
+    ],
+)
+def test_an_unreadable_answer_ends_the_connection(payload: bytes, detail: str) -> None:
+    bench = Bench()
+    bench.ready()
+    bench.send()
+    bench.selector.receive(NODE.id, payload)
+    [response] = bench.poll()
+    assert response.disconnected
+    [status] = bench.client.node_statuses(bench.now_ms)
+    assert status.last_error is not None
+    assert detail in status.last_error
+    assert bench.recorded.disconnected == [NODE.id]
+
+
+def test_a_frame_that_nobody_asked_for_ends_the_connection() -> None:
+    bench = Bench()
+    bench.ready()
+    bench.selector.receive(NODE.id, b"surprise")
+    assert bench.poll() == []
+    assert bench.client.connection_failed(NODE)
+    [status] = bench.client.node_statuses(bench.now_ms)
+    assert status.last_error == "8 bytes came that no request had asked for"
+
+
+def test_an_unreadable_answer_of_one_node_leaves_the_others_alone() -> None:
+    bench = Bench(RecordingUpdater((NODE, NODE_1)))
+    bench.ready(NODE)
+    bench.ready(NODE_1)
+    bench.send(NODE)
+    fine = bench.send(NODE_1)
+    bench.selector.receive(NODE.id, b"")
+    bench.answer(NODE_1.id, ProduceResponse())
+    assert {(response.request.destination, response.disconnected) for response in bench.poll()} == {
+        (NODE.id, True),
+        (NODE_1.id, False),
+    }
+    assert bench.client.is_ready(NODE_1, bench.now_ms)
+    assert fine.destination == NODE_1.id
+
+
+def test_one_end_of_a_connection_counts_as_one_failure() -> None:
+    """The node sends nonsense and hangs up: the client closes, and the selector tells of the end as well."""
+
+    class HangsUp(MockSelector):
+        @property
+        def disconnected(self) -> Mapping[int, ChannelState]:
+            last = [receive.node_id for receive in self.completed_receives if not receive.payload]
+            return dict.fromkeys(last, ChannelState(ChannelStateName.READY))
+
+    bench = Bench(reconnect_backoff_max_ms=100_000, selector_class=HangsUp)
+    bench.ready()
+    bench.send()
+    bench.selector.receive(NODE.id, b"")
+    bench.poll()
+    assert len(bench.sink.of(NodeDisconnected)) == 1
+    assert bench.client.connection_delay_ms(NODE, bench.now_ms) == pytest.approx(10_000, rel=0.2)
+
+
+# -- node choice ---------------------------------------------------------------------------------------------
+
+
+def test_a_cluster_without_nodes_can_not_be_asked() -> None:  # NET-20
+    bench = Bench(ManualMetadataUpdater())
+    with pytest.raises(IllegalStateError, match=r"^There are no nodes in the Kafka cluster$"):
+        bench.client.least_loaded_node(bench.now_ms)
+
+
+def test_the_only_node_is_chosen_while_it_connects_and_when_ready_and_not_in_its_backoff() -> None:
+    bench = Bench()
+    bench.client.ready(NODE, bench.now_ms)
+    chosen = bench.client.least_loaded_node(bench.now_ms)
+    assert (chosen.node, chosen.has_node_available_or_connection_ready) == (NODE, True)
+    bench.poll()
+    bench.poll()
+    bench.answer(NODE.id, api_versions_response())
+    bench.poll()
+    chosen = bench.client.least_loaded_node(bench.now_ms)
+    assert (chosen.node, chosen.has_node_available_or_connection_ready) == (NODE, True)
+    bench.selector.disconnect(NODE.id)
+    bench.poll()
+    assert not bench.client.ready(NODE, bench.now_ms)
+    chosen = bench.client.least_loaded_node(bench.now_ms)
+    assert (chosen.node, chosen.has_node_available_or_connection_ready) == (None, False)
+
+
+def test_a_busy_connection_is_no_choice_but_counts_as_ready() -> None:  # NET-21, UPD-11
+    bench = Bench(max_in_flight_requests_per_connection=1)
+    bench.ready()
+    assert bench.client.least_loaded_node(bench.now_ms).node == NODE
+    bench.send()
+    chosen = bench.client.least_loaded_node(bench.now_ms)
+    assert (chosen.node, chosen.has_node_available_or_connection_ready) == (None, True)
+
+
+def test_a_throttled_node_is_no_choice() -> None:  # NET-21
+    bench = Bench()
+    bench.ready()
+    bench.send()
+    bench.answer(NODE.id, ProduceResponse(throttle_time_ms=100))
+    bench.poll()
+    assert bench.client.least_loaded_node(bench.now_ms).node is None
+
+
+def test_least_loaded_node_prefers_an_idle_one_then_the_fewest_in_flight() -> None:  # NET-20
+    bench = Bench(RecordingUpdater(THREE))
+    for node in THREE:
+        bench.ready(node)
+    for node, busy in ((NODE, 3), (NODE_1, 1), (NODE_2, 0)):
+        for _ in range(busy):
+            bench.send(node)
+    assert {bench.client.least_loaded_node(bench.now_ms).node for _ in range(50)} == {NODE_2}
+    for _ in range(2):
+        bench.send(NODE_2)
+    assert {bench.client.least_loaded_node(bench.now_ms).node for _ in range(50)} == {NODE_1}
+
+
+def test_least_loaded_node_prefers_ready_over_connecting_over_unconnected() -> None:  # NET-20
+    bench = Bench(RecordingUpdater(THREE))
+    assert {bench.client.least_loaded_node(bench.now_ms).node for _ in range(50)} == set(THREE)
+    bench.client.ready(NODE_1, bench.now_ms)
+    assert {bench.client.least_loaded_node(bench.now_ms).node for _ in range(50)} == {NODE_1}
+    bench.ready(NODE_2)
+    bench.send(NODE_2)
+    assert {bench.client.least_loaded_node(bench.now_ms).node for _ in range(50)} == {NODE_2}
+
+
+def test_of_unconnected_nodes_the_one_tried_longest_ago_is_chosen() -> None:  # NET-20
+    bench = Bench(RecordingUpdater(THREE), reconnect_backoff_max_ms=0)
+    for _ in range(10):
+        chosen = set()
+        for _ in THREE:
+            node = bench.client.least_loaded_node(bench.now_ms).node
+            assert node is not None
+            chosen.add(node)
+            bench.client.ready(node, bench.now_ms)
+            bench.poll()
+            bench.client.disconnect(node.id)
+            bench.clock.advance(1)
+        assert chosen == set(THREE)
+
+
+def test_has_ready_nodes_wants_one_that_is_not_throttled() -> None:
+    bench = Bench()
+    assert not bench.client.has_ready_nodes(bench.now_ms)
+    bench.ready()
+    assert bench.client.has_ready_nodes(bench.now_ms)
+    bench.send()
+    bench.answer(NODE.id, ProduceResponse(throttle_time_ms=10))
+    bench.poll()
+    assert not bench.client.has_ready_nodes(bench.now_ms)
+
+
+# -- events --------------------------------------------------------------------------------------------------
+
+
+def test_every_request_ends_in_one_event() -> None:
+    bench = Bench()
+    bench.ready()
+    bench.sink.events.clear()
+    bench.send()
+    bench.send()
+    bench.clock.advance(4)
+    bench.answer(NODE.id, ProduceResponse(), request=-2)
+    bench.poll()
+    bench.clock.advance(1_000)
+    bench.poll()
+    sent_bytes = 4 + len(bench.selector.sent_to(NODE.id)[-1])
+    received_bytes = 4 + len(frame_of(ApiKey.PRODUCE, 13, 1, ProduceResponse()))
+    assert bench.sink.of(RequestCompleted) == [
+        RequestCompleted("Produce", NODE.id, 4, sent_bytes, received_bytes),
+        RequestCompleted("Produce", NODE.id, 1_004, sent_bytes, 0, Errors.REQUEST_TIMED_OUT),
+    ]
+
+
+def test_repr_is_for_people() -> None:
+    bench = Bench()
+    bench.ready()
+    bench.send()
+    assert repr(bench.client) == "<NetworkClient ACTIVE nodes=1 in_flight=1>"
+    assert isinstance(bench.client, NetworkClient)

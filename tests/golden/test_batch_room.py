@@ -1,0 +1,47 @@
+"""Whether Java's MemoryRecordsBuilder had room for a record, and how large the batch was after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from client_core.producer.producer_record import ProducerRecord
+from client_core.record.memory_records_builder import MemoryRecordsBuilder
+
+if TYPE_CHECKING:
+    from client_core.record.record_batch import RecordHeaders
+
+
+def _content(step: dict[str, Any]) -> tuple[bytes | None, bytes | None, RecordHeaders]:
+    key, value = (None if step[name] < 0 else bytes(step[name]) for name in ("key_len", "value_len"))
+    return key, value, (("h", b"123"),) if step["header_h_3_bytes"] else ()
+
+
+@pytest.mark.golden("batch_room.json")
+def test_a_batch_has_room_for_what_javas_has(case: dict[str, Any]) -> None:
+    builder = MemoryRecordsBuilder(case["write_limit"])
+    for step in case["steps"]:
+        content = _content(step)
+        assert builder.has_room_for(step["timestamp"], *content) == step["has_room"]
+        if step["has_room"]:
+            builder.append(step["timestamp"], *content)
+            assert builder.estimated_size_bytes == step["estimated_size_after"]
+            assert builder.is_full == step["is_full_after"]
+    assert builder.record_count == case["num_records"]
+    assert len(builder.build()) == case["final_size"]
+
+
+@pytest.mark.golden("batch_room.json")
+def test_append_many_takes_what_javas_has_room_for(case: dict[str, Any]) -> None:
+    builder = MemoryRecordsBuilder(case["write_limit"])
+    records = []
+    for step in case["steps"]:
+        key, value, headers = _content(step)
+        records.append(ProducerRecord("t", value, key, timestamp_ms=step["timestamp"], headers=headers))
+    taken, refused = 0, 0
+    while taken + refused < len(records):
+        count = builder.append_many(records, range(len(records)), taken + refused, 0)
+        taken, refused = taken + count, refused + (count == 0)
+    assert taken == case["num_records"]
+    assert len(builder.build()) == case["final_size"]

@@ -1,0 +1,20 @@
+"""Replays what Java's ClusterConnectionStates did, operation by operation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.golden.adapters_client import TracedConnectionStates
+
+#: What a step asks for; the rest of it is what Java answered.
+_ASKED = {"op", "node", "now", "host", "until", "ms"}
+
+
+@pytest.mark.golden("traces/cluster_connection_states.json")
+def test_every_operation_leaves_what_it_left_in_java(case: dict[str, Any]) -> None:
+    traced = TracedConnectionStates(case)
+    for number, step in enumerate(case["steps"]):
+        answered = {name: value for name, value in step.items() if name not in _ASKED}
+        assert traced.do(step) == answered, f"step {number}: {step['op']}"

@@ -1,0 +1,152 @@
+"""Where partitions lie: proved at a stride, or walked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from client_core.metadata.topic_layout import (
+    LocatedPartitions,
+    PartitionMetadata,
+    epoch_at,
+    find_faults,
+    layout_of,
+    leader_at,
+    locate_partitions,
+    read_partition,
+)
+from client_core.protocol.primitives import FlexibleWriter, Writer
+from tests.metadata.strategies import VERSIONS, Tags, write_partition
+from tests.support.metadata_responses import partition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from client_core.protocol.messages.metadata_response import MetadataResponsePartition
+
+NO_TAGS: Tags = []
+PARTITION_V13 = bytes.fromhex(
+    "0005"  # error: LEADER_NOT_AVAILABLE
+    "00000000"  # number
+    "00000002"  # leader
+    "0000000b"  # leader epoch
+    "03 00000001 00000002"  # replicas
+    "02 00000002"  # in-sync replicas
+    "02 00000001"  # offline replicas
+    "00"  # no tags
+)
+PARTITION_V1 = bytes.fromhex(
+    "0000"  # error
+    "00000001"  # number
+    "ffffffff"  # leader: none
+    "00000001 00000003"  # replicas
+    "00000000"  # in-sync replicas
+)
+
+
+def written(partitions: Sequence[MetadataResponsePartition], version: int, fields: Tags = NO_TAGS) -> bytes:
+    """The partitions of a topic, one behind the other."""
+    writer: Writer = FlexibleWriter() if version >= 9 else Writer()
+    for described in partitions:
+        write_partition(writer, described, version, fields)
+    return writer.getvalue()
+
+
+def located(
+    partitions: Sequence[MetadataResponsePartition], version: int = 13, fields: Tags = NO_TAGS
+) -> LocatedPartitions:
+    """Where they lie, with something in front and something behind."""
+    in_front, behind = b"....", b"\xff" * 9
+    buf = in_front + written(partitions, version, fields) + behind
+    found = locate_partitions(buf, len(in_front), len(partitions), layout_of(version))
+    assert found.end == len(buf) - len(behind)
+    return found.moved(len(in_front))
+
+
+def test_one_partition_of_a_flexible_version_is_read() -> None:
+    found = locate_partitions(PARTITION_V13, 0, 1, layout_of(13))
+    assert found == LocatedPartitions(range(0, 34, 34), range(1), 34, 34)
+    assert read_partition(PARTITION_V13, 0, layout_of(13)) == PartitionMetadata(5, 2, 11, (1, 2), (2,), (1,))
+    assert leader_at(PARTITION_V13, 0) == 2
+    assert epoch_at(PARTITION_V13, 0, layout_of(13)) == 11
+
+
+def test_one_partition_of_an_old_version_is_read() -> None:
+    assert read_partition(PARTITION_V1, 0, layout_of(1)) == PartitionMetadata(0, None, None, (3,), (), ())
+    assert leader_at(PARTITION_V1, 0) is None
+    assert epoch_at(PARTITION_V1, 0, layout_of(1)) is None
+
+
+def test_versions_that_agree_share_a_layout() -> None:
+    assert layout_of(10) is layout_of(13)
+    assert len({layout_of(version) for version in VERSIONS}) == 6
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_equal_counts_make_a_stride(version: int) -> None:
+    found = located([partition(p) for p in range(300)], version)
+    assert found.stride > 0
+    assert found.offsets == range(0, 300 * found.stride, found.stride)
+    assert found.numbers == range(300)
+
+
+@pytest.mark.parametrize("version", range(9, 14))
+def test_offline_replicas_that_left_the_isr_keep_the_stride(version: int) -> None:
+    described = [
+        partition(p, isr=(0, 1, 2)[p % 4 :], offline=(0, 1, 2)[: p % 4]) for p in range(200)
+    ]
+    assert located(described, version).stride > 0
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param(partition(1, replicas=(0, 1)), id="fewer replicas"),
+        pytest.param(partition(1, isr=(0,), offline=()), id="smaller isr"),
+        pytest.param(partition(1, isr=(0, 1), offline=(2, 3)), id="more offline"),
+        pytest.param(partition(1, replicas=(0, 1), isr=(0, 1), offline=(2, 3)), id="same stride, fewer replicas"),
+        pytest.param(partition(2), id="a gap"),
+        pytest.param(partition(0), id="a number twice"),
+        pytest.param(partition(257), id="a number that differs in its higher byte"),
+    ],
+)
+def test_what_is_not_regular_is_walked(odd: MetadataResponsePartition) -> None:
+    found = located([partition(0), odd])
+    assert found.stride == 0
+    assert len(found.offsets) == len(found.numbers)
+
+
+def test_walked_partitions_are_in_the_order_of_their_numbers() -> None:
+    found = located([partition(2), partition(0), partition(1, replicas=(1,))])
+    assert found.numbers == range(3)
+    assert list(found.offsets) == [42, 84, 0]
+
+
+def test_more_replicas_than_one_byte_counts_are_walked() -> None:
+    many = tuple(range(200))
+    assert located([partition(p, replicas=many) for p in range(3)]).stride == 0
+
+
+def test_tags_within_a_partition_are_walked() -> None:
+    found = located([partition(p) for p in range(4)], 13, [(7, b"x")])
+    assert found.stride == 0
+    assert found.numbers == range(4)
+
+
+def test_no_partitions_lie_nowhere() -> None:
+    assert locate_partitions(b"abc", 2, 0, layout_of(13)) == LocatedPartitions(range(0), range(0), 0, 2)
+
+
+def test_faults_are_counted_once() -> None:
+    described = [
+        partition(0),
+        partition(1, leader=None, error=5),
+        partition(2, leader=None, error=-1),
+        partition(3, epoch=None),
+    ]
+    buf = written(described, 13)
+    faults = find_faults(buf, locate_partitions(buf, 0, 4, layout_of(13)), layout_of(13))
+    assert faults.error_codes == {5, -1}
+    assert faults.leaderless == 2
+    assert faults.misses_epoch

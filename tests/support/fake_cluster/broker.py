@@ -1,0 +1,137 @@
+"""One fake broker: a listener on loopback, its connections, and the way of a request through them.
+
+    frame -> header -> does this broker speak that version? -> the API's own module -> a test's reaction ->
+    frame
+
+What it can't read, or does not speak, ends the connection, as Kafka's does. Requests of one connection are
+answered one after another. Runs on the cluster's loop; takes the cluster's lock only while it looks at the
+state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from client_core.errors import ProtocolError
+from client_core.protocol.header import decode_request_header, encode_response_header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from client_core.protocol.header import RequestHeader
+    from tests.support.fake_cluster.reactions import Reaction, Sending
+
+_log = logging.getLogger(__name__)
+
+_SIZE: Final = struct.Struct(">i")
+#: socket.request.max.bytes, Kafka's default.
+_MAX_REQUEST_BYTES: Final = 104_857_600
+
+
+class Answer(NamedTuple):
+    """The answer's body (None: the request has none), and the version that it is written in."""
+
+    body: bytes | None
+    version: int
+
+
+class EndConnectionError(Exception):
+    """The broker's answer is the end of the connection."""
+
+
+class FakeBroker:
+    """A broker's listener and connections. Runs on the cluster's loop; any thread may read `connections`."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        react: Callable[[int, RequestHeader], Reaction],
+        handle: Callable[[int, RequestHeader, bytes, Reaction], Answer],
+    ) -> None:
+        """`react` says what a test wants done to this answer; `handle` notes and applies the request."""
+        self.id = broker_id
+        self._react = react
+        self._handle = handle
+        self._server: asyncio.Server | None = None
+        self._connections: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._connections)
+
+    @property
+    def is_listening(self) -> bool:
+        return self._server is not None
+
+    async def listen(self, host: str, port: int) -> None:
+        self._server = await asyncio.start_server(self._connected, host, port)
+
+    async def stop(self) -> None:
+        """Ends the listener and every connection, as the end of a process does."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        await self.drop_connections()
+
+    async def drop_connections(self) -> None:
+        """Ends every connection and goes on listening."""
+        tasks = list(self._connections.values())
+        for writer, task in list(self._connections.items()):
+            writer.transport.abort()
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections[writer] = task
+        try:
+            if self.is_listening:  # accepted in the same turn in which the broker died
+                await self._serve(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError, EndConnectionError):
+            pass
+        except ProtocolError as error:
+            _log.info("fake broker %d ends a connection: %s", self.id, error)
+        except asyncio.CancelledError:
+            pass  # the broker was stopped
+        finally:
+            del self._connections[writer]
+            writer.close()
+            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+                await writer.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answers requests until the connection ends."""
+        while True:
+            (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
+            if not 0 <= size <= _MAX_REQUEST_BYTES:
+                raise EndConnectionError
+            payload = await reader.readexactly(size)
+            header = decode_request_header(payload)
+            reaction = self._react(self.id, header)
+            answer = self._handle(self.id, header, payload, reaction)
+            await reaction.pause()
+            if answer.body is None:
+                continue
+            head = encode_response_header(header.api, answer.version, header.correlation_id)
+            frame = _SIZE.pack(len(head) + len(answer.body)) + head + answer.body
+            await self._send(reader, writer, reaction.shape(frame))
+
+    async def _send(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sending: Sending
+    ) -> None:
+        for piece in sending.pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0)  # a turn of the loop in between, so that each piece is a system call
+        if sending.then_close:
+            raise EndConnectionError
+        if sending.then_silent:
+            while await reader.read(65_536):
+                pass
+            raise EndConnectionError

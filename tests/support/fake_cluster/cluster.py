@@ -1,0 +1,468 @@
+"""A Kafka cluster in this process that tests steer: fake brokers over real TCP.
+
+    with FakeCluster(brokers=3) as cluster:
+        cluster.create_topic("orders", partitions=3, replication_factor=3)
+        ... a client of any make at cluster.bootstrap_servers ...
+        cluster.move_leader("orders", 0, 2)
+        cluster.fail_next_produces(Errors.NOT_ENOUGH_REPLICAS, times=2)
+        cluster.react_next(ApiKey.METADATA, HalfFrame(then_close=True))
+        assert [r.value for r in cluster.records("orders")] == [b"..."]
+
+It plays ApiVersions, Metadata, Produce and InitProducerId, one module each, in the versions that `versions`
+says; other APIs end the connection. Replication is perfect and elections are at once, where a test does not
+say otherwise. It does not play Fetch, groups, transactions, quotas or security.
+
+Any thread may call everything; the brokers run on one loop in a thread of their own. Nothing here needs Java:
+what it answers was learned from a real 4.3.1 broker, and `tests/kafka` holds the same against real ones.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from client_core.protocol.messages.metadata_request import MetadataRequest
+from client_core.protocol.messages.produce_request import ProduceRequest
+from tests.support.fake_cluster import api_versions, init_producer_id, metadata, produce
+from tests.support.fake_cluster.broker import Answer, EndConnectionError, FakeBroker
+from tests.support.fake_cluster.metadata_cache import AliveBroker, MetadataCache
+from tests.support.fake_cluster.reactions import Hold, Reaction
+from tests.support.fake_cluster.state import ClusterState
+from tests.support.free_ports import free_ports
+from tests.support.loop_thread import LoopThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from client_core.error_codes import Errors
+    from client_core.protocol.header import RequestHeader
+    from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
+    from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse
+    from client_core.protocol.messages.metadata_response import MetadataResponse
+    from client_core.protocol.messages.produce_response import ProduceResponse
+    from tests.support.fake_cluster.api_versions import Versions
+    from tests.support.fake_cluster.controller import TopicConfig
+    from tests.support.fake_cluster.metadata_cache import PartitionState
+    from tests.support.fake_cluster.partition_log import StoredBatch, StoredRecord
+
+    Request = MetadataRequest | ProduceRequest | InitProducerIdRequest
+    Response = ApiVersionsResponse | MetadataResponse | ProduceResponse | InitProducerIdResponse
+
+_HOST: Final = "127.0.0.1"
+_PATIENCE_S: Final = 30.0
+
+
+class SeenRequest(NamedTuple):
+    """A request that reached a broker; `message` is None for ApiVersions."""
+
+    broker_id: int
+    api: ApiKey
+    version: int
+    correlation_id: int
+    client_id: str | None
+    message: Request | None
+
+
+@dataclass(slots=True)
+class _Order:
+    """What a test wants for the next requests of an API: a reaction, or a change to the answer."""
+
+    api: ApiKey
+    broker_id: int | None
+    times_left: int
+    reaction: Reaction | None = None
+    change: Callable[[Response], Response] | None = None
+
+    def is_meant(self, api: ApiKey, broker_id: int) -> bool:
+        return self.api is api and self.broker_id in {None, broker_id} and self.times_left > 0
+
+
+class FakeCluster:
+    """Brokers 1..n. One lock over the state, never held while the loop is waited for."""
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        versions: Versions = api_versions.KAFKA_4_3,
+        auto_create: bool = False,
+        auto_create_partitions: int = 1,
+        racks: Sequence[str] = (),
+        seed: int = 0,
+    ) -> None:
+        random = Random(seed)
+        self._changed = threading.Condition(threading.RLock())
+        self._state = ClusterState(
+            random,
+            cluster_id=f"fake-{random.getrandbits(32):08x}",
+            auto_create=auto_create,
+            auto_create_partitions=auto_create_partitions,
+            replication_factor=min(3, brokers),
+        )
+        self._versions = dict.fromkeys(range(1, brokers + 1), versions)
+        self._racks = {i + 1: rack for i, rack in enumerate(racks)}
+        self._ports = dict(zip(range(1, brokers + 1), free_ports(brokers), strict=True))
+        self._brokers = {broker_id: self._new_broker(broker_id) for broker_id in self._ports}
+        self._orders: list[_Order] = []
+        self._seen: list[SeenRequest] = []
+        self._loop: LoopThread | None = None
+
+    def _new_broker(self, broker_id: int) -> FakeBroker:
+        return FakeBroker(broker_id, self._react, self._handle)
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._loop = LoopThread("fake-cluster")
+        try:
+            for broker_id in self._brokers:
+                self.revive(broker_id)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Ends all brokers. Idempotent."""
+        if self._loop is None:
+            return
+        with self._changed:
+            held = [order.reaction for order in self._orders if isinstance(order.reaction, Hold)]
+        for hold in held:
+            hold.release()
+        for broker in self._brokers.values():
+            self._loop.run(broker.stop())
+        self._loop.close()
+        self._loop = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- what it looks like ----------------------------------------------------------------------------------
+
+    @property
+    def cluster_id(self) -> str:
+        return self._state.cluster_id
+
+    @property
+    def broker_ids(self) -> Sequence[int]:
+        """Every broker, alive or not."""
+        return sorted(self._brokers)
+
+    def address(self, broker_id: int) -> tuple[str, int]:
+        """Where a broker listens, or will when it is revived."""
+        return _HOST, self._ports[broker_id]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """host:port of every broker, alive or not."""
+        return ",".join(f"{host}:{port}" for host, port in map(self.address, self.broker_ids))
+
+    def partition(self, topic: str, partition: int) -> PartitionState:
+        """What the controller has decided of a partition."""
+        with self._changed:
+            found = self._state.controller.topic(topic)
+            assert found is not None, f"no topic {topic}"
+            return found.partitions[partition]
+
+    def topic_names(self) -> Sequence[str]:
+        """The topics that some broker knows."""
+        with self._changed:
+            return sorted({name for cache in self._state.caches.values() for name in cache.topic_names})
+
+    def connections(self, broker_id: int) -> int:
+        """How many clients are connected to a broker."""
+        return self._brokers[broker_id].connections
+
+    def batches(self, topic: str, partition: int = 0) -> Sequence[StoredBatch]:
+        """The batches of a partition as they were stored."""
+        with self._changed:
+            log = self._state.logs.get((topic, partition))
+            return list(log.batches) if log is not None else []
+
+    def records(self, topic: str, partition: int | None = None) -> Sequence[StoredRecord]:
+        """The records of a topic, or of one partition, by partition and offset."""
+        with self._changed:
+            logs = {
+                p: log for (t, p), log in self._state.logs.items() if t == topic and partition in {None, p}
+            }
+            return [record for number in sorted(logs) for record in logs[number].records(number)]
+
+    def requests(self, api: ApiKey | None = None, *, broker_id: int | None = None) -> Sequence[SeenRequest]:
+        """The requests that arrived, the oldest first."""
+        with self._changed:
+            return [s for s in self._seen if api in {None, s.api} and broker_id in {None, s.broker_id}]
+
+    def wait_for_requests(
+        self, api: ApiKey, count: int = 1, *, broker_id: int | None = None, timeout_s: float = _PATIENCE_S
+    ) -> Sequence[SeenRequest]:
+        """Waits until so many requests of an API have arrived since the start, and returns them."""
+        with self._changed:
+            came = self._changed.wait_for(
+                lambda: len(self.requests(api, broker_id=broker_id)) >= count, timeout_s
+            )
+            seen = self.requests(api, broker_id=broker_id)
+        assert came, f"{len(seen)} of {count} {api} requests came within {timeout_s:g} s"
+        return seen
+
+    # -- brokers ---------------------------------------------------------------------------------------------
+
+    def kill(self, broker_id: int, *, elect: bool = True) -> None:
+        """Ends a broker and its connections. Without `elect` nobody has noticed yet: it still leads."""
+        self._running().run(self._brokers[broker_id].stop())
+        with self._changed:
+            self._state.controller.broker_failed(broker_id, elect=elect)
+
+    def notice_death(self, broker_id: int) -> None:
+        """The session of a broker killed without election runs out: others lead now."""
+        with self._changed:
+            self._state.controller.broker_failed(broker_id)
+
+    def revive(self, broker_id: int, *, new_port: bool = False) -> None:
+        """Starts a broker (again), at its old port or a new one; it rejoins what it had replicas of."""
+        loop, broker = self._running(), self._brokers[broker_id]
+        if broker.is_listening:
+            loop.run(broker.stop())
+        if new_port:
+            (self._ports[broker_id],) = free_ports(1)
+        cache = MetadataCache()
+        with self._changed:
+            self._state.caches[broker_id] = cache
+            alive = AliveBroker(broker_id, _HOST, self._ports[broker_id], self._racks.get(broker_id))
+            self._state.controller.broker_started(alive, cache)
+        loop.run(broker.listen(_HOST, self._ports[broker_id]))
+
+    def add_broker(self) -> int:
+        """A broker more; its id."""
+        broker_id = max(self._brokers) + 1
+        self._versions[broker_id] = self._versions[min(self._versions)]
+        (self._ports[broker_id],) = free_ports(1)
+        self._brokers[broker_id] = self._new_broker(broker_id)
+        self.revive(broker_id)
+        return broker_id
+
+    def drop_connections(self, broker_id: int) -> None:
+        """Ends a broker's connections; it goes on listening."""
+        self._running().run(self._brokers[broker_id].drop_connections())
+
+    def set_versions(self, versions: Versions, *, broker_id: int | None = None) -> None:
+        """Says which API versions a broker, or all, speak from now on, as after an upgrade."""
+        with self._changed:
+            for known in self._versions:
+                if broker_id in {None, known}:
+                    self._versions[known] = versions
+
+    def freeze_metadata(self, broker_id: int) -> None:
+        """The broker hears nothing of changes: it goes on telling what it knew."""
+        with self._changed:
+            self._state.controller.freeze(broker_id)
+
+    def thaw_metadata(self, broker_id: int) -> None:
+        """The broker hears what it missed."""
+        with self._changed:
+            self._state.controller.thaw(broker_id)
+
+    # -- topics ----------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        assignment: Sequence[Sequence[int]] | None = None,
+        config: TopicConfig | None = None,
+        leader_epoch: int = 0,
+    ) -> None:
+        """Makes a topic: partition p is led by broker 1 + p mod n, or by the first of its assignment."""
+        with self._changed:
+            self._state.controller.create_topic(
+                topic,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                assignment=assignment,
+                config=config,
+                leader_epoch=leader_epoch,
+            )
+
+    def delete_topic(self, topic: str) -> None:
+        """Removes a topic and its records; one of the same name made later has another id."""
+        with self._changed:
+            self._state.controller.delete_topic(topic)
+            for key in [key for key in self._state.logs if key[0] == topic]:
+                del self._state.logs[key]
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        with self._changed:
+            self._state.controller.add_partitions(topic, total)
+
+    def move_leader(
+        self, topic: str, partition: int, leader: int | None, *, epoch: int | None = None
+    ) -> None:
+        """Another broker leads from now on (None: nobody), at the next leader epoch or the given one."""
+        with self._changed:
+            self._state.controller.move_leader(topic, partition, leader, epoch=epoch)
+
+    def set_isr(self, topic: str, partition: int, isr: Sequence[int]) -> None:
+        with self._changed:
+            self._state.controller.set_isr(topic, partition, isr)
+
+    def forbid(self, topic: str, *, describe: bool = True) -> None:
+        """Refuses writing to a topic and, with `describe`, seeing it."""
+        with self._changed:
+            (self._state.undescribable if describe else self._state.unwritable).add(topic)
+
+    def permit(self, topic: str) -> None:
+        """Takes back what `forbid` forbade."""
+        with self._changed:
+            self._state.undescribable.discard(topic)
+            self._state.unwritable.discard(topic)
+
+    def forget_producers(self) -> None:
+        """Every partition forgets the producers it has seen."""
+        with self._changed:
+            for log in self._state.logs.values():
+                log.forget_producers()
+
+    # -- orders for the next requests ------------------------------------------------------------------------
+
+    def react_next(
+        self, api: ApiKey, reaction: Reaction, *, times: int = 1, broker_id: int | None = None
+    ) -> None:
+        """Does something to the next answers of an API (reactions.py); the oldest order comes first."""
+        self._order(_Order(api, broker_id, times, reaction=reaction))
+
+    def hold_next(self, api: ApiKey, *, times: int = 1, broker_id: int | None = None) -> Hold:
+        """Keeps the next answers of an API back until the returned Hold is released."""
+        hold = Hold()
+        self.react_next(api, hold, times=times, broker_id=broker_id)
+        return hold
+
+    def change_next(
+        self,
+        api: ApiKey,
+        change: Callable[[Response], Response],
+        *,
+        times: int = 1,
+        broker_id: int | None = None,
+    ) -> None:
+        """Passes the next answers of an API through a function: `lambda r: r._replace(brokers=())`.
+
+        The request is applied before; for a produce that is to fail unapplied see fail_next_produces.
+        """
+        self._order(_Order(api, broker_id, times, change=change))
+
+    def throttle_next(
+        self, api: ApiKey, throttle_ms: int, *, times: int = 1, broker_id: int | None = None
+    ) -> None:
+        """The next answers of an API ask for a pause."""
+
+        def throttled(response: Response) -> Response:
+            return response._replace(throttle_time_ms=throttle_ms)
+
+        self.change_next(api, throttled, times=times, broker_id=broker_id)
+
+    def fail_next_produces(
+        self,
+        error: Errors | int,
+        *,
+        times: int = 1,
+        topic: str | None = None,
+        partition: int | None = None,
+        appended: bool = False,
+        message: str | None = None,
+    ) -> None:
+        """Answers the next batches with an error, one count a batch; with `appended` they are stored."""
+        code = error if isinstance(error, int) else error.code
+        with self._changed:
+            self._state.produce_faults.append(
+                produce.ProduceFault(code, times, topic, partition, appended, message)
+            )
+
+    def fail_next_init_producer_ids(self, error: Errors | int, *, times: int = 1) -> None:
+        code = error if isinstance(error, int) else error.code
+        with self._changed:
+            self._state.init_producer_id_errors.extend([code] * times)
+
+    def _order(self, order: _Order) -> None:
+        with self._changed:
+            self._orders.append(order)
+
+    # -- called by the brokers, on the loop ------------------------------------------------------------------
+
+    def _react(self, broker_id: int, header: RequestHeader) -> Reaction:
+        with self._changed:
+            order = self._take_order(header.api, broker_id, wants_reaction=True)
+        return order.reaction if order is not None and order.reaction is not None else Reaction()
+
+    def _take_order(self, api: ApiKey, broker_id: int, *, wants_reaction: bool) -> _Order | None:
+        for order in self._orders:
+            if (order.reaction is not None) is wants_reaction and order.is_meant(api, broker_id):
+                order.times_left -= 1
+                return order
+        return None
+
+    def _handle(self, broker_id: int, header: RequestHeader, payload: bytes, reaction: Reaction) -> Answer:
+        """Notes a request and applies it. EndConnectionError where the broker would end the connection."""
+        api, version = header.api, header.version
+        with self._changed:
+            versions = self._versions[broker_id]
+            if api is ApiKey.API_VERSIONS:
+                self._note(
+                    SeenRequest(broker_id, api, version, header.correlation_id, header.client_id, None)
+                )
+                response, version = api_versions.answer(versions, payload, version, header.body_offset)
+                return Answer(self._changed_by_order(broker_id, api, response).encode(version), version)
+            low, high = versions.get(api.id, (0, -1))
+            if not (low <= version <= high and api.min_version <= version <= api.max_version):
+                raise EndConnectionError
+            request = self._decode(header, payload)
+            self._note(SeenRequest(broker_id, api, version, header.correlation_id, header.client_id, request))
+            if not reaction.applies_request:
+                raise EndConnectionError
+            answer = self._apply(broker_id, request, version)
+            if answer is None:
+                return Answer(None, version)
+            return Answer(self._changed_by_order(broker_id, api, answer).encode(version), version)
+
+    def _note(self, seen: SeenRequest) -> None:
+        self._seen.append(seen)
+        self._changed.notify_all()
+
+    @staticmethod
+    def _decode(header: RequestHeader, payload: bytes) -> Request:
+        if header.api is ApiKey.METADATA:
+            return MetadataRequest.decode(payload, header.version, header.body_offset)
+        if header.api is ApiKey.PRODUCE:
+            return ProduceRequest.decode(payload, header.version, header.body_offset)
+        if header.api is ApiKey.INIT_PRODUCER_ID:
+            return InitProducerIdRequest.decode(payload, header.version, header.body_offset)
+        raise EndConnectionError
+
+    def _apply(self, broker_id: int, request: Request, version: int) -> Response | None:
+        if isinstance(request, MetadataRequest):
+            return metadata.answer(self._state, broker_id, request, version)
+        if isinstance(request, InitProducerIdRequest):
+            return init_producer_id.answer(self._state, broker_id, request)
+        try:
+            return produce.answer(self._state, broker_id, request, version)
+        except produce.FailedWithoutAcksError as error:
+            raise EndConnectionError from error
+
+    def _changed_by_order(self, broker_id: int, api: ApiKey, response: Response) -> Response:
+        order = self._take_order(api, broker_id, wants_reaction=False)
+        return response if order is None or order.change is None else order.change(response)
+
+    def _running(self) -> LoopThread:
+        assert self._loop is not None, "the cluster is not started"
+        return self._loop

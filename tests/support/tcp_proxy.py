@@ -1,0 +1,126 @@
+"""A TCP proxy on loopback whose target a test can change: an address that lives on while brokers move.
+
+    with TcpProxy(cluster.address(1)) as proxy:        # bootstrap.servers = proxy.bootstrap_servers
+        cluster.move_all_brokers()
+        proxy.retarget(cluster.address(1))
+
+It passes bytes both ways and knows no Kafka. Existing connections keep their target until `sever`; a target
+that refuses is told on by closing the client's connection. Any thread may steer; it runs on a loop in a
+thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final, Self
+
+from tests.support.free_ports import free_ports
+from tests.support.loop_thread import LoopThread
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_HOST: Final = "127.0.0.1"
+_CHUNK_BYTES: Final = 65_536
+
+
+class TcpProxy:
+    """Listens from its creation on. `accepted` and `open_connections` may be read by any thread."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._target = target
+        (port,) = free_ports(1)
+        self.address: tuple[str, int] = (_HOST, port)
+        self.accepted = 0
+        self._server: asyncio.Server | None = None
+        self._connections: dict[asyncio.Task[None], tuple[asyncio.StreamWriter, ...]] = {}
+        self._loop = LoopThread("tcp-proxy")
+        self._loop.run(self._listen())
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"{self.address[0]}:{self.address[1]}"
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._connections)
+
+    def retarget(self, target: tuple[str, int]) -> None:
+        """New connections go to another target; existing ones keep theirs."""
+        self._target = target
+
+    def sever(self) -> None:
+        """Ends every connection; new ones are accepted."""
+        self._loop.run(self._end_connections())
+
+    def refuse(self) -> None:
+        """Stops listening and ends every connection: new ones are refused."""
+        self._loop.run(self._stop())
+
+    def listen(self) -> None:
+        """Listens again, at the same address."""
+        self._loop.run(self._listen())
+
+    def close(self) -> None:
+        """Ends everything. Idempotent."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            self.refuse()
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- on the loop -----------------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        if self._server is None:
+            self._server = await asyncio.start_server(self._connected, *self.address)
+
+    async def _stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        await self._end_connections()
+
+    async def _end_connections(self) -> None:
+        ending = dict(self._connections)
+        for task, writers in ending.items():
+            for writer in writers:
+                writer.transport.abort()
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.accepted += 1
+        self._connections[task] = (writer,)
+        writers = [writer]
+        try:
+            target_reader, target_writer = await asyncio.open_connection(*self._target)
+            writers.append(target_writer)
+            self._connections[task] = tuple(writers)
+            await asyncio.gather(_pass(reader, target_writer), _pass(target_reader, writer))
+        except (OSError, asyncio.CancelledError):
+            pass  # the target refused, one side reset, or the test severed
+        finally:
+            del self._connections[task]
+            for each in writers:
+                each.close()
+                with contextlib.suppress(OSError, asyncio.CancelledError):
+                    await each.wait_closed()
+
+
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Passes bytes on until their source ends, and then the end."""
+    while data := await reader.read(_CHUNK_BYTES):
+        writer.write(data)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()

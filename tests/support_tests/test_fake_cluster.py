@@ -1,0 +1,603 @@
+"""The fake cluster over its sockets: answers as brokers do, and does what a test orders."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from random import Random
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import pytest
+
+from client_core.error_codes import Errors
+from client_core.errors import SchemaError
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.messages.api_versions_request import ApiVersionsRequest
+from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
+from client_core.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from client_core.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from client_core.protocol.messages.metadata_response import MetadataResponse
+from client_core.protocol.messages.produce_request import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from client_core.protocol.messages.produce_response import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceResponse,
+)
+from client_core.protocol.primitives import ZERO_UUID
+from tests.support.fake_cluster import (
+    KAFKA_2_1,
+    Delay,
+    Disconnect,
+    FakeCluster,
+    Garbage,
+    HalfFrame,
+    InPieces,
+    Silence,
+    TopicConfig,
+    WrongCorrelationId,
+    WrongSize,
+)
+from tests.support.wire import Wire, ask
+from tests.support_tests.batches import batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from confluent_kafka import KafkaError, Message
+
+    from tests.support.fake_cluster import Reaction
+
+_METADATA_VERSIONS = range(14)
+_PRODUCE_VERSIONS = range(3, 14)
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster(brokers=3) as running:
+        running.create_topic("orders", partitions=3, replication_factor=3)
+        yield running
+
+
+def _metadata(
+    cluster: FakeCluster, *topics: str, broker_id: int = 1, version: int = 12, may_create: bool = True
+) -> MetadataResponse:
+    """What a broker says of topics; of all, where none are named."""
+    wanted = tuple(MetadataRequestTopic(name=topic) for topic in topics) if topics else None
+    if version == 0:
+        wanted = wanted or ()
+    request = MetadataRequest(wanted, allow_auto_topic_creation=may_create)
+    body = ask(cluster.address(broker_id), ApiKey.METADATA, version, request.encode(version))
+    return MetadataResponse.decode(body, version)
+
+
+def _request(
+    data: bytes | None,
+    topic: str = "orders",
+    partition: int = 0,
+    *,
+    acks: int = -1,
+    topic_id: UUID = ZERO_UUID,
+) -> ProduceRequest:
+    topics = (TopicProduceData(topic, topic_id, (PartitionProduceData(partition, data),)),)
+    return ProduceRequest(None, acks, 30_000, topics)
+
+
+def _produce_response(
+    cluster: FakeCluster, request: ProduceRequest, *, broker_id: int = 1, version: int = 12
+) -> ProduceResponse:
+    body = ask(cluster.address(broker_id), ApiKey.PRODUCE, version, request.encode(version))
+    return ProduceResponse.decode(body, version)
+
+
+def _produce(
+    cluster: FakeCluster, request: ProduceRequest, *, broker_id: int = 1, version: int = 12
+) -> PartitionProduceResponse:
+    """The answer for the one partition of the request."""
+    response = _produce_response(cluster, request, broker_id=broker_id, version=version)
+    return response.responses[0].partition_responses[0]
+
+
+# -- ApiVersions ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_it_says_which_versions_it_speaks(cluster: FakeCluster, version: int) -> None:
+    request = ApiVersionsRequest("apache-kafka-java", "4.3.1")
+    answer = ApiVersionsResponse.decode(
+        ask(cluster.address(2), ApiKey.API_VERSIONS, version, request.encode(version)), version
+    )
+    spans = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
+    assert (answer.error_code, spans[0], spans[3], spans[18]) == (0, (0, 13), (0, 13), (0, 4))
+
+
+def test_a_version_too_high_is_answered_in_that_of_zero_with_the_one_to_use(cluster: FakeCluster) -> None:
+    cluster.set_versions(KAFKA_2_1)
+    body = ask(cluster.address(1), ApiKey.API_VERSIONS, 4, ApiVersionsRequest("a", "1").encode(4))
+    assert body == bytes.fromhex("0023 00000001 0012 0000 0002")
+
+
+def test_a_software_name_that_is_none_is_an_invalid_request(cluster: FakeCluster) -> None:
+    body = ask(cluster.address(1), ApiKey.API_VERSIONS, 3, ApiVersionsRequest("-bad-", "1").encode(3))
+    assert ApiVersionsResponse.decode(body, 3).error_code == Errors.INVALID_REQUEST.code
+
+
+def test_a_version_it_does_not_speak_ends_the_connection(cluster: FakeCluster) -> None:
+    cluster.set_versions(KAFKA_2_1, broker_id=1)
+    with Wire(cluster.address(1)) as wire:
+        wire.send(ApiKey.METADATA, 8, MetadataRequest(None).encode(8))
+        assert wire.is_closed_by_peer()
+    assert _metadata(cluster, version=7).brokers
+    assert _metadata(cluster, broker_id=2, version=8).brokers
+
+
+@pytest.mark.parametrize(
+    "sent", ["00000004 deadbeef", "0000000a 7fff 0000 00000001 ffff", "ffffffff", "7fffffff"]
+)
+def test_what_is_no_request_ends_the_connection(cluster: FakeCluster, sent: str) -> None:
+    with Wire(cluster.address(1)) as wire:
+        wire.socket.sendall(bytes.fromhex(sent))
+        assert wire.is_closed_by_peer()
+
+
+# -- Metadata ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", _METADATA_VERSIONS)
+def test_metadata_is_answered_in_every_version(cluster: FakeCluster, version: int) -> None:
+    answer = _metadata(cluster, "orders", version=version)
+    assert [(b.node_id, (b.host, b.port)) for b in answer.brokers] == [
+        (i, cluster.address(i)) for i in (1, 2, 3)
+    ]
+    (topic,) = answer.topics
+    assert (topic.error_code, topic.name) == (0, "orders")
+    assert [(p.partition_index, p.leader_id) for p in topic.partitions] == [(0, 1), (1, 2), (2, 3)]
+    assert topic.partitions[1].replica_nodes == topic.partitions[1].isr_nodes == (2, 3, 1)
+    if version >= 2:
+        assert answer.cluster_id == cluster.cluster_id
+    if version >= 7:
+        assert topic.partitions[0].leader_epoch == 0
+
+
+def test_null_topics_are_all_and_no_topics_are_none(cluster: FakeCluster) -> None:
+    cluster.create_topic("zebra")
+    assert [topic.name for topic in _metadata(cluster).topics] == ["orders", "zebra"]
+    assert [topic.name for topic in _metadata(cluster, version=0).topics] == ["orders", "zebra"]
+    body = ask(cluster.address(1), ApiKey.METADATA, 12, MetadataRequest(()).encode(12))
+    assert MetadataResponse.decode(body, 12).topics == ()
+
+
+def test_forbidden_topics_are_named_with_an_error_and_otherwise_left_out(cluster: FakeCluster) -> None:
+    cluster.forbid("secret")
+    cluster.create_topic("secret")
+    named = _metadata(cluster, "secret", "orders").topics
+    assert [(t.name, t.error_code, len(t.partitions)) for t in named] == [("secret", 29, 0), ("orders", 0, 3)]
+    assert [topic.name for topic in _metadata(cluster).topics] == ["orders"]
+    cluster.permit("secret")
+    assert _metadata(cluster, "secret").topics[0].error_code == 0
+
+
+@pytest.mark.parametrize("name", ["bad topic!", "..", ""])
+def test_illegal_names_are_invalid(cluster: FakeCluster, name: str) -> None:
+    assert _metadata(cluster, name).topics[0].error_code == Errors.INVALID_TOPIC_EXCEPTION.code
+
+
+def test_a_missing_topic_stays_missing_where_topics_are_not_made(cluster: FakeCluster) -> None:
+    for _ in range(2):
+        (topic,) = _metadata(cluster, "fresh").topics
+        assert (topic.error_code, topic.partitions) == (3, ())
+
+
+def test_a_missing_topic_is_made_when_cluster_and_client_allow_it() -> None:
+    with FakeCluster(brokers=2, auto_create=True, auto_create_partitions=4) as cluster:
+        assert _metadata(cluster, "fresh", may_create=False).topics[0].error_code == 3
+        assert _metadata(cluster, "fresh", may_create=False).topics[0].error_code == 3
+        assert _metadata(cluster, "fresh").topics[0].error_code == 3
+        (topic,) = _metadata(cluster, "fresh", may_create=False).topics
+        assert (topic.error_code, len(topic.partitions)) == (0, 4)
+
+
+def test_a_topic_is_found_by_its_id(cluster: FakeCluster) -> None:
+    topic_id = _metadata(cluster, "orders").topics[0].topic_id
+    for wanted, expected in ((topic_id, (0, "orders")), (UUID(int=99), (100, None))):
+        request = MetadataRequest((MetadataRequestTopic(wanted, None),))
+        body = ask(cluster.address(1), ApiKey.METADATA, 12, request.encode(12))
+        (topic,) = MetadataResponse.decode(body, 12).topics
+        assert (topic.error_code, topic.name) == expected
+
+
+def test_the_death_of_a_broker_shows_in_brokers_leaders_and_offline_replicas(cluster: FakeCluster) -> None:
+    cluster.kill(1)
+    answer = _metadata(cluster, "orders", broker_id=2)
+    assert [broker.node_id for broker in answer.brokers] == [2, 3]
+    first = answer.topics[0].partitions[0]
+    assert (first.leader_id, first.leader_epoch, first.isr_nodes, first.offline_replicas) == (
+        2,
+        1,
+        (2, 3),
+        (1,),
+    )
+    cluster.revive(1, new_port=True)
+    back = _metadata(cluster, "orders", broker_id=1)
+    assert (back.brokers[0].host, back.brokers[0].port) == cluster.address(1)
+    assert back.topics[0].partitions[0].isr_nodes == (1, 2, 3)
+
+
+def test_a_partition_without_leader_says_leader_not_available(cluster: FakeCluster) -> None:
+    cluster.move_leader("orders", 0, None)
+    partition = _metadata(cluster, "orders").topics[0].partitions[0]
+    assert (partition.error_code, partition.leader_id, partition.leader_epoch) == (5, -1, 1)
+
+
+def test_a_frozen_broker_names_the_old_leader(cluster: FakeCluster) -> None:
+    cluster.freeze_metadata(3)
+    cluster.move_leader("orders", 0, 2)
+    assert _metadata(cluster, "orders", broker_id=1).topics[0].partitions[0].leader_id == 2
+    assert _metadata(cluster, "orders", broker_id=3).topics[0].partitions[0].leader_id == 1
+    cluster.thaw_metadata(3)
+    assert _metadata(cluster, "orders", broker_id=3).topics[0].partitions[0].leader_id == 2
+
+
+def test_racks_are_told() -> None:
+    with FakeCluster(brokers=2, racks=["a", "b"]) as cluster:
+        assert [broker.rack for broker in _metadata(cluster).brokers] == ["a", "b"]
+
+
+def test_a_new_broker_joins(cluster: FakeCluster) -> None:
+    assert cluster.add_broker() == 4
+    assert [broker.node_id for broker in _metadata(cluster, broker_id=4).brokers] == [1, 2, 3, 4]
+
+
+# -- Produce -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", _PRODUCE_VERSIONS)
+def test_records_are_stored_in_every_version(cluster: FakeCluster, version: int) -> None:
+    topic_id = _metadata(cluster, "orders").topics[0].topic_id
+    request = _request(batch(b"a", b"b"), topic_id=topic_id)
+    assert _produce(cluster, request, version=version) == PartitionProduceResponse(
+        0, 0, 0, -1, 0 if version >= 5 else -1
+    )
+    assert _produce(cluster, request, version=version).base_offset == 2
+    assert [(r.offset, r.value) for r in cluster.records("orders")] == [
+        (0, b"a"),
+        (1, b"b"),
+        (2, b"a"),
+        (3, b"b"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "error"),
+    [
+        (_request(batch(b"a"), "nowhere"), 12, Errors.UNKNOWN_TOPIC_OR_PARTITION),
+        (_request(batch(b"a"), topic_id=UUID(int=5)), 13, Errors.UNKNOWN_TOPIC_ID),
+        (_request(batch(b"a")), 13, Errors.UNKNOWN_TOPIC_ID),
+        (_request(batch(b"a"), partition=99), 12, Errors.UNKNOWN_TOPIC_OR_PARTITION),
+        (_request(batch(b"a"), acks=2), 12, Errors.INVALID_REQUIRED_ACKS),
+        (_request(None), 12, Errors.INVALID_RECORD),
+        (_request(batch(b"a") + batch(b"b")), 12, Errors.INVALID_RECORD),
+        (_request(batch(b"a")[:-1] + b"!"), 12, Errors.CORRUPT_MESSAGE),
+        (_request(batch(b"a", attributes=4)), 6, Errors.UNSUPPORTED_COMPRESSION_TYPE),
+        (_request(batch(b"a", timestamp_ms=1 << 62)), 12, Errors.INVALID_TIMESTAMP),
+    ],
+)
+def test_what_a_real_broker_refuses_is_refused_with_its_code(
+    cluster: FakeCluster, request_: ProduceRequest, version: int, error: Errors
+) -> None:
+    answer = _produce(cluster, request_, version=version)
+    assert (answer.error_code, answer.base_offset) == (error.code, -1)
+    assert not cluster.records("orders")
+
+
+def test_a_broker_that_does_not_lead_says_who_does(cluster: FakeCluster) -> None:
+    cluster.move_leader("orders", 0, 3)
+    response = _produce_response(cluster, _request(batch(b"a")), broker_id=1, version=12)
+    answer = response.responses[0].partition_responses[0]
+    assert (answer.error_code, answer.current_leader) == (6, LeaderIdAndEpoch(3, 1))
+    assert response.node_endpoints == (NodeEndpoint(3, *cluster.address(3)),)
+    assert (
+        _produce(cluster, _request(batch(b"a")), broker_id=1, version=9).current_leader == LeaderIdAndEpoch()
+    )
+    assert _produce(cluster, _request(batch(b"a")), broker_id=3).error_code == 0
+
+
+def test_too_few_replicas_in_sync_refuse_acks_all_only(cluster: FakeCluster) -> None:
+    config = TopicConfig(min_insync_replicas=2)
+    cluster.create_topic("safe", assignment=[[1, 2]], config=config)
+    cluster.set_isr("safe", 0, [1])
+    assert _produce(cluster, _request(batch(b"a"), "safe")).error_code == Errors.NOT_ENOUGH_REPLICAS.code
+    assert _produce(cluster, _request(batch(b"a"), "safe", acks=1)).error_code == 0
+
+
+def test_writing_can_be_forbidden_alone(cluster: FakeCluster) -> None:
+    cluster.forbid("orders", describe=False)
+    assert _metadata(cluster, "orders").topics[0].error_code == 0
+    assert _produce(cluster, _request(batch(b"a"))).error_code == Errors.TOPIC_AUTHORIZATION_FAILED.code
+
+
+def test_acks_zero_is_not_answered_and_its_failure_ends_the_connection(cluster: FakeCluster) -> None:
+    with Wire(cluster.address(1)) as wire:
+        wire.send(ApiKey.PRODUCE, 9, _request(batch(b"a"), acks=0).encode(9))
+        request = MetadataRequest(())
+        assert MetadataResponse.decode(wire.ask(ApiKey.METADATA, 9, request.encode(9)), 9).brokers
+        wire.send(ApiKey.PRODUCE, 9, _request(batch(b"a"), "nowhere", acks=0).encode(9))
+        assert wire.is_closed_by_peer()
+    assert [record.value for record in cluster.records("orders")] == [b"a"]
+
+
+def test_duplicates_get_the_first_offset_and_gaps_are_refused(cluster: FakeCluster) -> None:
+    first = _request(batch(b"a", producer=(7, 0, 0)))
+    assert _produce(cluster, first).base_offset == 0
+    again = _produce(cluster, first)
+    assert (again.error_code, again.base_offset) == (0, 0)
+    assert again.log_append_time_ms != -1
+    assert _produce(cluster, _request(batch(b"c", producer=(7, 0, 2)))).error_code == 45
+    assert len(cluster.batches("orders")) == 1
+
+
+def test_errors_come_as_ordered_for_the_partition_and_as_often(cluster: FakeCluster) -> None:
+    cluster.fail_next_produces(Errors.KAFKA_STORAGE_ERROR, times=2, topic="orders", partition=0)
+    codes = [_produce(cluster, _request(batch(b"a"))).error_code for _ in range(3)]
+    assert codes == [56, 56, 0]
+    assert len(cluster.records("orders")) == 1
+
+
+def test_an_error_for_one_partition_leaves_the_others_alone(cluster: FakeCluster) -> None:
+    cluster.fail_next_produces(Errors.KAFKA_STORAGE_ERROR, partition=1)
+    assert _produce(cluster, _request(batch(b"a"))).error_code == 0
+    assert _produce(cluster, _request(batch(b"a"), partition=1), broker_id=2).error_code == 56
+
+
+def test_an_error_can_hide_that_the_records_were_stored(cluster: FakeCluster) -> None:
+    cluster.fail_next_produces(Errors.REQUEST_TIMED_OUT, appended=True)
+    assert _produce(cluster, _request(batch(b"a"))).error_code == 7
+    assert len(cluster.records("orders")) == 1
+
+
+def test_a_code_that_nobody_knows_can_be_sent(cluster: FakeCluster) -> None:
+    cluster.fail_next_produces(9_999)
+    assert _produce(cluster, _request(batch(b"a"))).error_code == 9_999
+
+
+def test_a_topic_made_again_is_empty(cluster: FakeCluster) -> None:
+    _produce(cluster, _request(batch(b"a")))
+    cluster.delete_topic("orders")
+    cluster.create_topic("orders")
+    assert not cluster.records("orders")
+    assert _produce(cluster, _request(batch(b"b"))).base_offset == 0
+
+
+# -- InitProducerId ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_producer_ids_are_given_once(cluster: FakeCluster, version: int) -> None:
+    request = InitProducerIdRequest(None, 60_000).encode(version)
+    answers = [
+        InitProducerIdResponse.decode(
+            ask(cluster.address(b), ApiKey.INIT_PRODUCER_ID, version, request), version
+        )
+        for b in (1, 1, 2)
+    ]
+    assert [(a.error_code, a.producer_epoch) for a in answers] == [(0, 0)] * 3
+    assert [a.producer_id for a in answers] == [1_000, 1_001, 2_000]
+
+
+def test_producer_ids_can_be_late(cluster: FakeCluster) -> None:
+    cluster.fail_next_init_producer_ids(Errors.COORDINATOR_LOAD_IN_PROGRESS, times=2)
+    request = InitProducerIdRequest(None, 60_000).encode(4)
+    answers = [
+        InitProducerIdResponse.decode(ask(cluster.address(1), ApiKey.INIT_PRODUCER_ID, 4, request), 4)
+        for _ in range(3)
+    ]
+    assert [answer.error_code for answer in answers] == [14, 14, 0]
+
+
+# -- reactions -----------------------------------------------------------------------------------------------
+
+
+def _next_metadata(cluster: FakeCluster, reaction: Reaction) -> Wire:
+    """A connection that has sent a Metadata request whose answer meets the reaction."""
+    cluster.react_next(ApiKey.METADATA, reaction)
+    wire = Wire(cluster.address(1))
+    wire.send(ApiKey.METADATA, 12, MetadataRequest(()).encode(12))
+    return wire
+
+
+def test_silence_is_for_good_on_its_connection_and_nowhere_else(cluster: FakeCluster) -> None:
+    with _next_metadata(cluster, Silence()) as wire:
+        wire.send(ApiKey.METADATA, 12, MetadataRequest(()).encode(12))
+        wire.socket.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            wire.socket.recv(1)
+        assert _metadata(cluster).brokers
+
+
+@pytest.mark.parametrize("then_close", [True, False])
+def test_half_a_frame_is_half_of_one(cluster: FakeCluster, then_close: bool) -> None:
+    whole = ask(cluster.address(1), ApiKey.METADATA, 12, MetadataRequest(()).encode(12))
+    frame_bytes = 4 + 4 + 1 + len(whole)  # size, correlation id, no tags
+    with _next_metadata(cluster, HalfFrame(then_close=then_close)) as wire:
+        assert len(wire.socket.recv(1_000)) == frame_bytes // 2
+        if then_close:
+            assert wire.is_closed_by_peer()
+        else:
+            wire.socket.settimeout(0.1)
+            with pytest.raises(TimeoutError):
+                wire.socket.recv(1)
+
+
+def test_a_wrong_correlation_id_comes_with_the_right_answer(cluster: FakeCluster) -> None:
+    with _next_metadata(cluster, WrongCorrelationId(off_by=5)) as wire:
+        payload = wire.receive_payload()
+        assert int.from_bytes(payload[:4]) == 6
+        assert len(MetadataResponse.decode(payload, 12, 5).brokers) == 3
+
+
+def test_garbage_has_the_size_and_number_of_an_answer(cluster: FakeCluster) -> None:
+    with _next_metadata(cluster, Garbage()) as wire:
+        payload = wire.receive_payload()
+        assert int.from_bytes(payload[:4]) == 1
+        with pytest.raises(SchemaError):
+            MetadataResponse.decode(payload, 12, 5)
+
+
+@pytest.mark.parametrize("size", [0x7FFFFFFF, -2])
+def test_a_wrong_size_is_announced(cluster: FakeCluster, size: int) -> None:
+    with _next_metadata(cluster, WrongSize(size)) as wire:
+        assert int.from_bytes(wire.socket.recv(4), signed=True) == size
+
+
+def test_an_answer_in_pieces_is_whole(cluster: FakeCluster) -> None:
+    with _next_metadata(cluster, InPieces(1)) as wire:
+        assert len(MetadataResponse.decode(wire.receive_payload(), 12, 5).brokers) == 3
+
+
+def test_a_delayed_answer_comes(cluster: FakeCluster) -> None:
+    with _next_metadata(cluster, Delay(20)) as wire:
+        assert len(MetadataResponse.decode(wire.receive_payload(), 12, 5).brokers) == 3
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_disconnect_stands_for_an_answer_with_or_without_the_deed(
+    cluster: FakeCluster, applied: bool
+) -> None:
+    cluster.react_next(ApiKey.PRODUCE, Disconnect(applied=applied))
+    with pytest.raises(ConnectionError):
+        _produce(cluster, _request(batch(b"a")))
+    assert len(cluster.records("orders")) == (1 if applied else 0)
+    assert len(cluster.requests(ApiKey.PRODUCE)) == 1
+
+
+def test_a_held_answer_waits_for_its_release_and_others_overtake_it(cluster: FakeCluster) -> None:
+    hold = cluster.hold_next(ApiKey.METADATA, broker_id=1)
+    with Wire(cluster.address(1)) as wire:
+        wire.send(ApiKey.METADATA, 12, MetadataRequest(()).encode(12))
+        hold.wait_until_held()
+        assert _metadata(cluster, broker_id=2).brokers
+        assert _metadata(cluster, broker_id=1).brokers
+        hold.release()
+        assert len(MetadataResponse.decode(wire.receive_payload(), 12, 5).brokers) == 3
+
+
+def test_a_reaction_is_for_its_broker_and_counted(cluster: FakeCluster) -> None:
+    cluster.react_next(ApiKey.METADATA, Disconnect(), times=2, broker_id=2)
+    assert _metadata(cluster, broker_id=1).brokers
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            _metadata(cluster, broker_id=2)
+    assert _metadata(cluster, broker_id=2).brokers
+
+
+def test_an_answer_can_be_changed_field_by_field(cluster: FakeCluster) -> None:
+    cluster.change_next(ApiKey.METADATA, lambda answer: answer._replace(brokers=()))
+    cluster.throttle_next(ApiKey.METADATA, 250)
+    assert _metadata(cluster).brokers == ()
+    assert _metadata(cluster).throttle_time_ms == 250
+    assert _metadata(cluster).throttle_time_ms == 0
+
+
+# -- brokers and bookkeeping ---------------------------------------------------------------------------------
+
+
+def test_a_killed_broker_ends_its_connections_and_refuses_new_ones(cluster: FakeCluster) -> None:
+    with Wire(cluster.address(2)) as wire:
+        wire.ask(ApiKey.METADATA, 12, MetadataRequest(()).encode(12))
+        assert cluster.connections(2) == 1
+        cluster.kill(2)
+        assert wire.is_closed_by_peer()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(cluster.address(2), timeout=5)
+    cluster.revive(2)
+    assert _metadata(cluster, broker_id=2).brokers
+
+
+def test_a_death_that_nobody_noticed_leaves_the_leader_in_place(cluster: FakeCluster) -> None:
+    cluster.kill(2, elect=False)
+    answer = _metadata(cluster, "orders")
+    assert (len(answer.brokers), answer.topics[0].partitions[1].leader_id) == (3, 2)
+    cluster.notice_death(2)
+    answer = _metadata(cluster, "orders")
+    assert (len(answer.brokers), answer.topics[0].partitions[1].leader_id) == (2, 3)
+
+
+def test_dropped_connections_can_be_made_again(cluster: FakeCluster) -> None:
+    with Wire(cluster.address(1)) as wire:
+        wire.ask(ApiKey.METADATA, 12, MetadataRequest(()).encode(12))
+        cluster.drop_connections(1)
+        assert wire.is_closed_by_peer()
+    assert _metadata(cluster).brokers
+
+
+def test_requests_are_written_down_with_who_asked_what(cluster: FakeCluster) -> None:
+    _metadata(cluster, "orders", broker_id=3, version=9, may_create=False)
+    (seen,) = cluster.requests(ApiKey.METADATA)
+    assert (seen.broker_id, seen.version, seen.correlation_id, seen.client_id) == (3, 9, 1, "test")
+    wanted = (MetadataRequestTopic(name="orders"),)
+    assert seen.message == MetadataRequest(wanted, allow_auto_topic_creation=False)
+    assert not cluster.requests(ApiKey.PRODUCE)
+    assert not cluster.requests(broker_id=1)
+
+
+def test_a_test_can_wait_for_a_request(cluster: FakeCluster) -> None:
+    asking = threading.Thread(target=_metadata, args=(cluster,))
+    asking.start()
+    assert len(cluster.wait_for_requests(ApiKey.METADATA, 1)) == 1
+    asking.join()
+    with pytest.raises(AssertionError, match="1 of 2 Metadata requests came within 0 s"):
+        cluster.wait_for_requests(ApiKey.METADATA, 2, timeout_s=0)
+
+
+def test_closing_ends_what_is_held_and_silent() -> None:
+    cluster = FakeCluster(brokers=1)
+    cluster.start()
+    hold = cluster.hold_next(ApiKey.METADATA)
+    cluster.react_next(ApiKey.METADATA, Silence())
+    with Wire(cluster.address(1)) as held, Wire(cluster.address(1)) as silent:
+        held.send(ApiKey.METADATA, 12, MetadataRequest(()).encode(12))
+        hold.wait_until_held()
+        silent.send(ApiKey.METADATA, 12, MetadataRequest(()).encode(12))
+        cluster.wait_for_requests(ApiKey.METADATA, 2)
+        cluster.close()
+        cluster.close()
+        assert silent.is_closed_by_peer()
+
+
+# -- another client's opinion --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_librdkafka_takes_it_for_a_kafka_cluster(cluster: FakeCluster, idempotent: bool) -> None:
+    from confluent_kafka import Producer
+
+    random = Random(3)
+    values = [random.randbytes(random.randrange(1, 200)) for _ in range(300)]
+    ends: list[tuple[int | None, int | None, bytes]] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        assert error is None
+        value = message.value()
+        assert value is not None
+        ends.append((message.partition(), message.offset(), value))
+
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "enable.idempotence": idempotent,
+            "compression.codec": "gzip",
+            "log_level": 0,
+        }
+    )
+    cluster.fail_next_produces(Errors.NOT_LEADER_OR_FOLLOWER, times=2)
+    for value in values:
+        producer.produce("orders", value, on_delivery=delivered)
+    assert producer.flush(30) == 0
+    assert sorted(ends) == [(r.partition, r.offset, r.value) for r in cluster.records("orders")]
+    assert sorted(value for *_, value in ends) == sorted(values)
