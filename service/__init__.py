@@ -1,1 +1,1 @@
-"""The sidecar: HTTP in front of client_core. It uses the client by its face only and knows nothing of Kafka's wire."""
+"""The sidecar: HTTP in front of client_core, which it uses by its face only."""

@@ -1,7 +1,7 @@
 """The admin listener: /metrics /livez /readyz /startupz, on a thread and an event loop of its own.
 
-Apart from the API, so that a busy or stuck API loop neither fails a probe that asks about something else nor waits for
-a scrape. It touches nothing but the producer's status and tallies that are safe to read.
+Apart from the API, so that a busy or stuck API loop neither fails a probe that asks about something else
+nor waits for a scrape. It touches nothing but the producer's status and tallies that are safe to read.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class _WaitingCollector(Collector):
 
     def collect(self) -> list[Metric]:
         return [
+            GaugeMetricFamily("pilotfish_waiting_requests", "Requests that wait.", value=self._room.requests),
             GaugeMetricFamily(
-                "pilotfish_waiting_requests", "Requests that wait.", value=self._room.requests
-            ),
-            GaugeMetricFamily(
-                "pilotfish_waiting_bytes", "Bytes of bodies that wait to be delivered.", value=self._room.bytes
+                "pilotfish_waiting_bytes",
+                "Bytes of bodies that wait to be delivered.",
+                value=self._room.bytes,
             ),
         ]
 
@@ -89,9 +89,7 @@ class AdminApp:
             case "/startupz":
                 await _probe(send, self._health.fault_of_startup())
             case _:
-                await respond_with(
-                    send, 404, _TEXT, b"there are /metrics /livez /readyz /startupz\n", []
-                )
+                await respond_with(send, 404, _TEXT, b"there are /metrics /livez /readyz /startupz\n", [])
 
 
 async def _probe(send: Send, fault: str | None) -> None:

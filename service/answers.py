@@ -1,7 +1,7 @@
 """The bodies of metadata answers: from a snapshot to JSON bytes, the one place where they are spelled.
 
-Both the prepared look-ups and FastAPI's routes answer with these bytes; `schemas.py` describes them for the OpenAPI
-document, and a test holds the two equal. Pure; any thread.
+Both the prepared look-ups and FastAPI's routes answer with these bytes; `schemas.py` describes them for the
+OpenAPI document, and a test holds the two equal. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def leader_json(topic: TopicTable, partition: int, nodes: Mapping[int, Node]) ->
 
 
 def broker_body(cache: MetadataCache, node: Node) -> bytes:
-    """A broker and what it leads among the topics that this sidecar knows. Walks them all: not for a hot path."""
+    """A broker and what it leads among the topics known here. Walks them all: not for a hot path."""
     leads: dict[str, list[int]] = {}
     for name, topic in sorted(cache.topics.items()):
         partitions = [p for p in topic.numbers if topic.leader_id(p) == node.id]

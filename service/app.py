@@ -6,9 +6,9 @@
             └── Observed
                 └── FastAPI   typed routes: slow paths, errors, /openapi.json
 
-A producer that is handed in belongs to the caller, who starts and closes it and has it post its completions on the loop
-that serves this app (`LoopCompletions`). Without one the app makes its own from the settings: the lifespan starts it,
-`close_producer` ends it.
+A producer that is handed in belongs to the caller, who starts and closes it and has it post its completions
+on the loop that serves this app (`LoopCompletions`). Without one the app makes its own from the settings:
+the lifespan starts it, `close_producer` ends it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class App:
         await self._entry(scope, receive, send)
 
     async def close_producer(self) -> CloseReport:
-        """Flushes and closes the app's own producer within drain_timeout_ms; says what it left. Idempotent."""
+        """Flushes and closes the app's own producer within drain_timeout_ms; says what it left."""
         if self._report is None:
             self._report = CloseReport()
             if self._owns_producer:
@@ -158,7 +158,7 @@ def _with_problem_type(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-# -- errors of FastAPI's side ----------------------------------------------------------------------------------
+# -- errors of FastAPI's side --------------------------------------------------------------------------------
 
 
 def _on_problem(_: Request, error: Exception) -> Response:

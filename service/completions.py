@@ -1,7 +1,7 @@
-"""How finished work comes back to the event loop: all of one turn of the I/O thread in one call_soon_threadsafe.
+"""How finished work comes back to the event loop: one call_soon_threadsafe per turn of the I/O thread.
 
-`LoopCompletions` is handed to KafkaProducer before a loop exists; the app's lifespan binds it. `post` runs on the I/O
-thread, the callbacks on the loop.
+`LoopCompletions` is handed to KafkaProducer before a loop exists; the app's lifespan binds it. `post` runs
+on the I/O thread, the callbacks on the loop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LoopCompletions:
         self._loop = loop
 
     def post(self, finished: Sequence[tuple[Done, Result]], /) -> None:
-        """Has each `done` called on the loop. After the loop has ended nobody waits any more: then nothing."""
+        """Has each `done` called on the loop; after the loop has ended, when nobody waits, does nothing."""
         if self._loop is None:
             _log.error("%d results came before an event loop was bound; they are lost", len(finished))
             return
@@ -40,6 +40,6 @@ def _call_each(finished: Sequence[tuple[Done, Result]]) -> None:
     for done, result in finished:
         try:
             done(result)
-        except Exception:
+        except Exception:  # noqa: BLE001
             # One caller's fault must not cost the others their answers.
             _log.exception("a completion failed")

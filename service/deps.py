@@ -1,7 +1,7 @@
 """What a request has at hand: one Sidecar per app, made by create_app and found by every route.
 
-Nothing here is global, so two apps in one process do not know each other. Event loop only, but for `drain`, which the
-admin thread reads.
+Nothing here is global, so two apps in one process do not know each other. Event loop only, but for `drain`,
+which the admin thread reads.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     KafkaError + whether it was written  ──status_of──▶  400 403 404 413 422 500 503 504
     KafkaError, BodyError, own refusals  ──────────────▶  Problem  ──▶  application/problem+json
 
-`kafka_error` and `code` are the row of Kafka's table. A time-out that the brokers explained ("there is no such topic")
-is answered with the explanation. Who calls: every route and fast path; pure.
+`kafka_error` and `code` are the row of Kafka's table. A time-out that the brokers explained ("there is no
+such topic") is answered with the explanation. Who calls: every route and fast path; pure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from service.strict_json import BodyError
 
 PROBLEM_TYPE: Final = b"application/problem+json"
 
-#: What a broker (or the client in its stead) decides for good. Everything else goes by `retriable` and `written`.
+#: What a broker (or the client in its stead) decides for good. Everything else goes by `retriable` and
+#: `written`.
 STATUS_OF_ERROR: Final[Mapping[Errors, int]] = {
     Errors.UNKNOWN_TOPIC_OR_PARTITION: 404,
     Errors.UNKNOWN_TOPIC_ID: 404,
@@ -56,7 +57,8 @@ STATUS_OF_CLASS: Final[Mapping[type[KafkaError], int]] = {
     SerializationError: 422,
 }
 
-#: Where failures differ, the answer is the gravest: an unknown outcome before a refused one, ours before the caller's.
+#: Where failures differ, the answer is the gravest: an unknown outcome before a refused one, ours before
+#: the caller's.
 _GRAVEST_FIRST: Final = (504, 503, 500)
 
 #: Seconds, where nothing better is known. A metadata refresh or a reconnect takes less.

@@ -1,8 +1,8 @@
 """What the sidecar asks of the producer, as far as it is used here.
 
-Two implementations: `client_core.KafkaProducer` and `tests/support/fake_producer.py`. Every call may come from any thread
-and none blocks, but for `close`. Deadlines are absolute, by the producer's own clock. A done-callback gets a
-MetadataResult, ListingResult or ProduceResult, by the call that made its ticket.
+Two implementations: `client_core.KafkaProducer` and `tests/support/fake_producer.py`. Every call may come
+from any thread and none blocks, but for `close`. Deadlines are absolute, by the producer's own clock. A
+done-callback gets a MetadataResult, ListingResult or ProduceResult, by the call that made its ticket.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Prepared look-ups, in front of FastAPI: a GET whose answer lies ready costs a dictionary access and two sends.
+"""Prepared look-ups, in front of FastAPI: a GET whose answer lies ready costs a dictionary access.
 
-A miss falls through. So does every other method, and whatever has a query that the table has no key for: FastAPI's
-routes judge it, wait where that is asked for, and name what is wrong. Event loop only.
+A miss falls through. So does every other method, and whatever has a query that the table has no key for:
+FastAPI's routes judge it, wait where that is asked for, and name what is wrong. Event loop only.
 """
 
 from __future__ import annotations

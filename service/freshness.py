@@ -4,8 +4,8 @@
     Pilotfish-Metadata-Refreshed-At: 2026-01-31T09:26:53.589Z
     Pilotfish-Metadata-Version: 5f2c9a10-42              <boot>-<n>: n counts the updates of this process
 
-A version of another process's boot means nothing here: `parse_version` tells them apart. ETags belong to an answer's
-bytes and to nothing else, so they outlive refreshes and restarts that change nothing. Pure.
+A version of another process's boot means nothing here: `parse_version` tells them apart. ETags belong to an
+answer's bytes and to nothing else, so they outlive refreshes and restarts that change nothing. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ AGE: Final = b"age"
 REFRESHED_AT: Final = b"pilotfish-metadata-refreshed-at"
 VERSION: Final = b"pilotfish-metadata-version"
 
-#: 64 bits: two answers of one path that share them by accident are not to be expected in the life of a cluster.
+#: 64 bits: two answers of one path that share them by accident are not to be expected in the life of a
+#: cluster.
 _ETAG_BYTES: Final = 8
 
 

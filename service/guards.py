@@ -1,12 +1,12 @@
 """What stands in front of every path, the plain-ASGI ones included: who may ask, and how much at once.
 
-    Host     must be one that we answer to: a page on the web that had its name point at 127.0.0.1 is not let in
-    Origin   must be our own or an allowed one: a page on the web can't post to a sidecar behind its reader's back
+    Host     must be one that we answer to: a web page whose name was made to point at 127.0.0.1 is not let in
+    Origin   must be our own or an allowed one: a web page can't post behind its reader's back
     length   a body larger than the limit is refused by its head, or while it is read
     drain    while the sidecar shuts down, nothing but look-ups is taken on
 
-A request that passes costs one walk over its headers. CORS has no answers here: no page needs to read us. Event loop
-only.
+A request that passes costs one walk over its headers. CORS has no answers here: no page needs to read us.
+Event loop only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def body_too_large_detail(max_body_bytes: int) -> str:
 
 
 class Drain:
-    """Whether the sidecar is on its way out. Set once each, by the server, on the event loop; read by any thread."""
+    """Whether the sidecar is on its way out. Set by the server on the event loop; read by any thread."""
 
     def __init__(self) -> None:
         #: SIGTERM came: not ready any more, but serving (drain_delay_ms).
@@ -79,7 +79,9 @@ class Guards:
                 length = value
         problem = self._refusal(host, origin, length)
         if problem is None and self._drain.begun and scope["method"] != "GET":
-            problem = Problem(503, "the sidecar is shutting down", retriable=True, written="no", headers=(CLOSE,))
+            problem = Problem(
+                503, "the sidecar is shutting down", retriable=True, written="no", headers=(CLOSE,)
+            )
         if problem is not None:
             await self._refuse(scope, send, problem)
             return

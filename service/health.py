@@ -1,7 +1,7 @@
 """What probes ask: is it alive, is it ready, has it started. Answers are None for yes, or the reason for no.
 
-    livez     the poll loop turns when it is woken (an idle one sleeps for long), and the event loop turns. Never whether
-              Kafka is reachable: restarting the sidecar mends no broker
+    livez     the poll loop turns when it is woken (an idle one sleeps for long), and the event loop turns.
+              Never whether Kafka is reachable: restarting the sidecar mends no broker
     readyz    metadata is there, a broker is within reach, nobody is shutting down
     startupz  the API listens, and the first metadata came or startup_require_metadata does without
 

@@ -1,8 +1,8 @@
 """Requests by method, route and status, and how long they took.
 
-Routes are templates (`/v1/topics/{topic}`), never paths: what nobody serves is "other". Fed on the event loop, read by
-the admin thread at scrape time. `Observed` is the ASGI callable around FastAPI; the fast paths feed their own tallies,
-which they hold ready.
+Routes are templates (`/v1/topics/{topic}`), never paths: what nobody serves is "other". Fed on the event
+loop, read by the admin thread at scrape time. `Observed` is the ASGI callable around FastAPI; the fast
+paths feed their own tallies, which they hold ready.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The list of all topics: a snapshot of its own, fetched when somebody asks and the last one is too old.
 
-Many askers share one request. While the brokers are away the old list goes on being served, its age says how old it
-is; nobody asking for some minutes lets it go. Never merged into the producer's topics. Event loop only.
+Many askers share one request. While the brokers are away the old list goes on being served, its age says
+how old it is; nobody asking for some minutes lets it go. Never merged into the producer's topics. Event
+loop only.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Listing:
             self._drop.cancel()
 
     async def _join_fetch(self, wait_ms: int) -> KafkaError | None:
-        """Waits for the request under way, making it where there is none. One asker's leaving does not end it."""
+        """Waits for the request under way, making it where there is none. No asker who leaves ends it."""
         if self._fetch is None:
             self._fetch = asyncio.get_running_loop().create_task(self._fetch_once(wait_ms))
             self._fetch.add_done_callback(self._fetched)

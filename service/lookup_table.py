@@ -1,14 +1,15 @@
 """Answers of metadata look-ups, ready as bytes: path → Entry.
 
-An entry is built when its path is first asked for and kept for as long as nothing that it says changes: the topic's own
-table (the same object from snapshot to snapshot while its bytes and overlay are the same) and the brokers' addresses.
-A new snapshot or a new second makes every entry stale at once, by a new stamp: the next look-up compares two
-identities, prepares the headers anew, and goes on. So a swap costs nothing however many entries there are, and one
-look-up costs one dictionary access and one comparison. Age and its kin are prepared once a second, not per request.
+An entry is built when its path is first asked for and kept for as long as nothing that it says changes: the
+topic's own table (the same object from snapshot to snapshot while its bytes and overlay are the same) and
+the brokers' addresses. A new snapshot or a new second makes every entry stale at once, by a new stamp: the
+next look-up compares two identities, prepares the headers anew, and goes on. So a swap costs nothing
+however many entries there are, and one look-up costs one dictionary access and one comparison. Age and its
+kin are prepared once a second, not per request.
 
-Keys are raw paths, with `?partition=3` where a leader is asked for. What is not here (other queries, encoded names,
-topics that nobody knows yet) falls through to FastAPI's routes, which take their bytes from here as well.
-Event loop only.
+Keys are raw paths, with `?partition=3` where a leader is asked for. What is not here (other queries,
+encoded names, topics that nobody knows yet) falls through to FastAPI's routes, which take their bytes from
+here as well. Event loop only.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ JSON: Final = b"application/json"
 #: Callers may keep an answer, but ask each time whether it still holds.
 CACHE_CONTROL: Final = (b"cache-control", b"no-cache")
 
-#: How much may lie ready. Ten thousand partitions' answers take about 3 MB; a table that overflows starts anew.
+#: How much may lie ready. Ten thousand partitions' answers take about 3 MB; a table that overflows starts
+#: anew.
 MAX_ENTRIES: Final = 20_000
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 
@@ -54,7 +56,19 @@ class _NoUse:
 class Entry:
     """One prepared answer. `headers` and `headers_304` are those of this second."""
 
-    __slots__ = ("_fixed", "body", "etag", "headers", "headers_304", "nodes", "route", "stamp", "topic", "use", "used_s")
+    __slots__ = (
+        "_fixed",
+        "body",
+        "etag",
+        "headers",
+        "headers_304",
+        "nodes",
+        "route",
+        "stamp",
+        "topic",
+        "use",
+        "used_s",
+    )
 
     def __init__(self, route: str, body: bytes, topic: TopicTable | None, nodes: Mapping[int, Node]) -> None:
         self.route = route
@@ -103,7 +117,7 @@ class LookupTable:
         return self._version
 
     def find(self, key: bytes) -> Entry | None:
-        """The answer to a raw path (and query); None where it has to be worked out. Marks the topic as used."""
+        """The answer to a raw path and query; None where it must be worked out. Marks the topic as used."""
         cache = self._producer.cache
         if cache is not self._cache:
             self._take(cache)
@@ -184,13 +198,18 @@ class LookupTable:
             case [b"", b"v1", b"cluster"] if not query and not self._cache.is_bootstrap:
                 return Entry("/v1/cluster", cluster_body(self._cache), None, self._nodes)
             case [b"", b"v1", b"topics", name] if not query:
-                topic = self._topic(name)
-                return topic and Entry("/v1/topics/{topic}", topic_body(topic, self._nodes), topic, self._nodes)
+                return self._of_topic(name)
             case [b"", b"v1", b"topics", name, b"partitions", number] if not query:
                 return self._of_partition(name, number, "/v1/topics/{topic}/partitions/{partition}")
             case [b"", b"v1", b"topics", name, b"leader"] if query.startswith(b"partition="):
                 return self._of_partition(name, query[len(b"partition=") :], "/v1/topics/{topic}/leader")
         return None
+
+    def _of_topic(self, name: bytes) -> Entry | None:
+        topic = self._topic(name)
+        if topic is None:
+            return None
+        return Entry("/v1/topics/{topic}", topic_body(topic, self._nodes), topic, self._nodes)
 
     def _of_partition(self, name: bytes, number: bytes, route: str) -> Entry | None:
         topic = self._topic(name)

@@ -1,12 +1,12 @@
-"""Metadata look-ups that can't be answered at once: the topic is unknown yet, or the caller wants a fresher answer.
+"""Look-ups that can't be answered at once: the topic is unknown yet, or a fresher answer is wanted.
 
-    unknown topic   without max_block_ms: until the brokers have said twice that there is none (404), within our own wait
+    unknown topic   without max_block_ms: until the brokers said twice that there is none (404)
                     with max_block_ms: until it appears or that time is over
     max_age_ms      waits for a refresh where the topic's last response is older
     min_version     waits for that update; a version of another process's boot is 412 at once
 
-`know` decides what is missing, waits for it as a ticket, and says topic by topic what is wrong. It never creates a
-topic. Event loop only.
+`know` decides what is missing, waits for it as a ticket, and says topic by topic what is wrong. It never
+creates a topic. Event loop only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
-from client_core import Errors, InvalidTopicError, KafkaError, MetadataResult, Phase, ProducerConfig, TimeoutError
+from client_core import (
+    Errors,
+    InvalidTopicError,
+    KafkaError,
+    MetadataResult,
+    Phase,
+    ProducerConfig,
+    TimeoutError,
+)
 from service.asgi import Receive
 from service.errors import Problem, ProblemError, explained, problem_of, refused
 from service.face import Producer
@@ -62,7 +70,7 @@ class Lookups:
         self._unknown = unknown
 
     async def know(self, topics: Iterable[str], demands: Demands, receive: Receive) -> dict[str, Problem]:
-        """Waits until the topics are known, and as fresh as demanded; answers what is wrong with those that are not.
+        """Waits until the topics are known and as fresh as demanded; answers what is wrong with the others.
 
         Raises ProblemError where the demand itself can't be met, CallerGoneError where nobody waits any more.
         """

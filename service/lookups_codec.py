@@ -2,8 +2,8 @@
 
     {"lookups": [{"topic": "orders", "partition": 3}, {"topic": "orders", "key": K, "key_format": "text"}]}
 
-Held to the same rules as a produce body: strict_json.py has them. What is wrong with one item's values is that item's
-answer; a body that is no such list is refused as a whole. Pure.
+Held to the same rules as a produce body: strict_json.py has them. What is wrong with one item's values is
+that item's answer; a body that is no such list is refused as a whole. Pure.
 """
 
 from __future__ import annotations

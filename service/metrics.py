@@ -1,9 +1,9 @@
-"""The client's events as counters and histograms, its status as gauges: everything Prometheus sees of client_core.
+"""The client's events as counters and histograms, its status as gauges: client_core for Prometheus.
 
-`ClientMetrics` is the EventSink that KafkaProducer gets: one short lock per event, one dictionary look-up, a few
-additions. Gauges are not set anywhere: `StatusCollector` reads `status()` and the clock when a scrape comes, on the
-admin thread. Brokers that left take their series with them, and bootstrap addresses share the label "bootstrap".
-Names and meanings: docs, with the JMX name of each.
+`ClientMetrics` is the EventSink that KafkaProducer gets: one short lock per event, one dictionary look-up,
+a few additions. Gauges are not set anywhere: `StatusCollector` reads `status()` and the clock when a scrape
+comes, on the admin thread. Brokers that left take their series with them, and bootstrap addresses share the
+label "bootstrap". Names and meanings: docs, with the JMX name of each.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def broker_label(node_id: int) -> str:
 
 
 class ClientMetrics(Collector):
-    """An EventSink that counts, and a collector of what it counted. Any thread: one lock, held for microseconds."""
+    """An EventSink that counts, and a collector of what it counted. Any thread: one short lock."""
 
     def __init__(self, *, by_topic: bool = False, topic_limit: int = 100) -> None:
         self._lock = threading.Lock()
@@ -67,8 +67,12 @@ class ClientMetrics(Collector):
         self._refresh_seconds = histogram(
             "metadata_refresh_duration_seconds", "From sending a metadata request to applying it.", SECONDS
         )
-        self._leader_changes = counter("metadata_leader_changes", "Partitions that got another leader or epoch.")
-        self._rebootstraps = counter("metadata_rebootstraps", "Times the client began again with bootstrap.servers.")
+        self._leader_changes = counter(
+            "metadata_leader_changes", "Partitions that got another leader or epoch."
+        )
+        self._rebootstraps = counter(
+            "metadata_rebootstraps", "Times the client began again with bootstrap.servers."
+        )
         self._metadata_wait = histogram(
             "metadata_wait_seconds", "How long callers waited for metadata.", SECONDS, "outcome"
         )
@@ -95,7 +99,9 @@ class ClientMetrics(Collector):
         )
         self._compression = histogram("batch_compression_ratio", "Bytes sent per byte of records.", RATIOS)
         self._buffer_wait = histogram("buffer_pool_wait_seconds", "Waits for buffer memory.", SECONDS)
-        self._buffer_exhausted = counter("buffer_exhausted", "Waits for buffer memory that ended without any.")
+        self._buffer_exhausted = counter(
+            "buffer_exhausted", "Waits for buffer memory that ended without any."
+        )
         self._topic_records = counter("topic_records_sent", "Records acknowledged, by topic.", "topic")
         self._topic_errors = counter("topic_record_errors", "Records given up, by topic.", "topic")
         self._create_alerted()
@@ -133,7 +139,9 @@ class ClientMetrics(Collector):
             yield histogram_family(histogram)
         if last_refresh_s is not None:
             yield _gauge(
-                "metadata_last_refresh_success_timestamp_seconds", "When metadata was last refreshed.", last_refresh_s
+                "metadata_last_refresh_success_timestamp_seconds",
+                "When metadata was last refreshed.",
+                last_refresh_s,
             )
         if leaderless is not None:
             yield _gauge("metadata_leaderless_partitions", "Known partitions without a leader.", leaderless)
@@ -214,7 +222,9 @@ class ClientMetrics(Collector):
         self._counters.append(family)
         return family
 
-    def _histogram(self, name: str, help_text: str, bounds: tuple[float, ...], *labels: str) -> Family[Histogram]:
+    def _histogram(
+        self, name: str, help_text: str, bounds: tuple[float, ...], *labels: str
+    ) -> Family[Histogram]:
         family = histograms(f"pilotfish_{name}", help_text, bounds, *labels)
         self._histograms.append(family)
         return family
@@ -287,7 +297,9 @@ class StatusCollector(Collector):
             states.setdefault(broker, set()).add(node.state)
         requests = _by_broker("broker_in_flight_requests", "Requests that wait for a response.")
         backoffs = _by_broker("broker_reconnect_backoff_seconds", "Until the next attempt to connect.")
-        connections = _by_broker("broker_connection_state", "1 for the state that a connection is in.", "state")
+        connections = _by_broker(
+            "broker_connection_state", "1 for the state that a connection is in.", "state"
+        )
         for broker, count in in_flight.items():
             requests.add_metric((broker,), count)
             backoffs.add_metric((broker,), backoff_ms[broker] / 1000)

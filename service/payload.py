@@ -1,8 +1,9 @@
 """One key or value: from the JSON that a caller wrote to the bytes that go on the wire.
 
-Three formats. `json`: the JSON text itself, compacted, its digits kept. `text`: a JSON string, as UTF-8. `base64`: a JSON
-string of standard, padded base64. JSON's null is no key, or a tombstone, in each of them. A key given in a URL or a header
-is not wrapped in JSON: see `bytes_of_plain`. Failures are ValueErrors that say what is wrong, not where.
+Three formats. `json`: the JSON text itself, compacted, its digits kept. `text`: a JSON string, as UTF-8.
+`base64`: a JSON string of standard, padded base64. JSON's null is no key, or a tombstone, in each of them.
+A key given in a URL or a header is not wrapped in JSON: see `bytes_of_plain`. Failures are ValueErrors that
+say what is wrong, not where.
 
 Pure; any thread.
 """
@@ -88,7 +89,7 @@ def _encode(written: str) -> bytes:
 
 
 def _from_base64(text: bytes) -> bytes:
-    """Standard alphabet, padded, canonical: another text that decodes to the same bytes is refused, not mended."""
+    """Standard alphabet, padded, canonical: other spellings of the same bytes are refused, not mended."""
     try:
         data = binascii.a2b_base64(text, strict_mode=True)
     except ValueError as e:

@@ -5,8 +5,8 @@ deadline, whatever the number of its records, and its answer tells of each of th
 
     all acknowledged 200 · some 207 · acks=0 202 · none: the common cause's status, else the gravest
 
-FastAPI's route (routes/records.py) calls `answer` too, for paths that are written in an unusual way, and documents it.
-Event loop only.
+FastAPI's route (routes/records.py) calls `answer` too, for paths that are written in an unusual way, and
+documents it. Event loop only.
 """
 
 from __future__ import annotations
@@ -261,11 +261,15 @@ def _results_body(topic: str, receipts: Sequence[RecordMetadata]) -> bytes:
     """`{"topic":…,"results":[…]}` of records that were all acknowledged; topic names need no escapes."""
     results = ",".join(
         [
-            f'{{"partition":{partition},"offset":{"null" if offset is None else offset},"timestamp":{timestamp_ms}}}'
+            f'{{"partition":{partition},"offset":{_json(offset)},"timestamp":{timestamp_ms}}}'
             for _, partition, offset, timestamp_ms in receipts
         ]
     )
     return f'{{"topic":"{topic}","results":[{results}]}}'.encode()
+
+
+def _json(offset: int | None) -> int | str:
+    return "null" if offset is None else offset
 
 
 def _receipt(receipt: RecordMetadata) -> dict[str, int | None]:

@@ -1,12 +1,13 @@
 """The body of a produce request, from JSON to ProducerRecords: validated whole before the first is appended.
 
-    {"records": [{"key": K, "value": V, "headers": [{"key": "h", "value": "base64"}], "partition": 3, "timestamp": 17}],
+    {"records": [{"key": K, "value": V, "headers": [{"key": "h", "value": "base64"}], "partition": 3,
+    "timestamp": 17}],
      "key_format": "text" | "json" | "base64", "value_format": "json" | "text" | "base64"}
 
-One pass by msgspec over the compacted body; keys and values stay Raw slices of it. Nothing becomes something else on
-the way: a member that stands twice is found because the body is then longer than what was understood of it, and every
-fault is a BodyError that names its place, such as `records[3].key`. `value` must be there, since a forgotten one would
-be a tombstone.
+One pass by msgspec over the compacted body; keys and values stay Raw slices of it. Nothing becomes
+something else on the way: a member that stands twice is found because the body is then longer than what was
+understood of it, and every fault is a BodyError that names its place, such as `records[3].key`. `value`
+must be there, since a forgotten one would be a tombstone.
 
 Who calls: produce_endpoint, on the event loop. Pure.
 """
@@ -58,8 +59,8 @@ _RECORD: Final = msgspec.json.Decoder(_Record)
 _HEADERS: Final = msgspec.json.Decoder(list[_Header])
 _STRING: Final = msgspec.json.Decoder(str)
 
-# What a member adds to the length of a compact object besides its value: quotes, name, colon, and the comma or, for
-# the first, the brace. A closing brace is added once.
+# What a member adds to the length of a compact object besides its value: quotes, name, colon, and the comma
+# or, for the first, the brace. A closing brace is added once.
 _VALUE: Final = len('{"value":')
 _KEY: Final = len(',"key":')
 _PARTITION: Final = len(',"partition":')
@@ -84,7 +85,7 @@ def parse_records(topic: str, body: bytes) -> list[ProducerRecord]:
     understood = _RECORDS + len(envelope.records) - 1
     index, member = 0, ""
     try:
-        for index, item in enumerate(envelope.records):  # noqa: B007 - the handler below names the place
+        for index, item in enumerate(envelope.records):
             key = partition = timestamp = None
             headers: tuple[tuple[str, bytes | None], ...] = ()
             member = "value"
@@ -194,7 +195,7 @@ def _headers(raw: bytes, place: str, body: bytes) -> tuple[tuple[str, bytes | No
 
 
 def _refuse_duplicates(body: bytes) -> None:
-    """More was written than was understood: names stand twice, unless they were merely written with escapes."""
+    """More was written than was understood: names stand twice, or were merely written with escapes."""
     fault = find_fault(body)
     if fault is not None:
         raise fault

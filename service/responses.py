@@ -1,4 +1,4 @@
-"""Answers of FastAPI's routes: bytes that lie ready, fresh ones with an ETag, and problems. Event loop only."""
+"""Answers of FastAPI's routes: prepared bytes, fresh ones with an ETag, and problems. Event loop only."""
 
 from __future__ import annotations
 

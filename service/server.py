@@ -1,8 +1,8 @@
 """One sidecar as a process: the API on the main thread's event loop, the admin listener, and an orderly end.
 
-SIGTERM or SIGINT, once: go on for drain_delay_ms, then refuse new work, let the producer deliver what it accepted
-within drain_timeout_ms, name on stderr what it could not, answer who still waits, and exit 0. A second one ends the
-process at once.
+SIGTERM or SIGINT, once: go on for drain_delay_ms, then refuse new work, let the producer deliver what it
+accepted within drain_timeout_ms, name on stderr what it could not, answer who still waits, and exit 0. A
+second one ends the process at once.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from service.version import pilotfish_version
 
 _log: Final = logging.getLogger(__name__)
 
-#: A thread that is busy keeps the others out for this long. At the interpreter's 5 ms a request that crosses threads
-#: four times may wait 20 ms; at 0.5 ms the switches themselves still cost nothing that can be measured.
+#: A thread that is busy keeps the others out for this long. At the interpreter's 5 ms a request that
+#: crosses threads four times may wait 20 ms; at 0.5 ms the switches themselves still cost nothing that can
+#: be measured.
 SWITCH_INTERVAL_S: Final = 0.0005
 
 #: After the producer has ended, every answer is there and only has to be written.
@@ -107,7 +108,7 @@ class SidecarServer:
         try:
             await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
-                _log.error("the API ended by itself")
+                _log.error("the API ended by itself", exc_info=serving.exception())
                 return 1
             await self._end(serving)
             return 0

@@ -5,11 +5,12 @@
     --kafka linger.ms=0       PILOTFISH_KAFKA_LINGER_MS=0    [kafka]
                                                              linger.ms = 0
 
-A flag beats the environment, the environment the file. A Kafka setting can also come from a file of its own, named by
-`PILOTFISH_KAFKA_…_FILE`: for secrets. A name that nobody knows is refused with the nearest one that somebody does.
+A flag beats the environment, the environment the file. A Kafka setting can also come from a file of its
+own, named by `PILOTFISH_KAFKA_…_FILE`: for secrets. A name that nobody knows is refused with the nearest
+one that somebody does.
 
-`Settings(...)` reads nothing but its arguments; `load_settings` is the one place that looks at the environment and at
-files. Called once, by __main__.
+`Settings(...)` reads nothing but its arguments; `load_settings` is the one place that looks at the
+environment and at files. Called once, by __main__.
 """
 
 from __future__ import annotations
@@ -37,12 +38,14 @@ PREFIX: Final = "PILOTFISH_"
 KAFKA_PREFIX: Final = "PILOTFISH_KAFKA_"
 CONFIG_VARIABLE: Final = "PILOTFISH_CONFIG"
 
-#: The one default of Kafka's that the sidecar changes: batches form by themselves while requests are in flight, so a
-#: single record need not wait for company.
+#: The one default of Kafka's that the sidecar changes: batches form by themselves while requests are in
+#: flight, so a single record need not wait for company.
 SIDECAR_DEFAULTS: Final[Mapping[str, str]] = {"linger.ms": "0"}
 
 #: What kubelet sets for a Service whose name begins with "pilotfish"; none of these is meant for us.
-_SERVICE_LINK: Final = re.compile(r".*_SERVICE_(HOST|PORT(_\w+)?)|(.*_)?PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?")
+_SERVICE_LINK: Final = re.compile(
+    r".*_SERVICE_(HOST|PORT(_\w+)?)|(.*_)?PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?"
+)
 
 
 class SettingsError(Exception):
@@ -51,7 +54,9 @@ class SettingsError(Exception):
 
 def _split(value: object) -> object:
     """A list as one text with commas, as the environment has it."""
-    return [part for part in (p.strip() for p in value.split(",")) if part] if isinstance(value, str) else value
+    return (
+        [part for part in (p.strip() for p in value.split(",")) if part] if isinstance(value, str) else value
+    )
 
 
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
@@ -67,7 +72,9 @@ class Settings(BaseSettings):
     api_host: str = Field("127.0.0.1", description="Where the API listens. Loopback keeps everyone else out.")
     api_port: Port = Field(8085, description="The API's port; 0 takes a free one.")
     admin_host: str = Field("127.0.0.1", description="Where probes and metrics listen; 0.0.0.0 in the chart.")
-    admin_port: Port = Field(9464, description="The port of /livez /readyz /startupz /metrics; 0: a free one.")
+    admin_port: Port = Field(
+        9464, description="The port of /livez /readyz /startupz /metrics; 0: a free one."
+    )
     allowed_hosts: Names = Field(
         ("localhost", "127.0.0.1", "[::1]"),
         description="Host headers that the API answers to, without port; * for any.",
@@ -76,12 +83,13 @@ class Settings(BaseSettings):
         (), description="Web origins that may call the API besides its own, such as https://ops.example."
     )
     auto_create_topics: bool = Field(
-        False, description="Whether a produce may make the brokers create an unknown topic. Look-ups never do."
+        False,
+        description="Whether a produce may make the brokers create an unknown topic. Look-ups never do.",
     )
     warm_topics: Names = Field((), description="Topics to know from the start on and never to forget.")
     lookup_wait_ms: Milliseconds = Field(
         5_000,
-        description="How long a look-up without max_block_ms waits for the brokers to say that a topic is unknown.",
+        description="How long a look-up without max_block_ms waits for the brokers to answer.",
     )
     unknown_topic_memory_ms: Milliseconds = Field(
         1_000, description="How long a topic that the brokers do not know is answered without asking again."
@@ -100,14 +108,15 @@ class Settings(BaseSettings):
         64 * 1024 * 1024, ge=1, description="How many bytes of request bodies may wait to be delivered."
     )
     drain_delay_ms: Milliseconds = Field(
-        0, description="How long to go on serving after SIGTERM, for sidecars that are stopped before their app."
+        0,
+        description="How long to go on serving after SIGTERM, where the app is stopped later.",
     )
     drain_timeout_ms: Milliseconds = Field(
         20_000, description="How long to wait after SIGTERM for what was accepted to be acknowledged."
     )
     startup_require_metadata: Literal["wait", "strict", "none"] = Field(
         "wait",
-        description="startupz waits for the first metadata for startup_max_wait_ms (wait), for ever (strict), "
+        description="startupz waits for metadata: for startup_max_wait_ms (wait), for ever (strict) "
         "or not at all (none).",
     )
     startup_max_wait_ms: Milliseconds = Field(30_000, description="See startup_require_metadata.")
@@ -185,7 +194,7 @@ def _shown(default: object) -> str:
     return str(default)
 
 
-# -- the file --------------------------------------------------------------------------------------------------
+# -- the file ------------------------------------------------------------------------------------------------
 
 
 def _from_file(path: str | None) -> dict[str, Any]:
@@ -225,7 +234,7 @@ def _kafka_text(value: object) -> str:
     return str(value)
 
 
-# -- the environment -------------------------------------------------------------------------------------------
+# -- the environment -----------------------------------------------------------------------------------------
 
 
 def _from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -268,7 +277,7 @@ def _refuse_service_link(variable: str, value: str) -> None:
         )
 
 
-# -- flags, errors ---------------------------------------------------------------------------------------------
+# -- flags, errors -------------------------------------------------------------------------------------------
 
 
 def _from_kafka_flags(flags: Sequence[str]) -> dict[str, str]:

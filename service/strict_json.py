@@ -1,9 +1,10 @@
 """JSON that is taken exactly as it was meant, or refused with the place where it went wrong.
 
-msgspec is fast and strict about syntax and escapes, but it lets invalid UTF-8 through a Raw, keeps the last of two
-equal names without a word and gives up on deep nesting with a RecursionError. `compact` closes the first and the last;
-duplicates are found by the callers, who can add up what a body without them would measure. `find_fault` is the slow
-second look, taken only once something is known or suspected to be wrong: it names the place.
+msgspec is fast and strict about syntax and escapes, but it lets invalid UTF-8 through a Raw, keeps the last
+of two equal names without a word and gives up on deep nesting with a RecursionError. `compact` closes the
+first and the last; duplicates are found by the callers, who can add up what a body without them would
+measure. `find_fault` is the slow second look, taken only once something is known or suspected to be wrong:
+it names the place.
 
 Pure; any thread.
 """
@@ -16,8 +17,8 @@ from typing import Final, NoReturn
 
 import msgspec
 
-#: How deep objects and arrays may nest inside one key or value. msgspec itself ends near the interpreter's recursion
-#: limit, wherever the stack happens to stand; a limit of our own is the same for every request.
+#: How deep objects and arrays may nest inside one key or value. msgspec itself ends near the interpreter's
+#: recursion limit, wherever the stack happens to stand; a limit of our own is the same for every request.
 MAX_DEPTH: Final = 128
 
 #: The envelope around keys and values is at most this deep: `{"records": [{"headers": [{…}]}]}`.
@@ -57,7 +58,7 @@ def compact(body: bytes) -> bytes:
 
 
 def too_deep(text: bytes, limit: int = MAX_DEPTH) -> bool:
-    """Whether objects and arrays nest deeper than the limit. Cheap for what is too short or has too few brackets."""
+    """Whether objects and arrays nest deeper than the limit. Cheap where there are few brackets."""
     if len(text) <= 2 * limit or text.count(b"{") + text.count(b"[") <= limit:
         return False
     depth = 0
@@ -75,7 +76,8 @@ def too_deep(text: bytes, limit: int = MAX_DEPTH) -> bool:
 def find_fault(body: bytes) -> BodyError | None:
     """What makes this body unfit as an envelope, with its place; None if nothing does.
 
-    Looks, in this order, for invalid UTF-8, nesting, syntax, lone surrogates and duplicate names outside of payloads.
+    Looks, in this order, for invalid UTF-8, nesting, syntax, lone surrogates and duplicate names outside of
+    payloads.
     """
     try:
         text = body.decode()

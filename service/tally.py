@@ -1,8 +1,9 @@
 """Counters and histograms that cost next to nothing to feed, read when Prometheus asks.
 
-client_python takes a lock and walks its buckets at each observation; a look-up has no time for that. These have one
-writer each (the event loop, or whoever holds the lock of their owner) and are turned into metric families by a
-collector at scrape time. A scrape may see a histogram between its sum and its bucket: off by one, never wrong for good.
+client_python takes a lock and walks its buckets at each observation; a look-up has no time for that. These
+have one writer each (the event loop, or whoever holds the lock of their owner) and are turned into metric
+families by a collector at scrape time. A scrape may see a histogram between its sum and its bucket: off by
+one, never wrong for good.
 """
 
 from __future__ import annotations
@@ -15,7 +16,25 @@ from typing import Final, Generic, TypeVar
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
 #: 0.5 ms to 120 s, with max.block.ms (60 s) and delivery.timeout.ms (120 s) among them.
-SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+SECONDS: Final = (
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    120.0,
+)
 BYTES: Final = tuple(float(2**n) for n in range(7, 25, 2))
 RECORDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 5000.0)
 RATIOS: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)

@@ -8,7 +8,7 @@ from typing import Final
 #: Kafka's own limit: a topic's folder on disk carries its name.
 MAX_LENGTH: Final = 249
 
-_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,%d}" % MAX_LENGTH)
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def fault_of_topic_name(name: str) -> str | None:

@@ -1,8 +1,8 @@
-"""Topics that the brokers do not know: remembered for a moment, and limited in how many new ones are asked for.
+"""Topics that the brokers do not know: remembered for a moment, new ones limited per second.
 
-Each unknown name costs the brokers a Metadata request or more, so a caller who makes names up must not become a load on
-the cluster. What is remembered is forgotten as soon as the topic appears, because look-ups read the snapshot first.
-Event loop only; takes now_ms.
+Each unknown name costs the brokers a Metadata request or more, so a caller who makes names up must not
+become a load on the cluster. What is remembered is forgotten as soon as the topic appears, because look-ups
+read the snapshot first. Event loop only; takes now_ms.
 """
 
 from __future__ import annotations
@@ -55,6 +55,6 @@ class UnknownTopics:
         if second != self._second:
             self._second, self._asked = second, 0
         if self._asked >= self._names_per_second:
-            detail = f"topic {topic} is not known, and {self._asked} new names were asked for in this second already"
+            detail = f"topic {topic} is not known, nor were {self._asked} others in this second"
             raise ProblemError(Problem(429, detail, retriable=True, written="no"))
         self._asked += 1

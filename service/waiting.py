@@ -1,10 +1,11 @@
-"""How a request waits: parked as a ticket in the client, never as a thread; a caller who leaves frees its place.
+"""How a request waits: parked as a ticket, never as a thread; a caller who leaves frees its place.
 
-`wait_for_result` takes the ticket, awaits its result, and watches meanwhile whether the caller is still there. The watch
-begins a moment late, since most requests are answered before it would be of use and each watch is a task.
+`wait_for_result` takes the ticket, awaits its result, and watches meanwhile whether the caller is still
+there. The watch begins a moment late, since most requests are answered before it would be of use and each
+watch is a task.
 
-`WaitingRoom` counts who waits, in requests and in bytes of their bodies, and turns away what does not fit. Event loop
-only.
+`WaitingRoom` counts who waits, in requests and in bytes of their bodies, and turns away what does not fit.
+Event loop only.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class CallerGoneError(Exception):
 
 
 async def wait_for_result(take_ticket: Callable[[Done], Ticket], receive: Receive) -> Result:
-    """The ticket's result. Raises CallerGoneError; cancels the ticket then, and when the task itself is cancelled.
+    """The ticket's result. Raises CallerGoneError; a cancelled task cancels its ticket too.
 
     `receive` must have given the whole body already.
     """
@@ -100,7 +101,9 @@ class WaitingRoom:
         too_many = self.bytes + body_bytes - self._max_bytes
         after_s = self._drain.seconds_for(too_many, now_ms)
         headers = ((b"retry-after", b"%d" % after_s),)
-        return ProblemError(Problem(429, f"{detail}; try again", retriable=True, written="no", headers=headers))
+        return ProblemError(
+            Problem(429, f"{detail}; try again", retriable=True, written="no", headers=headers)
+        )
 
 
 class Place:

@@ -154,11 +154,7 @@ class ApiVersionsRequestBuilder:
         return ApiVersionsResponse.decode(body, 0)
 
 
-def version_to_ask_next(response: ApiVersionsResponse, *, refused_version: int) -> int:
-    """The version to ask with after a refusal: the highest that the answer lists for ApiVersions itself, else
-    0.
-
-    Always lower than the one that was refused, so that the asking ends with any peer; Java trusts the list.
-    """
+def version_to_ask_next(response: ApiVersionsResponse) -> int:
+    """The version to ask with after a refusal: the highest that the answer lists for this API, else 0."""
     listed = next((key for key in response.api_keys if key.api_key == ApiKey.API_VERSIONS.id), None)
-    return listed.max_version if listed is not None and 0 <= listed.max_version < refused_version else 0
+    return 0 if listed is None else min(max(listed.max_version, 0), ApiKey.API_VERSIONS.max_version)

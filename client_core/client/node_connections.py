@@ -59,6 +59,7 @@ class NodeConnections:
         )
         self._api_versions: dict[int, NodeApiVersions] = {}
         self._needing_api_versions: dict[int, ApiVersionsRequestBuilder] = {}
+        self._refused_a_version: set[int] = set()
         self._published: tuple[ConnectionFacts, ...] = ()
         self._has_changed = False
 
@@ -107,16 +108,18 @@ class NodeConnections:
     def api_versions_answered(
         self, node_id: int, response: ApiVersionsResponse, version: int
     ) -> Disconnection | None:
-        """Makes the node ready, asks again lower (NET-15), or says why the connection must end (NET-16)."""
+        """Makes the node ready, asks it again (NET-15), or says why the connection must end (NET-16)."""
         if response.error_code == Errors.NONE.code:
             self._api_versions[node_id] = NodeApiVersions.of_response(response)
             _log.debug("Node %d supports %s", node_id, self._api_versions[node_id])
             self._ready(node_id)
             return None
         if response.error_code == Errors.UNSUPPORTED_VERSION.code and version > 0:
-            lower = version_to_ask_next(response, refused_version=version)
-            _log.debug("Node %d does not know ApiVersions v%d, asking with v%d", node_id, version, lower)
-            self._needing_api_versions[node_id] = self._question(lower)
+            # A node that refuses what it has listed itself is asked with version 0; Java would go on and on.
+            other = 0 if node_id in self._refused_a_version else version_to_ask_next(response)
+            self._refused_a_version.add(node_id)
+            _log.debug("Node %d does not know ApiVersions v%d, asking with v%d", node_id, version, other)
+            self._needing_api_versions[node_id] = self._question(other)
             return None
         error = f"{Errors.of(response.error_code).name} ({response.error_code})"
         return disconnection.local(f"the node answered error {error} to ApiVersions", logging.WARNING)
@@ -154,8 +157,7 @@ class NodeConnections:
     def end(self, node_id: int, now_ms: int, ended: Disconnection, in_flight: int) -> None:
         """The connection is gone: its backoff begins, its versions are forgotten, its error kept (NET-13)."""
         self._has_changed = True
-        self._api_versions.pop(node_id, None)
-        self._needing_api_versions.pop(node_id, None)
+        self._forget_versions(node_id)
         self.states.disconnected(node_id, now_ms)
         if ended.authentication_error is not None:
             self.states.authentication_failed(node_id, now_ms, ended.authentication_error)
@@ -176,8 +178,12 @@ class NodeConnections:
         """Leaves nothing of the node behind, its backoff included (CONN-13)."""
         self._has_changed = True
         self.states.remove(node_id)
+        self._forget_versions(node_id)
+
+    def _forget_versions(self, node_id: int) -> None:
         self._api_versions.pop(node_id, None)
         self._needing_api_versions.pop(node_id, None)
+        self._refused_a_version.discard(node_id)
 
     # -- what others see -------------------------------------------------------------------------------------
 

@@ -65,7 +65,7 @@ def sort_answers(
             topic_id_changed=topic.topic_id is not None and topic.topic_id != cache.topic_id(name),
             difference=response.differences.get(name),
         )
-        if made_progress:
+        if made_progress or topic.misses_epoch:
             schedule.progressed()
         # Partitions count even with errors of their own, to catch new epochs (META-16).
         for code in topic.error_codes:

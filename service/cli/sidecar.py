@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PATIENCE_S: Final = 190.0
 
 
-class SidecarFailed(click.ClickException):
+class SidecarFailedError(click.ClickException):
     """The sidecar refused, or nobody answered. Exit code 1, the sentence on standard error."""
 
 
@@ -35,18 +35,18 @@ class Sidecar:
     def get(self, *segments: str, **query: str | int | bool | None) -> object:
         """The JSON of a GET; path segments are quoted, parameters that are None left out.
 
-        Raises SidecarFailed with the problem's own words.
+        Raises SidecarFailedError with the problem's own words.
         """
         status, body = self.ask("GET", _path(segments, query))
         return _answer(status, body)
 
-    def post(self, *segments: str, body: object, **query: str | int | bool | None) -> object:
+    def post(self, *segments: str, body: bytes, **query: str | int | bool | None) -> object:
         """The JSON of a POST. Answers of 207 count: their items tell which failed."""
-        status, answer = self.ask("POST", _path(segments, query), json.dumps(body).encode())
+        status, answer = self.ask("POST", _path(segments, query), body)
         return _answer(status, answer)
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        """Status and body as they came. Raises SidecarFailed when nobody answers."""
+        """Status and body as they came. Raises SidecarFailedError when nobody answers."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=self.timeout_s)
         headers = {"Content-Type": "application/json"} if body is not None else {}
         try:
@@ -54,7 +54,7 @@ class Sidecar:
             response = connection.getresponse()
             return response.status, response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise SidecarFailed(
+            raise SidecarFailedError(
                 f"no Pilotfish answers at {self.host}:{self.port} ({_reason(error)}). "
                 "Start one with `pilotfish serve`, or name its port with --api-port / --admin-port."
             ) from error
@@ -73,10 +73,10 @@ def _answer(status: int, body: bytes) -> object:
     try:
         answer = json.loads(body)
     except ValueError as error:
-        raise SidecarFailed(f"not Pilotfish: an answer of status {status} without JSON") from error
+        raise SidecarFailedError(f"not Pilotfish: an answer of status {status} without JSON") from error
     if status >= 400:
-        raise SidecarFailed(_problem(status, answer))
-    return answer  # type: ignore[no-any-return]  # JSON is what it is
+        raise SidecarFailedError(_problem(status, answer))
+    return answer
 
 
 def _problem(status: int, answer: object) -> str:

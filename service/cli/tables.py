@@ -8,13 +8,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-def render(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def render(head: Sequence[str], rows: Iterable[Sequence[object]], *, with_head: bool = True) -> str:
     """The table as lines; numbers to the right, a dash for what is not known."""
     values = [list(row) for row in rows]
     cells = [[text(value) for value in row] for row in values]
     widths = [max([len(head[i]), *(len(row[i]) for row in cells)]) for i in range(len(head))]
     right = [_is_numeric([row[i] for row in values]) for i in range(len(head))]
-    lines = [list(head), *cells]
+    lines = [list(head), *cells] if with_head else cells
     return "\n".join(
         "  ".join(
             cell.rjust(width) if to_right else cell.ljust(width)

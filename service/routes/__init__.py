@@ -1,1 +1,1 @@
-"""The typed routes of FastAPI: the document, the errors and the slow paths behind the plain-ASGI fast ones."""
+"""FastAPI's typed routes: the document, the errors and the slow paths behind the fast ones."""

@@ -16,9 +16,7 @@ router = APIRouter(tags=["metadata"])
 
 
 @router.get("/v1/cluster", response_model=ClusterAnswer, responses=problems(412, 422, 503))
-async def cluster(
-    request: Request, sidecar: SidecarDep, query: Annotated[LookupQuery, Query()]
-) -> Response:
+async def cluster(request: Request, sidecar: SidecarDep, query: Annotated[LookupQuery, Query()]) -> Response:
     """The cluster's id and its brokers."""
     await sidecar.lookups.know_cluster(query.demands(), request.receive)
     entry = sidecar.table.find(b"/v1/cluster")

@@ -30,13 +30,9 @@ _BODY = {"requestBody": {"required": True, "content": {"application/json": {"sch
     responses=problems(400, 412, 413, 415, 422, 429, 503),
     openapi_extra=_BODY,
 )
-async def leaders(
-    request: Request, sidecar: SidecarDep, query: Annotated[LookupQuery, Query()]
-) -> Response:
+async def leaders(request: Request, sidecar: SidecarDep, query: Annotated[LookupQuery, Query()]) -> Response:
     """The leaders of many partitions or keys."""
-    check_media_type(
-        header(request.scope, b"content-type"), header(request.scope, b"content-encoding")
-    )
+    check_media_type(header(request.scope, b"content-type"), header(request.scope, b"content-encoding"))
     try:
         lookups = parse_lookups(await request.body())
     except BodyError as e:

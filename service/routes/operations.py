@@ -17,9 +17,7 @@ router = APIRouter(tags=["operations"])
 
 
 @router.post("/v1/metadata/refresh", response_model=RefreshAnswer, responses=problems(422, 429, 503))
-async def refresh(
-    request: Request, sidecar: SidecarDep, query: Annotated[WaitQuery, Query()]
-) -> Response:
+async def refresh(request: Request, sidecar: SidecarDep, query: Annotated[WaitQuery, Query()]) -> Response:
     """Asks for a metadata update and waits for it."""
     clock = sidecar.producer.clock
     asked_ms = clock.now_ms()

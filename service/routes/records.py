@@ -1,4 +1,4 @@
-"""Producing, for the OpenAPI document and for paths in an unusual spelling: produce_endpoint.py does the work."""
+"""Producing, for the document and for paths in an unusual spelling: produce_endpoint.py does the work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ def records_router(endpoint: ProduceEndpoint) -> APIRouter:
         responses={
             **problems(400, 404, 413, 415, 422, 429, 500, 503, 504),
             202: {"model": ProduceAnswer, "description": "acks=0: sent, and nothing to acknowledge."},
-            207: {"model": ProduceAnswer, "description": "Some failed; Pilotfish-Failed-Records counts them."},
+            207: {
+                "model": ProduceAnswer,
+                "description": "Some failed; Pilotfish-Failed-Records counts them.",
+            },
         },
         openapi_extra=extra,
     )

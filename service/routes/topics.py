@@ -17,7 +17,15 @@ from service.freshness import freshness_headers
 from service.lookups import Demands
 from service.payload import bytes_of_plain
 from service.responses import of_body, of_entry, problems
-from service.schemas import LeaderAnswer, LeaderQuery, ListQuery, LookupQuery, Partition, TopicAnswer, TopicsAnswer
+from service.schemas import (
+    LeaderAnswer,
+    LeaderQuery,
+    ListQuery,
+    LookupQuery,
+    Partition,
+    TopicAnswer,
+    TopicsAnswer,
+)
 
 router = APIRouter(tags=["metadata"])
 
@@ -101,7 +109,7 @@ def _partition_of(sidecar: Sidecar, topic: str, key: bytes) -> int:
 
 
 def _key_of(request: Request, query: LeaderQuery) -> bytes | None:
-    """The key's bytes, from the query or the header; None where a partition is asked for. One of them it must be."""
+    """The key's bytes, from query or header; None where a partition is asked for. One it must be."""
     in_header = header(request.scope, b"pilotfish-key")
     given = (query.partition is not None) + (query.key is not None) + (in_header is not None)
     if given != 1:

@@ -167,13 +167,14 @@ def test_without_a_recovery_strategy_it_never_begins_again() -> None:  # UPD-14
 
 
 def test_a_request_that_fails_while_it_is_sent_leaves_none_under_way() -> None:
-    """Java marks the request as under way after sending it, and waits for ever when sending failed at once."""
+    """Java marks the request as under way after sending it: if that failed at once, it waits for ever."""
     metadata = make_metadata()
     updater = DefaultMetadataUpdater(metadata, TEST_CONFIG)
 
     class Refusing(OneClient):
         def send_internal_metadata_request(self, builder: RequestBuilder, node_id: int, now_ms: int) -> None:
-            updater.handle_failed_request(now_ms, RefreshFailure("error", "-", UnsupportedVersionError("-")))
+            refusal = UnsupportedVersionError("too old")
+            updater.handle_failed_request(now_ms, RefreshFailure("error", "too old", refusal))
 
     client = Refusing()
     client.can_send = True

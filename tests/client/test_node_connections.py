@@ -50,12 +50,14 @@ def test_it_counts_as_connecting_until_the_question_is_sent() -> None:  # NET-14
         pytest.param([ApiVersion(18, 0, 2)], 2, id="listed"),
         pytest.param([], 0, id="not listed"),
         pytest.param([ApiVersion(3, 0, 9)], 0, id="others listed"),
-        pytest.param([ApiVersion(18, 0, 4)], 0, id="the refused one"),
-        pytest.param([ApiVersion(18, 0, 32_767)], 0, id="a higher one"),
+        pytest.param([ApiVersion(18, 0, 4)], 4, id="the refused one"),
+        pytest.param([ApiVersion(18, 0, 32_767)], 4, id="one that we do not know"),
         pytest.param([ApiVersion(18, -5, -3)], 0, id="nonsense"),
     ],
 )
-def test_a_refused_version_is_followed_by_a_lower_one(listed: list[ApiVersion], asked_next: int) -> None:
+def test_a_refused_version_is_followed_by_the_one_that_the_node_lists(
+    listed: list[ApiVersion], asked_next: int
+) -> None:
     bench = Bench()  # NET-15
     bench.connect()
     refusal = ApiVersionsResponse(UNSUPPORTED_VERSION, tuple(listed))
@@ -87,14 +89,14 @@ def test_stray_bytes_behind_a_refusal_are_taken_in_stride() -> None:
     assert bench.headers()[-1].version == 2
 
 
-def test_asking_lower_and_lower_ends() -> None:
+def test_a_node_that_refuses_what_it_lists_is_asked_with_version_0_and_then_left() -> None:
     bench = Bench()
     bench.connect()
-    for _ in range(2):
+    for _ in range(3):
         bench.answer(NODE.id, ApiVersionsResponse(UNSUPPORTED_VERSION, (ApiVersion(18, 0, 4),)), version=0)
         bench.poll()
         bench.poll()
-    assert [header.version for header in bench.headers()] == [4, 0]
+    assert [header.version for header in bench.headers()] == [4, 4, 0]
     assert bench.client.connection_failed(NODE)
 
 

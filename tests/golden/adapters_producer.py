@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _TOPIC: Final = "t"
 
 
-# -- record batches --------------------------------------------------------------------------------------------
+# -- record batches ------------------------------------------------------------------------------------------
 
 
 def bytes_or_none(text: str | None) -> bytes | None:
@@ -75,7 +75,7 @@ def builder_for(case: dict[str, Any]) -> MemoryRecordsBuilder:
     return builder
 
 
-# -- partitioners ----------------------------------------------------------------------------------------------
+# -- partitioners --------------------------------------------------------------------------------------------
 
 
 class GivenRandom(Random):
@@ -111,7 +111,7 @@ def cluster_of(leaders: Sequence[int | None], topic: str = _TOPIC) -> Cluster:
     return Cluster("cluster", nodes, {topic: Leaders(tuple(leaders))})
 
 
-# -- the accumulator's trace -----------------------------------------------------------------------------------
+# -- the accumulator's trace ---------------------------------------------------------------------------------
 
 
 class _Nobody:

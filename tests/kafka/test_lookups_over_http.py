@@ -60,7 +60,7 @@ def test_many_leaders_are_answered_in_order_with_an_error_for_each_that_fails(
     ]
     answer = sidecar.api.post("/v1/leaders", json={"lookups": asked})
     assert answer.status_code == 200, answer.text
-    first, second, third = answer.json()["leaders"]
+    first, second, third = answer.json()["results"]
     assert (first["topic"], first["partition"]) == (known, 2)
     assert second["error"]["kafka_error"] == "UNKNOWN_TOPIC_OR_PARTITION"
     assert third["leader"]["id"] in {1, 2, 3}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("script", HOSTILE_PEERS.values(), ids=HOSTILE_PEERS.keys())
 def test_none_outlives_its_client(script: Callable[[socket.socket], None]) -> None:
-    with ScriptedPeer(script) as peer, closing(Wire(peer.address)) as wire:
-        with suppress(OSError):  # a peer that is gone with our bytes unread resets
-            wire.send(ApiKey.API_VERSIONS, 0, b"")
-            wire.socket.shutdown(socket.SHUT_WR)
-            while wire.socket.recv(65_536):
-                pass
+    # A peer that ends with our bytes unread resets the connection.
+    with ScriptedPeer(script) as peer, Wire(peer.address) as wire, suppress(OSError):
+        wire.send(ApiKey.API_VERSIONS, 0, b"")
+        wire.socket.shutdown(socket.SHUT_WR)
+        while wire.socket.recv(65_536):
+            pass
 
 
 def test_garbage_has_the_right_correlation_id_and_no_schema() -> None:

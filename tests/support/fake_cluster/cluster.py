@@ -21,7 +21,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.init_producer_id_request import InitProducerIdRequest
@@ -76,7 +76,7 @@ class _Order:
     broker_id: int | None
     times_left: int
     reaction: Reaction | None = None
-    change: Callable[[Response], Response] | None = None
+    change: Callable[[Any], Response] | None = None
 
     def is_meant(self, api: ApiKey, broker_id: int) -> bool:
         return self.api is api and self.broker_id in {None, broker_id} and self.times_left > 0
@@ -367,10 +367,12 @@ class FakeCluster:
     ) -> None:
         """The next answers of an API ask for a pause."""
 
-        def throttled(response: Response) -> Response:
-            return response._replace(throttle_time_ms=throttle_ms)
-
-        self.change_next(api, throttled, times=times, broker_id=broker_id)
+        self.change_next(
+            api,
+            lambda response: response._replace(throttle_time_ms=throttle_ms),
+            times=times,
+            broker_id=broker_id,
+        )
 
     def fail_next_produces(
         self,

@@ -1,0 +1,64 @@
+"""Why a connection ended: the word for a label, the sentence for people, the volume."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from client_core.client.disconnection import Disconnection, from_channel
+from client_core.errors import DisconnectError, InvalidReceiveError, SaslAuthenticationError
+from client_core.network.selectable import ChannelState, ChannelStateName
+
+ADDRESS = "10.0.0.1:9092"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "log_level"),
+    [
+        (ChannelStateName.NOT_CONNECTED, "refused", logging.WARNING),
+        (ChannelStateName.AUTHENTICATE, "closed", logging.WARNING),
+        (ChannelStateName.READY, "closed", logging.INFO),
+        (ChannelStateName.FAILED_SEND, "closed", logging.INFO),
+        (ChannelStateName.EXPIRED, "idle", logging.INFO),
+        (ChannelStateName.LOCAL_CLOSE, "local", logging.INFO),
+        (ChannelStateName.AUTHENTICATION_FAILED, "authentication", logging.ERROR),
+    ],
+)
+@pytest.mark.parametrize("error", [None, DisconnectError("the peer closed the connection")])
+def test_each_state_has_its_reason_and_volume(
+    name: ChannelStateName, reason: str, log_level: int, error: DisconnectError | None
+) -> None:
+    ended = from_channel(ChannelState(name, error, ADDRESS))
+    assert (ended.reason, ended.log_level, ended.timed_out) == (reason, log_level, False)
+    assert ended.detail
+
+
+def test_the_networks_own_sentence_is_kept_and_the_address_added() -> None:
+    state = ChannelState(ChannelStateName.NOT_CONNECTED, None, ADDRESS, "connection refused")
+    assert from_channel(state).detail == "connection refused (10.0.0.1:9092)"
+
+
+def test_an_address_that_the_sentence_names_is_not_added_again() -> None:
+    state = ChannelState(ChannelStateName.READY, None, ADDRESS, "10.0.0.1:9092 speaks HTTP, not Kafka")
+    assert from_channel(state).detail == "10.0.0.1:9092 speaks HTTP, not Kafka"
+
+
+def test_a_peer_that_does_not_speak_kafka_is_a_protocol_error_in_any_state() -> None:
+    error = InvalidReceiveError("Invalid receive (size = 1213486160)")
+    for name in (ChannelStateName.READY, ChannelStateName.AUTHENTICATE, ChannelStateName.NOT_CONNECTED):
+        ended = from_channel(ChannelState(name, error, None))
+        assert ended == Disconnection("protocol_error", error.message, logging.WARNING)
+
+
+def test_a_refusal_carries_its_error() -> None:
+    refusal = SaslAuthenticationError("invalid credentials")
+    ended = from_channel(ChannelState(ChannelStateName.AUTHENTICATION_FAILED, refusal, ADDRESS))
+    assert ended.authentication_error is refusal
+    assert ended.detail == "authentication failed due to: invalid credentials (10.0.0.1:9092)"
+
+
+def test_a_refusal_without_a_reason_is_a_refusal_all_the_same() -> None:
+    ended = from_channel(ChannelState(ChannelStateName.AUTHENTICATION_FAILED))
+    assert ended.authentication_error is not None
+    assert ended.detail == "authentication failed due to: refused"

@@ -1,0 +1,283 @@
+"""Twins of DefaultRecordBatchTest and DefaultRecordTest, as far as they are about reading.
+
+A record is written byte by byte here, so that each fault stands where Java's test put it. Not twinned: the partial
+iterators and control batches, which no producer reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import pack
+from typing import TYPE_CHECKING
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client_core.errors import CorruptRecordError, UnsupportedCompressionTypeError
+from client_core.record.memory_records_builder import MemoryRecordsBuilder
+from client_core.record.record_batch import (
+    HEADER_SIZE,
+    Record,
+    decode_record_batch,
+    decrement_sequence,
+    increment_sequence,
+)
+from client_core.record.varint import encode_varint
+
+if TYPE_CHECKING:
+    from client_core.record.record_batch import RecordHeaders
+
+BASE_MS = 1_700_000_000_000
+
+OPTIONAL_BYTES = st.none() | st.binary(max_size=70)
+HEADERS = st.lists(
+    st.tuples(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), OPTIONAL_BYTES), max_size=3
+).map(tuple)
+RECORDS = st.lists(
+    st.tuples(st.integers(-1, 2**62), OPTIONAL_BYTES, OPTIONAL_BYTES, HEADERS), min_size=1, max_size=12
+)
+
+
+def batch_of(
+    *records: bytes, count: int | None = None, attributes: int = 0, base_sequence: int = -1
+) -> bytes:
+    """A batch whose head and checksum are right, whatever the records are."""
+    count = len(records) if count is None else count
+    checked = b"".join(
+        (
+            pack(">h", attributes),
+            pack(">i", max(count - 1, 0)),  # last offset delta
+            pack(">q", BASE_MS),
+            pack(">q", BASE_MS),
+            pack(">q", 7 if base_sequence >= 0 else -1),  # producer id
+            pack(">h", 0 if base_sequence >= 0 else -1),  # producer epoch
+            pack(">i", base_sequence),
+            pack(">i", count),
+            *records,
+        )
+    )
+    head = b"".join(
+        (
+            pack(">q", 0),  # base offset
+            pack(">i", 9 + len(checked)),
+            pack(">i", -1),  # partition leader epoch
+            pack(">b", 2),  # magic
+            pack(">I", crc32c(checked)),
+        )
+    )
+    return head + checked
+
+
+@dataclass(frozen=True)
+class RawRecord:
+    """A record's body, each field as it goes on the wire."""
+
+    attributes: bytes = b"\x00"
+    timestamp_delta: bytes = b"\x00"
+    offset_delta: bytes = b"\x00"
+    key: bytes = encode_varint(3) + b"key"
+    value: bytes = encode_varint(5) + b"value"
+    header_count: bytes = b"\x00"
+    headers: bytes = b""
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(
+            (
+                self.attributes,
+                self.timestamp_delta,
+                self.offset_delta,
+                self.key,
+                self.value,
+                self.header_count,
+                self.headers,
+            )
+        )
+
+    def encoded(self, length: int | None = None) -> bytes:
+        return encode_varint(len(self.body) if length is None else length) + self.body
+
+
+def refusal(batch: bytes) -> str:
+    """Why the batch's records are refused."""
+    decoded = decode_record_batch(batch)
+    with pytest.raises(CorruptRecordError) as refused:
+        decoded.records()
+    return refused.value.message
+
+
+# -- sound batches --------------------------------------------------------------------------------------
+
+
+def test_a_record_has_what_its_fields_say() -> None:
+    raw = RawRecord(
+        timestamp_delta=encode_varint(-5),
+        offset_delta=encode_varint(3),
+        key=encode_varint(-1),
+        value=encode_varint(2) + b"ab",
+        header_count=encode_varint(2),
+        headers=encode_varint(1) + b"h" + encode_varint(-1) + encode_varint(0) + encode_varint(1) + b"x",
+    )
+    (record,) = decode_record_batch(batch_of(raw.encoded(), base_sequence=2**31 - 2)).records()
+    assert record == Record(
+        offset=3,
+        timestamp_ms=BASE_MS - 5,
+        sequence=1,
+        key=None,
+        value=b"ab",
+        headers=(("h", None), ("", b"x")),
+    )
+
+
+def test_a_record_of_a_batch_without_sequence_has_none() -> None:
+    (record,) = decode_record_batch(batch_of(RawRecord().encoded())).records()
+    assert record.sequence is None
+
+
+def test_a_batch_may_stand_behind_another() -> None:
+    first, second = batch_of(RawRecord().encoded()), batch_of()
+    data = first + second
+    assert decode_record_batch(data).size_bytes == len(first)
+    assert decode_record_batch(data, len(first)).record_count == 0
+
+
+@given(RECORDS, st.integers(0, 2**40))
+def test_what_the_builder_writes_is_read_back(
+    records: list[tuple[int, bytes | None, bytes | None, RecordHeaders]], base_offset: int
+) -> None:
+    builder = MemoryRecordsBuilder(2**40, base_offset=base_offset)
+    for record in records:
+        builder.append(*record)
+    batch = decode_record_batch(builder.build())
+    read = [(r.timestamp_ms, r.key, r.value, r.headers) for r in batch.records()]
+    assert read == [(None if t == -1 else t, *rest) for t, *rest in records]
+    assert [r.offset for r in batch.records()] == list(range(base_offset, base_offset + len(records)))
+    assert batch.max_timestamp_ms == max(t for t, *_ in records)
+
+
+# -- damaged batches ---------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_is_cut_off_anywhere_is_refused() -> None:
+    batch = batch_of(RawRecord().encoded())
+    for length in range(len(batch)):
+        with pytest.raises(CorruptRecordError, match="Record batch is corrupt"):
+            decode_record_batch(batch[:length])
+
+
+@pytest.mark.parametrize("length", [-1, 0, 48, 2**31 - 1])
+def test_a_hostile_batch_length_is_refused(length: int) -> None:
+    batch = batch_of(RawRecord().encoded())
+    with pytest.raises(CorruptRecordError, match="it declares"):
+        decode_record_batch(batch[:8] + pack(">i", length) + batch[12:])
+
+
+def test_every_bit_under_the_checksum_counts() -> None:
+    batch = bytearray(batch_of(RawRecord().encoded()))
+    for position in range(17, len(batch)):
+        batch[position] ^= 0x10
+        with pytest.raises(CorruptRecordError, match=r"Record is corrupt \(stored crc"):
+            decode_record_batch(bytes(batch))
+        batch[position] ^= 0x10
+
+
+def test_another_magic_is_refused() -> None:
+    batch = bytearray(batch_of())
+    batch[16] = 1
+    with pytest.raises(CorruptRecordError, match="Invalid magic found in record: 1"):
+        decode_record_batch(bytes(batch))
+
+
+def test_a_negative_record_count_is_refused() -> None:
+    with pytest.raises(CorruptRecordError, match="Found invalid record count -1 in magic v2 batch"):
+        decode_record_batch(batch_of(count=-1))
+
+
+def test_fewer_records_than_counted_are_refused() -> None:
+    assert "premature EOF" in refusal(batch_of(RawRecord().encoded(), count=2))
+
+
+def test_more_records_than_counted_are_refused() -> None:
+    record = RawRecord().encoded()
+    assert "records still remaining" in refusal(batch_of(record, record, count=1))
+
+
+def test_a_codec_that_does_not_exist_is_refused() -> None:
+    assert refusal(batch_of(attributes=7)) == "Unknown compression type id: 7"
+
+
+def test_a_codec_that_is_not_there_yet_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedCompressionTypeError, match="zstd"):
+        decode_record_batch(batch_of(attributes=4)).records()
+
+
+# -- damaged records ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [-1, 0, 100, 2**31 - 1])
+def test_a_record_length_beyond_the_batch_is_refused(length: int) -> None:
+    assert "Invalid record size" in refusal(batch_of(RawRecord().encoded(length)))
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (RawRecord(key=encode_varint(105) + b"key"), "105 bytes announced"),
+        (RawRecord(value=encode_varint(105) + b"value"), "105 bytes announced"),
+        (RawRecord(header_count=encode_varint(-1)), "invalid number of record headers -1"),
+        (RawRecord(header_count=encode_varint(10)), "10 is larger than the remaining size"),
+        (RawRecord(header_count=encode_varint(1), headers=encode_varint(-1)), "negative header key size"),
+        (RawRecord(header_count=encode_varint(1), headers=encode_varint(9) + b"h"), "9 bytes announced"),
+        (
+            RawRecord(header_count=encode_varint(1), headers=encode_varint(1) + b"h" + encode_varint(9)),
+            "9 bytes announced",
+        ),
+        (
+            RawRecord(header_count=encode_varint(1), headers=encode_varint(1) + b"\xff" + encode_varint(0)),
+            "not UTF-8",
+        ),
+        (RawRecord(headers=b"more"), "expected to read 16 bytes in record payload, but instead read 12"),
+        (RawRecord(timestamp_delta=b"\xff" * 10 + b"\x00"), "more than 64 bits"),
+    ],
+)
+def test_a_record_that_breaks_the_format_is_refused(raw: RawRecord, said: str) -> None:
+    assert said in refusal(batch_of(raw.encoded()))
+
+
+def test_a_record_that_ends_inside_its_timestamp_is_refused() -> None:
+    assert "cut off" in refusal(batch_of(encode_varint(1) + b"\x00"))
+
+
+def test_headers_do_not_reach_into_the_next_record() -> None:
+    greedy = RawRecord(header_count=encode_varint(1), headers=encode_varint(1) + b"h")
+    assert "Invalid record size" in refusal(batch_of(greedy.encoded(), RawRecord().encoded()))
+
+
+@given(st.binary(max_size=60), st.integers(0, 3))
+def test_no_bytes_do_more_harm_than_a_corrupt_record_error(records: bytes, count: int) -> None:
+    batch = decode_record_batch(batch_of(records, count=count))
+    try:
+        assert len(batch.records()) == count
+    except CorruptRecordError:
+        assert records or count
+
+
+# -- sequences ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sequence", "by", "after"),
+    [(0, 10, 10), (2**31 - 1, 1, 0), (2**31 - 6, 10, 4)],
+)
+def test_sequences_wrap_to_zero_and_back(sequence: int, by: int, after: int) -> None:
+    assert increment_sequence(sequence, by) == after
+    assert decrement_sequence(after, by) == sequence
+
+
+def test_the_last_sequence_of_a_batch_wraps() -> None:
+    records = [RawRecord().encoded()] * 6
+    batch = decode_record_batch(batch_of(*records, base_sequence=2**31 - 3))
+    assert batch.last_sequence == 2
+    assert len(batch.payload) == batch.size_bytes - HEADER_SIZE
