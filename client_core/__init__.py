@@ -1,41 +1,303 @@
-"""The face of client_core."""
+"""A Kafka producer client in pure Python: metadata, records and delivery as Kafka's Java client has them.
 
-from client_core.clock import Clock as Clock
-from client_core.clock import SystemClock as SystemClock
-from client_core.cluster import Cluster as Cluster
-from client_core.cluster import Node as Node
-from client_core.cluster import PartitionInfo as PartitionInfo
-from client_core.cluster import TopicPartition as TopicPartition
-from client_core.error_codes import Errors as Errors
-from client_core.errors import ConfigError as ConfigError
-from client_core.errors import InvalidTopicError as InvalidTopicError
-from client_core.errors import KafkaError as KafkaError
-from client_core.errors import NoBrokersError as NoBrokersError
-from client_core.errors import ProducerClosedError as ProducerClosedError
-from client_core.errors import SerializationError as SerializationError
-from client_core.errors import TimeoutError as TimeoutError
-from client_core.errors import UnknownTopicOrPartitionError as UnknownTopicOrPartitionError
-from client_core.metadata.metadata_cache import MetadataCache as MetadataCache
-from client_core.metadata.topic_listing import TopicListing as TopicListing
-from client_core.metadata.topic_table import TopicTable as TopicTable
-from client_core.producer.config import ProducerConfig as ProducerConfig
-from client_core.producer.partitioner import partition_for_key as partition_for_key
-from client_core.producer.producer_record import ProducerRecord as ProducerRecord
-from client_core.producer.producer_record import RecordMetadata as RecordMetadata
-from client_core.producer.results import ListingResult as ListingResult
-from client_core.producer.results import MetadataResult as MetadataResult
-from client_core.producer.results import ProduceResult as ProduceResult
-from client_core.producer.status import BufferStatus as BufferStatus
-from client_core.producer.status import ClientStatus as ClientStatus
-from client_core.producer.status import CloseReport as CloseReport
-from client_core.producer.status import MetadataStatus as MetadataStatus
-from client_core.producer.status import NodeStatus as NodeStatus
-from client_core.producer.status import Unacknowledged as Unacknowledged
-from client_core.producer.ticket import CallInline as CallInline
-from client_core.producer.ticket import CompletionSink as CompletionSink
-from client_core.producer.ticket import Done as Done
-from client_core.producer.ticket import Phase as Phase
-from client_core.producer.ticket import RecordFailure as RecordFailure
-from client_core.producer.ticket import Result as Result
-from client_core.producer.ticket import Ticket as Ticket
-from client_core.producer.ticket import Written as Written
+    config = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
+    producer = KafkaProducer(config)
+    producer.start()
+    producer.send(ProducerRecord("orders", b"value", key=b"key")).result(30)
+    producer.close(10_000)
+
+This module is the face: whoever uses the client imports from here, and from nowhere below. Importing it has
+no side effect. DESIGN.md has the map of the rooms behind it.
+"""
+
+from __future__ import annotations
+
+from client_core.client.bootstrap_addresses import (
+    parse_and_validate_addresses,
+)
+from client_core.clock import (
+    FOREVER_MS,
+    Clock,
+    SystemClock,
+)
+from client_core.cluster import (
+    Cluster,
+    Node,
+    PartitionInfo,
+    TopicPartition,
+    TopicPartitions,
+)
+from client_core.error_codes import (
+    Errors,
+)
+from client_core.errors import (
+    ApiError,
+    AuthenticationError,
+    AuthorizationError,
+    BufferExhaustedError,
+    ClusterAuthorizationError,
+    ConcurrentTransactionsError,
+    ConfigError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    CorrelationIdMismatchError,
+    CorruptRecordError,
+    DisconnectError,
+    DuplicateSequenceError,
+    FencedLeaderEpochError,
+    IllegalArgumentError,
+    IllegalSaslStateError,
+    IllegalStateError,
+    InconsistentTopicIdError,
+    InvalidMetadataError,
+    InvalidProducerEpochError,
+    InvalidReceiveError,
+    InvalidRecordError,
+    InvalidRequestError,
+    InvalidRequiredAcksError,
+    InvalidTimestampError,
+    InvalidTopicError,
+    KafkaError,
+    KafkaStorageError,
+    LeaderNotAvailableError,
+    ListenerNotFoundError,
+    NetworkError,
+    NoBrokersError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    OutOfOrderSequenceError,
+    PolicyViolationError,
+    ProducerClosedError,
+    ProducerFencedError,
+    ProtocolError,
+    RebootstrapRequiredError,
+    RecordBatchTooLargeError,
+    RecordTooLargeError,
+    ReplicaNotAvailableError,
+    RetriableError,
+    SaslAuthenticationError,
+    SchemaError,
+    SerializationError,
+    SslAuthenticationError,
+    ThrottlingQuotaExceededError,
+    TimeoutError,
+    TopicAuthorizationError,
+    TopicExistsError,
+    UnknownProducerIdError,
+    UnknownServerError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    UnsupportedCompressionTypeError,
+    UnsupportedForMessageFormatError,
+    UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
+    error_for,
+    explains,
+)
+from client_core.events import (
+    NO_EVENTS,
+    BatchRetried,
+    BatchSent,
+    BatchSplit,
+    BrokersChanged,
+    Event,
+    EventSink,
+    LeaderChanged,
+    MetadataRefreshed,
+    MetadataRefreshFailed,
+    NodeConnecting,
+    NodeDisconnected,
+    NodeReady,
+    NodeThrottled,
+    PartitionCountChanged,
+    ProduceFinished,
+    Rebootstrapped,
+    RequestCompleted,
+    WaitFinished,
+)
+from client_core.metadata.metadata_cache import (
+    MetadataCache,
+)
+from client_core.metadata.topic_listing import (
+    ListedTopic,
+    TopicListing,
+)
+from client_core.metadata.topic_table import (
+    TopicTable,
+)
+from client_core.producer.config import (
+    ProducerConfig,
+)
+from client_core.producer.config_options import (
+    OPTIONS,
+    UNSUPPORTED,
+    Option,
+)
+from client_core.producer.future_record_metadata import (
+    FutureRecordMetadata,
+)
+from client_core.producer.kafka_producer import (
+    IO_THREAD_NAME,
+    KafkaProducer,
+)
+from client_core.producer.partitioner import (
+    murmur2,
+    partition_for_key,
+)
+from client_core.producer.producer_record import (
+    Headers,
+    ProducerRecord,
+    RecordMetadata,
+)
+from client_core.producer.results import (
+    ListingResult,
+    MetadataResult,
+    ProduceResult,
+)
+from client_core.producer.status import (
+    BufferStatus,
+    ClientStatus,
+    CloseReport,
+    MetadataStatus,
+    NodeStatus,
+    Unacknowledged,
+)
+from client_core.producer.ticket import (
+    CallInline,
+    CompletionSink,
+    Done,
+    Phase,
+    RecordFailure,
+    Result,
+    Ticket,
+    Written,
+)
+
+__all__ = [
+    "FOREVER_MS",
+    "IO_THREAD_NAME",
+    "NO_EVENTS",
+    "OPTIONS",
+    "UNSUPPORTED",
+    "ApiError",
+    "AuthenticationError",
+    "AuthorizationError",
+    "BatchRetried",
+    "BatchSent",
+    "BatchSplit",
+    "BrokersChanged",
+    "BufferExhaustedError",
+    "BufferStatus",
+    "CallInline",
+    "ClientStatus",
+    "Clock",
+    "CloseReport",
+    "Cluster",
+    "ClusterAuthorizationError",
+    "CompletionSink",
+    "ConcurrentTransactionsError",
+    "ConfigError",
+    "CoordinatorLoadInProgressError",
+    "CoordinatorNotAvailableError",
+    "CorrelationIdMismatchError",
+    "CorruptRecordError",
+    "DisconnectError",
+    "Done",
+    "DuplicateSequenceError",
+    "Errors",
+    "Event",
+    "EventSink",
+    "FencedLeaderEpochError",
+    "FutureRecordMetadata",
+    "Headers",
+    "IllegalArgumentError",
+    "IllegalSaslStateError",
+    "IllegalStateError",
+    "InconsistentTopicIdError",
+    "InvalidMetadataError",
+    "InvalidProducerEpochError",
+    "InvalidReceiveError",
+    "InvalidRecordError",
+    "InvalidRequestError",
+    "InvalidRequiredAcksError",
+    "InvalidTimestampError",
+    "InvalidTopicError",
+    "KafkaError",
+    "KafkaProducer",
+    "KafkaStorageError",
+    "LeaderChanged",
+    "LeaderNotAvailableError",
+    "ListedTopic",
+    "ListenerNotFoundError",
+    "ListingResult",
+    "MetadataCache",
+    "MetadataRefreshFailed",
+    "MetadataRefreshed",
+    "MetadataResult",
+    "MetadataStatus",
+    "NetworkError",
+    "NoBrokersError",
+    "Node",
+    "NodeConnecting",
+    "NodeDisconnected",
+    "NodeReady",
+    "NodeStatus",
+    "NodeThrottled",
+    "NotEnoughReplicasAfterAppendError",
+    "NotEnoughReplicasError",
+    "NotLeaderOrFollowerError",
+    "Option",
+    "OutOfOrderSequenceError",
+    "PartitionCountChanged",
+    "PartitionInfo",
+    "Phase",
+    "PolicyViolationError",
+    "ProduceFinished",
+    "ProduceResult",
+    "ProducerClosedError",
+    "ProducerConfig",
+    "ProducerFencedError",
+    "ProducerRecord",
+    "ProtocolError",
+    "RebootstrapRequiredError",
+    "Rebootstrapped",
+    "RecordBatchTooLargeError",
+    "RecordFailure",
+    "RecordMetadata",
+    "RecordTooLargeError",
+    "ReplicaNotAvailableError",
+    "RequestCompleted",
+    "Result",
+    "RetriableError",
+    "SaslAuthenticationError",
+    "SchemaError",
+    "SerializationError",
+    "SslAuthenticationError",
+    "SystemClock",
+    "ThrottlingQuotaExceededError",
+    "Ticket",
+    "TimeoutError",
+    "TopicAuthorizationError",
+    "TopicExistsError",
+    "TopicListing",
+    "TopicPartition",
+    "TopicPartitions",
+    "TopicTable",
+    "Unacknowledged",
+    "UnknownProducerIdError",
+    "UnknownServerError",
+    "UnknownTopicIdError",
+    "UnknownTopicOrPartitionError",
+    "UnsupportedCompressionTypeError",
+    "UnsupportedForMessageFormatError",
+    "UnsupportedSaslMechanismError",
+    "UnsupportedVersionError",
+    "WaitFinished",
+    "Written",
+    "error_for",
+    "explains",
+    "murmur2",
+    "parse_and_validate_addresses",
+    "partition_for_key",
+]

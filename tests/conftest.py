@@ -81,7 +81,7 @@ def golden_folder(config: pytest.Config) -> Path:
 
 
 def golden_files(config: pytest.Config, pattern: str) -> list[Path]:
-    """The golden files of a pattern. None at all is an error, unless their folder is one that may be missing."""
+    """The golden files of a pattern. None at all is an error, unless their folder may be missing."""
     wanted = golden_folder(config) / pattern
     files = sorted(wanted.parent.glob(wanted.name))
     may_be_missing = wanted.parent.name in _OPTIONAL_FOLDERS and not wanted.parent.is_dir()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from client_core.error_codes import Errors
 from client_core.errors import SchemaError, UnsupportedVersionError
 from client_core.protocol.api_keys import API_KEYS, ApiKey
 from client_core.protocol.messages.api_versions_request import ApiVersionsRequest
@@ -98,6 +99,9 @@ class NodeApiVersions:
         return f"({', '.join(lines[api_id] for api_id in sorted(lines))})"
 
 
+#: What every version of the answer begins with: int16 error code.
+_UNSUPPORTED_VERSION: Final = Errors.UNSUPPORTED_VERSION.code.to_bytes(2, "big")
+
 #: Where Kafka's name of an API has a capital that begins a word: ApiVersions -> API_VERSIONS.
 _NEXT_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
@@ -139,19 +143,20 @@ class ApiVersionsRequestBuilder:
         return self._request.encode(version)
 
     def decode_response(self, body: bytes, version: int) -> ApiVersionsResponse:
-        """The answer, read as the version asked with, else as version 0, which a refusal has. Raises
-        SchemaError.
+        """The answer in the version asked with, or in version 0, which a refusal has. Raises SchemaError.
 
-        The two can't be mistaken: where version 3 has the count of APIs, one byte which is never 0, a version
-        0 body has the first of four bytes, which always is; and bodies of versions 1 and 2 are longer than
-        those of version 0.
+        Version 0 has no throttle time, so a refusal asks for no pause: librdkafka's mock cluster, which
+        refuses in a form of its own, would seem to ask for twenty minutes.
         """
+        is_refusal = body.startswith(_UNSUPPORTED_VERSION)
+        likely, other = (0, version) if is_refusal else (version, 0)
         try:
-            return ApiVersionsResponse.decode(body, version)
+            response = ApiVersionsResponse.decode(body, likely)
         except SchemaError:
             if version == 0:
                 raise
-        return ApiVersionsResponse.decode(body, 0)
+            response = ApiVersionsResponse.decode(body, other)
+        return response._replace(throttle_time_ms=0) if is_refusal else response
 
 
 def version_to_ask_next(response: ApiVersionsResponse) -> int:

@@ -15,20 +15,18 @@ I/O thread only, but for `wakeup`, `initiate_close`, `active`, `in_flight_reques
 from __future__ import annotations
 
 import logging
-import threading
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from client_core.client import disconnection
 from client_core.client.api_versions import client_throttles
+from client_core.client.client_life import ClientLife, Life
 from client_core.client.client_request import ClientResponse
-from client_core.client.kafka_client import LeastLoadedNode
+from client_core.client.least_loaded_node import choose_least_loaded
 from client_core.client.metadata_updater import RefreshFailure
 from client_core.client.node_connections import NodeConnections
 from client_core.client.request_sender import RequestSender
 from client_core.client.response_parsing import parse_response
 from client_core.errors import (
-    DisconnectError,
     IllegalArgumentError,
     IllegalStateError,
     ProtocolError,
@@ -47,6 +45,7 @@ if TYPE_CHECKING:
     from client_core.client.disconnection import Disconnection
     from client_core.client.host_resolver import HostResolver
     from client_core.client.in_flight_requests import InFlightRequest
+    from client_core.client.kafka_client import LeastLoadedNode
     from client_core.client.metadata_updater import MetadataUpdater
     from client_core.client.network_client_config import NetworkClientConfig
     from client_core.cluster import Node
@@ -56,14 +55,6 @@ if TYPE_CHECKING:
     from client_core.protocol.request import RequestBuilder
 
 _log = logging.getLogger(__name__)
-
-
-class _Life(Enum):
-    """ACTIVE -> CLOSING -> CLOSED; close() may skip CLOSING. Guarded by NetworkClient._life_lock."""
-
-    ACTIVE = "ACTIVE"
-    CLOSING = "CLOSING"
-    CLOSED = "CLOSED"
 
 
 class NetworkClient:
@@ -88,12 +79,11 @@ class NetworkClient:
         self._in_flight = self._requests.in_flight
         self._aborted_sends: list[ClientResponse] = []
         self._now_ms = 0  # the last moment that the caller or the selector told
-        self._life = _Life.ACTIVE
-        self._life_lock = threading.Lock()
+        self._life = ClientLife()
 
     def __repr__(self) -> str:
         nodes, in_flight = len(self._states.nodes), self._in_flight.count()
-        return f"<NetworkClient {self._life.value} nodes={nodes} in_flight={in_flight}>"
+        return f"<NetworkClient {self._life} nodes={nodes} in_flight={in_flight}>"
 
     # -- may we send -----------------------------------------------------------------------------------------
 
@@ -159,45 +149,24 @@ class NetworkClient:
         return self._connections.statuses(now_ms, self._in_flight)
 
     def least_loaded_node(self, now_ms: int) -> LeastLoadedNode:
-        """The node to ask when any will do (NET-20, NET-21).
-
-        Ready with nothing in flight, else ready with the fewest in flight, else one that is being prepared,
-        else the one that may be connected to and was tried longest ago; from a random start, so that clients
-        spread.
-        """
+        """The node to ask when any will do (NET-20, NET-21), or none; the order begins at random."""
         nodes = list(self._metadata_updater.fetch_nodes())
         if not nodes:
             raise IllegalStateError("There are no nodes in the Kafka cluster")
         start = self._random.randrange(len(nodes))
-        fewest_in_flight: int | None = None
-        ready: Node | None = None
-        preparing: Node | None = None
-        connectable: Node | None = None
-        tried_ms: int | None = None
-        any_ready = False
-        for node in nodes[start:] + nodes[:start]:
-            node_id = node.id
-            if self._states.is_ready(node_id, now_ms) and self._selector.is_channel_ready(node_id):
-                any_ready = True
-            if self.can_send_request(node_id, now_ms):
-                in_flight = self._in_flight.count(node_id)
-                if in_flight == 0:
-                    return LeastLoadedNode(node, True)
-                if fewest_in_flight is None or in_flight < fewest_in_flight:
-                    fewest_in_flight, ready = in_flight, node
-            elif self._states.is_preparing_connection(node_id):
-                preparing = node
-            elif self._states.can_connect(node_id, now_ms):
-                last_ms = self._states.last_connect_attempt_ms(node_id)
-                if connectable is None or (tried_ms is not None and (last_ms is None or last_ms < tried_ms)):
-                    connectable, tried_ms = node, last_ms
-        chosen = ready or preparing or connectable
-        return LeastLoadedNode(chosen, any_ready or chosen is not None)
+        return choose_least_loaded(
+            nodes[start:] + nodes[:start],
+            now_ms,
+            self._states,
+            self._in_flight,
+            self._selector.is_channel_ready,
+        )
 
     # -- connect and disconnect ------------------------------------------------------------------------------
 
     def initiate_connect(self, node: Node, now_ms: int) -> None:
         """Begins to connect; failing at once is a disconnection like any other, no exception (NET-22)."""
+        self._now_ms = now_ms
         prevented = self._connections.connect(node, now_ms)
         if prevented is not None:
             self._process_disconnection([], node.id, now_ms, prevented)
@@ -275,7 +244,7 @@ class NetworkClient:
 
     def send(self, request: ClientRequest, now_ms: int) -> None:
         """Queues a caller's request. Raises IllegalStateError if the node is not ready (NET-05)."""
-        self._ensure_active()
+        self._life.ensure_active()
         if not self.can_send_request(request.destination, now_ms):
             raise IllegalStateError(
                 f"Attempt to send a request to node {request.destination} which is not ready."
@@ -288,7 +257,7 @@ class NetworkClient:
 
     def send_internal_metadata_request(self, builder: RequestBuilder, node_id: int, now_ms: int) -> None:
         """Queues the updater's own request; its answer goes to the updater and to nobody else."""
-        self._ensure_active()
+        self._life.ensure_active()
         request = self.new_client_request(node_id, builder, now_ms, expect_response=True)
         self._now_ms = now_ms
         refusal = self._requests.send(request, now_ms, is_internal=True)
@@ -305,7 +274,7 @@ class NetworkClient:
         Requests that were aborted since the last turn are answered at once, before and instead of any I/O
         (NET-07, NET-08).
         """
-        self._ensure_active()
+        self._life.ensure_active()
         self._now_ms = now_ms
         if self._aborted_sends:
             responses, self._aborted_sends = self._aborted_sends, []
@@ -431,30 +400,20 @@ class NetworkClient:
 
     @property
     def active(self) -> bool:
-        return self._life is _Life.ACTIVE
+        return self._life.is_active
 
     def initiate_close(self) -> None:
         """Makes the next send or poll raise DisconnectError (NET-25). Any thread."""
-        with self._life_lock:
-            if self._life is not _Life.ACTIVE:
-                return
-            self._life = _Life.CLOSING
-        self.wakeup()
+        if self._life.move_to(Life.CLOSING):
+            self.wakeup()
 
     def close(self) -> None:
         """Closes connections and updater; twice only warns (NET-25). When the I/O thread has ended."""
-        with self._life_lock:
-            was_closed = self._life is _Life.CLOSED
-            self._life = _Life.CLOSED
-        if was_closed:
+        if not self._life.move_to(Life.CLOSED):
             _log.warning("Attempting to close NetworkClient that has already been closed.")
             return
         self._selector.close()
         self._metadata_updater.close()
-
-    def _ensure_active(self) -> None:
-        if self._life is not _Life.ACTIVE:
-            raise DisconnectError(f"NetworkClient is no longer active, state is {self._life.value}")
 
 
 def _complete(response: ClientResponse) -> None:

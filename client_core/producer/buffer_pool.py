@@ -2,8 +2,7 @@
 
 Only the accounting is Java's, not the buffers: Python needs none. Whoever can't be served stands in one FIFO
 queue, be it a thread that blocks or a request that is parked; memory that comes free goes to the first of
-them, who collects until its request is whole (BUF-02). So while anyone waits, nothing is available, and
-nobody overtakes.
+them, who collects until its request is whole (BUF-02). While anyone waits, nobody else is served.
 
 Any thread. One lock, held for a few operations on integers; `on_granted` is called outside of it, by the
 thread that freed the memory. Source: BufferPool, Kafka 4.3.

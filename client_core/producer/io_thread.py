@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 
+#: Earlier than any deadline: a thread that is awake need not be woken for one.
+_AWAKE: Final = -1
+
 CLOSED_WHILE_WAITING: Final = "Producer closed while send in progress"
 FORCED: Final = "Producer is closed forcefully."
 
@@ -84,10 +87,11 @@ class IoThread:
         self._running = True
         self._forced = False
         self._over = False
+        self._end_lock = threading.Lock()
         self._pause = threading.Condition()
         self._failures_in_a_row = 0
         self._metadata_changed = True
-        self._wakes_by_ms = FOREVER_MS
+        self._wakes_by_ms = _AWAKE
         self.life_cycle = LifeCycle.STARTING
         #: Turns since the start, and when the last one began: written by the I/O thread only.
         self.turns = 0
@@ -108,7 +112,7 @@ class IoThread:
     @property
     def is_current(self) -> bool:
         """Whether the caller runs on the I/O thread: in a callback."""
-        return threading.current_thread() is self._thread
+        return threading.get_ident() == self._thread.ident
 
     def take(self, request: PendingRequest, *, wake: bool) -> None:
         """Hands a request over to be watched and, where it must wait, parked."""
@@ -135,18 +139,20 @@ class IoThread:
         self._running = False
         if self.life_cycle in (LifeCycle.STARTING, LifeCycle.RUNNING):
             self.life_cycle = LifeCycle.CLOSING
-        self._end_pause()
         self._client.wakeup()
 
     def force_close(self) -> None:
         """Gives up what is not acknowledged, and ends."""
         self._forced = True
+        with self._pause:
+            self._pause.notify_all()
         self.initiate_close()
 
     def join(self, timeout_ms: int) -> bool:
         """Waits for the end of the thread; whether it came. A thread that never began is ended here."""
         if self._thread.ident is None:
-            self._end()
+            if not self._over:
+                self._end()
             return True
         self._thread.join(min(timeout_ms / 1000, threading.TIMEOUT_MAX))
         return not self._thread.is_alive()
@@ -161,6 +167,7 @@ class IoThread:
             while self._running:
                 self._guarded_turn()
             self._fail_waiting()
+            self._completions.post()
             while not self._forced and self._has_work():
                 self._guarded_turn()
         except BaseException:
@@ -182,7 +189,7 @@ class IoThread:
             self._failures_in_a_row += 1
             with self._pause:
                 deadline_ms = self._clock.now_ms() + pause_ms
-                self._clock.wait_for(self._pause, lambda: not self._running, deadline_ms)
+                self._clock.wait_for(self._pause, lambda: self._forced, deadline_ms)
         else:
             self._failures_in_a_row = 0
 
@@ -198,17 +205,19 @@ class IoThread:
         self._parked.expire(now_ms, self._clock.wall_ms())
         self._lookups.expire(now_ms)
         self._sender.run_once()
-        self._wakes_by_ms = FOREVER_MS
+        self._wakes_by_ms = _AWAKE
         self._completions.post()
 
     def poll_limit_ms(self, now_ms: int) -> int:
         """How long a poll may sleep for the sake of those who wait: Sender asks right before it polls."""
         listing_ms = self._lookups.listing_delay_ms(self._client, now_ms)
-        if self._completions or self._metadata_changed or self._requests or self._commands:
-            return 0
         deadlines = (self._parked.next_deadline_ms, self._lookups.next_deadline_ms)
         next_ms = min((deadline for deadline in deadlines if deadline is not None), default=FOREVER_MS)
+        # Before the mailboxes are looked at: who puts something in looks at this after it has.
         self._wakes_by_ms = next_ms
+        if self._completions or self._metadata_changed or self._requests or self._commands:
+            self._wakes_by_ms = _AWAKE
+            return 0
         return max(min(next_ms - now_ms, listing_ms), 0)
 
     def _take_what_came(self, now_ms: int) -> None:
@@ -244,16 +253,14 @@ class IoThread:
         """Whoever waits for metadata or memory would wait in vain (PROD-08)."""
         now_ms = self._clock.now_ms()
         self._take_what_came(now_ms)
+        self.given_up += self._parked.not_appended()
         self._parked.fail_all_parked(ProducerClosedError(CLOSED_WHILE_WAITING), now_ms)
         self._lookups.fail_all(ProducerClosedError("Producer closed while waiting for metadata"), now_ms)
-        self._completions.post()
 
     def _end(self) -> None:
         """Tells everyone, and closes the client. Runs once, whatever ended the thread."""
-        if self._over:
-            return
-        self.given_up = self._accumulator.unacknowledged()
         self._fail_waiting()
+        self.given_up += self._accumulator.unacknowledged()
         if self._accumulator.has_incomplete:
             self._accumulator.abort_incomplete_batches(KafkaError(FORCED))
         try:
@@ -263,15 +270,13 @@ class IoThread:
         self._metadata.close()
         if self.life_cycle is not LifeCycle.FAILED:
             self.life_cycle = LifeCycle.CLOSED
-        # Whoever puts something in after it has looked at `_over` sweeps for himself.
+        # Whoever puts something in after this looks at `_over` behind it, and sweeps for himself.
         self._over = True
         self._sweep_if_over()
         self._completions.post_from_now_on()
 
     def _sweep_if_over(self) -> None:
+        """There is no thread any more to fail what comes too late: whoever brings it does."""
         if self._over:
-            self._fail_waiting()
-
-    def _end_pause(self) -> None:
-        with self._pause:
-            self._pause.notify_all()
+            with self._end_lock:
+                self._fail_waiting()

@@ -24,6 +24,7 @@ from client_core.producer.appending import Appended, append
 from client_core.producer.deadlines import Deadlines
 from client_core.producer.metadata_wait import Fail, Known, judge_metadata_wait, metadata_timeout
 from client_core.producer.pending_request import PendingRequest
+from client_core.producer.status import Unacknowledged
 from client_core.producer.ticket import Phase, RecordFailure, Written
 
 if TYPE_CHECKING:
@@ -260,7 +261,10 @@ class ParkedRequests:
         self._let_next_go_on(topics, now_ms, wall_ms)
 
     def _give_up(self, requests: Sequence[PendingRequest], now_ms: int) -> None:
-        """Takes back what was never drained. What was goes on; its answer comes too late for these requests."""
+        """Takes back what was never drained.
+
+        What was goes on; its answer comes too late for these requests.
+        """
         if not requests:
             return
         cancelled: dict[int, list[int]] = {}
@@ -302,6 +306,14 @@ class ParkedRequests:
             for request in tuple(aside.requests):
                 self._fail(request, error, Phase.METADATA, now_ms)
 
+    def not_appended(self) -> tuple[Unacknowledged, ...]:
+        """How many records of each topic are parked."""
+        records: dict[str, int] = {}
+        for parked in (*self._queues.values(), *self._aside.values()):
+            for request in parked.requests:
+                records[request.topic] = records.get(request.topic, 0) + len(request.not_appended())
+        return tuple(Unacknowledged(topic, None, count) for topic, count in records.items())
+
     def fail_all_parked(self, error: KafkaError, now_ms: int) -> None:
         """Fails everything that is parked: the producer closes."""
         self.fail_waiting_for_metadata(error, now_ms)
@@ -316,9 +328,9 @@ class ParkedRequests:
             # Behind the first of its queue nobody has asked how much this one needs.
             size_bytes = pool.poolable_bytes if request.waiter is None else request.waiter.size_bytes
             error: KafkaError = BufferExhaustedError(
-                f"Failed to allocate {size_bytes} bytes within the configured max blocking time {limit_ms} ms. "
-                f"Total memory: {pool.total_bytes} bytes. Available memory: {pool.available_bytes} bytes. "
-                f"Poolable size: {pool.poolable_bytes} bytes"
+                f"Failed to allocate {size_bytes} bytes within the configured max blocking time {limit_ms} "
+                f"ms. Total memory: {pool.total_bytes} bytes. Available memory: {pool.available_bytes} "
+                f"bytes. Poolable size: {pool.poolable_bytes} bytes"
             )
             self._fail(request, error, Phase.BUFFER, now_ms, outcome="timeout")
             return

@@ -166,7 +166,7 @@ class PendingLookups:
             self._metadata.request_update(False, "manual")
 
     def _look_at_missing(self, topic: str, lookups: dict[PendingLookup, None], now_ms: int) -> None:
-        """Settles a topic that brokers have denied often enough, for those who don't wait for it to appear."""
+        """Settles a topic that brokers have denied often enough, but for those who wait for it to appear."""
         answers = self._answers_without(topic)
         settled = [
             lookup

@@ -303,8 +303,9 @@ class Sender:
     def _expire(self, batch: ProducerBatch, now_ms: int, *, is_in_flight: bool) -> None:
         age_ms = now_ms - batch.created_ms
         error = TimeoutError(
-            f"Expiring {batch.record_count} record(s) for {batch.topic_partition}:{age_ms} ms has passed since "
-            "batch creation. The request has not been sent, or no server response has been received yet."
+            f"Expiring {batch.record_count} record(s) for {batch.topic_partition}:{age_ms} ms has passed "
+            "since batch creation. The request has not been sent, or no server response has been received "
+            "yet."
         )
         # The memory of a batch on its way is counted until its request is answered or lost (SND-14,
         # KAFKA-19012).

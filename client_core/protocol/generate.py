@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from client_core.protocol.message_code import module_text
-from client_core.protocol.schema import read_definition, snake_case
+from client_core.protocol.schema import read_definitions, snake_case
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ def find_jar(project: Path = _PROJECT) -> Path | None:
 
 def generated_files(jar: Path) -> dict[str, str]:
     """The text of every module by its file name."""
-    definitions = [read_definition(jar, f"{api}{kind}") for api in APIS for kind in ("Request", "Response")]
+    definitions = [definition for api in APIS for definition in read_definitions(jar, api)]
     return {
         f"{snake_case(definition.name)}.py": module_text(definition, KAFKA_VERSION)
         for definition in definitions
@@ -54,7 +54,7 @@ def generated_files(jar: Path) -> dict[str, str]:
 
 def differences(wanted: Mapping[str, str], folder: Path) -> list[str]:
     """One line for each file in which a folder departs from what would be generated; none if it doesn't."""
-    found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
+    found = {path.name: path.read_bytes().decode(errors="replace") for path in folder.glob("*.py")}
     found.pop("__init__.py", None)
     lines = [f"{name}: missing" for name in wanted.keys() - found.keys()]
     lines += [f"{name}: not a generated message" for name in found.keys() - wanted.keys()]
@@ -80,7 +80,7 @@ def write(files: Mapping[str, str], folder: Path) -> None:
     for stale in {path.name for path in folder.glob("*.py")} - files.keys() - {"__init__.py"}:
         (folder / stale).unlink()
     for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).write_bytes(text.encode())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

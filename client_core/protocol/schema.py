@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _COMMENT_LINE: Final = re.compile(r"^\s*//.*$", re.MULTILINE)
 _VERSIONS: Final = re.compile(r"(?P<first>\d+)(?:(?P<open>\+)|-(?P<last>\d+))?")
 _FOLDER_IN_JAR: Final = "common/message"
+_NO_VERSION_IS_NEWER: Final = 32_767  # an int16
 
 #: What JSON can hold. The border between Kafka's files and the values below.
 Json = dict[str, "Json"] | list["Json"] | str | int | bool | None
@@ -121,17 +122,24 @@ def _inside_out(struct: StructDefinition) -> Iterator[StructDefinition]:
     yield struct
 
 
-def read_definition(jar: Path, name: str) -> MessageDefinition:
-    """The definition of a message, `MetadataRequest` for one. KeyError when the jar has none of that name."""
+def read_definitions(jar: Path, api: str) -> tuple[MessageDefinition, MessageDefinition]:
+    """The request and the response of an API, `Metadata` for one. KeyError when the jar has none of that name.
+
+    Only the request says that its last version is unstable, so the response's versions follow the request's.
+    """
     with zipfile.ZipFile(jar) as archive:
-        text = archive.read(f"{_FOLDER_IN_JAR}/{name}.json").decode()
-    return parse_definition(text)
+        request, response = (
+            archive.read(f"{_FOLDER_IN_JAR}/{api}{kind}.json").decode() for kind in ("Request", "Response")
+        )
+    asked = parse_definition(request)
+    return asked, parse_definition(response, newest=asked.versions.last)
 
 
-def parse_definition(text: str) -> MessageDefinition:
+def parse_definition(text: str, newest: int | None = None) -> MessageDefinition:
     """A message definition from its JSON text. DefinitionError for what this generator does not know."""
     message = _object(json.loads(_COMMENT_LINE.sub("", text)))
-    versions = Versions.parse(_text(message, "validVersions"), newest=_NO_VERSION_IS_NEWER)
+    newest = _NO_VERSION_IS_NEWER if newest is None else newest
+    versions = Versions.parse(_text(message, "validVersions"), newest)
     if message.get("latestVersionUnstable"):
         versions = Versions(versions.first, versions.last - 1)
     flexible = Versions.parse(_text(message, "flexibleVersions"), versions.last) & versions
@@ -139,12 +147,8 @@ def parse_definition(text: str) -> MessageDefinition:
     api_key = message["apiKey"]
     if not isinstance(api_key, int):
         raise DefinitionError(f"apiKey {api_key!r}")
-    return MessageDefinition(
-        StructDefinition(_text(message, "name"), versions, fields), api_key, versions, flexible
-    )
-
-
-_NO_VERSION_IS_NEWER: Final = 32_767
+    struct = StructDefinition(_text(message, "name"), versions, fields)
+    return MessageDefinition(struct, api_key, versions, flexible)
 
 
 def _fields(owner: JsonObject, owner_versions: Versions, flexible: Versions) -> tuple[FieldDefinition, ...]:

@@ -234,7 +234,7 @@ def _read_bytes(buffer: bytes, offset: int, end: int) -> tuple[bytes | None, int
         return None, start
     if start + length > end:
         raise CorruptRecordError(
-            f"Found invalid record structure: {length} bytes announced, {end - start} left"
+            f"Found invalid record structure: {length} bytes announced, {max(end - start, 0)} left"
         )
     return buffer[start : start + length], start + length
 

@@ -72,21 +72,37 @@ def test_a_refused_version_is_followed_by_the_one_that_the_node_lists(
     assert not bench.sink.of(NodeDisconnected)
 
 
-def test_stray_bytes_behind_a_refusal_are_taken_in_stride() -> None:
-    """What librdkafka's mock cluster answers to version 3 and above."""
+@pytest.mark.parametrize(
+    ("refusal", "asked_next"),
+    [
+        pytest.param(
+            b"\x00\x23"  # int16 error code: 35
+            b"\x00\x00\x00\x01"  # int32 APIs: 1
+            b"\x00\x12\x00\x00\x00\x02"  # int16 API 18, versions 0 to 2
+            b"\x00\x00\x00\x00\x00",  # bytes of no known use
+            2,
+            id="stray bytes",
+        ),
+        pytest.param(
+            b"\x00\x23"  # int16 error code: 35
+            b"\x01"  # compact array of APIs: 0, though one follows
+            b"\x00\x12\x00\x00\x00\x02\x00"  # int16 API 18, versions 0 to 2, no tags
+            b"\x00\x00\x00\x00",  # int32 throttle time: 0
+            0,
+            id="librdkafka's mock cluster, 2.x",
+        ),
+    ],
+)
+def test_a_refusal_that_follows_no_schema_is_taken_in_stride(refusal: bytes, asked_next: int) -> None:
     bench = Bench()
     bench.connect()
-    bench.selector.receive(
-        NODE.id,
-        b"\x00\x00\x00\x00"  # int32 correlation id
-        b"\x00\x23"  # int16 error code: 35
-        b"\x00\x00\x00\x01"  # int32 APIs
-        b"\x00\x12\x00\x00\x00\x02"  # int16 API 18, versions 0 to 2
-        b"\x00\x00\x00\x00\x00",  # bytes of no known use
-    )
+    bench.selector.receive(NODE.id, b"\x00\x00\x00\x00" + refusal)  # int32 correlation id
     bench.poll()
     bench.poll()
-    assert bench.headers()[-1].version == 2
+    assert bench.headers()[-1].version == asked_next
+    bench.answer(NODE.id, api_versions_response())
+    bench.poll()
+    assert bench.client.is_ready(NODE, bench.now_ms)
 
 
 def test_a_node_that_refuses_what_it_lists_is_asked_with_version_0_and_then_left() -> None:

@@ -25,6 +25,7 @@ def jar(tmp_path: Path) -> Path:
 
 
 def _definition(name: str, api_key: int) -> str:
+    message: dict[str, object]
     field = {"name": "TimeoutMs", "type": "int32", "versions": "0+"}
     message = {
         "apiKey": api_key,
@@ -34,6 +35,8 @@ def _definition(name: str, api_key: int) -> str:
         "flexibleVersions": "1+",
         "fields": [field],
     }
+    if name == "InitProducerIdRequest":
+        message["latestVersionUnstable"] = True
     return f"// A license.\n{json.dumps(message, indent=2)}\n"
 
 
@@ -121,6 +124,14 @@ def test_the_jar_is_looked_for_in_the_cache(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.touch()
     assert find_jar(tmp_path) == path
+
+
+def test_a_version_that_is_unstable_is_left_out_of_the_response_too(jar: Path) -> None:
+    """Only the request's definition says so."""
+    files = generated_files(jar)
+    assert "MAX_VERSION: Final = 0\n" in files["init_producer_id_request.py"]
+    assert "MAX_VERSION: Final = 0\n" in files["init_producer_id_response.py"]
+    assert "MAX_VERSION: Final = 1\n" in files["produce_response.py"]
 
 
 def test_a_generated_file_says_so_in_its_first_line(jar: Path) -> None:

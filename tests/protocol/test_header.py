@@ -1,4 +1,4 @@
-"""Twins of RequestHeaderTest, and the bytes of each header. The size methods of Java's have no counterpart here."""
+"""Twins of RequestHeaderTest, and the bytes of each header. Java's size methods have no counterpart."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ def test_response_header_of_api_versions_is_v0_at_every_version() -> None:
 def test_every_truncation_of_a_response_header_raises(version: int) -> None:
     header = encode_response_header(ApiKey.METADATA, version, 10)
     for size in range(len(header)):
-        with pytest.raises(SchemaError, match=f"^Metadata v{version} response header"):
+        with pytest.raises(SchemaError, match=rf"^Metadata v{version} response header"):
             decode_response_header(header[:size], ApiKey.METADATA, version)
 
 
 def test_every_truncation_of_a_request_header_raises() -> None:
     header = encode_request_header(ApiKey.METADATA, 12, 10, "pilotfish")
     for size in range(len(header)):
-        with pytest.raises(SchemaError, match="^request header"):
+        with pytest.raises(SchemaError, match=r"^request header"):
             decode_request_header(header[:size])

@@ -6,7 +6,7 @@ from typing import Any, Final, get_type_hints
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client_core.errors import SchemaError, SerializationError, UnsupportedVersionError
@@ -26,6 +26,7 @@ from client_core.protocol.messages.metadata_request import MetadataRequest, Meta
 from client_core.protocol.messages.metadata_response import MetadataResponse
 from client_core.protocol.messages.produce_response import ProduceResponse
 from client_core.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
+from tests.golden.adapters import camel_case
 from tests.protocol.messages import (
     GeneratedMessage,
     carried_by,
@@ -48,7 +49,11 @@ _OTHER_THAN_DEFAULT: Final[dict[Any, Any]] = {
     bytes: b"set",
     UUID: UUID(int=7),
 }
-_few = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+_HOSTILE_LENGTHS: Final = tuple(
+    bytes.fromhex(length)
+    for length in ("7fffffff", "80000000", "fffffffe", "7fff", "8000", "ffffffff07", "ffffffff0f", "ff" * 9)
+)
+_few = settings(max_examples=8)
 
 
 def test_each_api_has_its_two_messages_at_just_its_versions() -> None:
@@ -73,7 +78,7 @@ def test_what_was_encoded_decodes_to_the_same(
 
 
 @pytest.mark.parametrize(("message", "version"), _EVERY_VERSION)
-@_few
+@settings(max_examples=3)
 @given(data=st.data())
 def test_every_truncation_raises(message: GeneratedMessage, version: int, data: st.DataObject) -> None:
     encoded = data.draw(carried_by(message.type, version)).encode(version)
@@ -109,29 +114,25 @@ def _decodes_or_raises_schema_error(message: GeneratedMessage, version: int, dat
         decoded = message.type.decode(data, version)
     except SchemaError:
         return
-    assert isinstance(decoded, message.type)  # type: ignore[arg-type]
+    assert isinstance(decoded, message.type)
 
 
-@pytest.mark.parametrize(
-    "hostile", ["7fffffff", "ffffffff07", "ffffffff0f", "80000000", "fffffffe", "ff" * 9]
-)
 @pytest.mark.parametrize(("message", "version"), _EVERY_VERSION)
-@settings(max_examples=3)
-@given(data=st.data())
+@_few
+@given(data=st.data(), hostile=st.sampled_from(_HOSTILE_LENGTHS))
 def test_a_hostile_length_anywhere_is_harmless(
-    message: GeneratedMessage, version: int, hostile: str, data: st.DataObject
+    message: GeneratedMessage, version: int, data: st.DataObject, hostile: bytes
 ) -> None:
     encoded = data.draw(carried_by(message.type, version)).encode(version)
-    for at in range(len(encoded)):
-        length = bytes.fromhex(hostile)
-        _decodes_or_raises_schema_error(message, version, encoded[:at] + length + encoded[at + len(length) :])
+    at = data.draw(st.integers(0, len(encoded)))
+    _decodes_or_raises_schema_error(message, version, encoded[:at] + hostile + encoded[at + len(hostile) :])
 
 
 @pytest.mark.parametrize(("message", "version"), _EVERY_VERSION)
 def test_a_field_that_a_version_lacks_is_dropped_or_refused_by_name(
     message: GeneratedMessage, version: int
 ) -> None:
-    default: Any = message.type()  # type: ignore[operator]
+    default = message.type()
     for name, notes in field_notes(message.type).items():
         if stands_in(notes.versions, version):
             continue
@@ -142,16 +143,23 @@ def test_a_field_that_a_version_lacks_is_dropped_or_refused_by_name(
             else _OTHER_THAN_DEFAULT.get(annotation, ("set",))
         )
         changed = default._replace(**{name: set_value})
-        try:
-            assert changed.encode(version) == default.encode(version)
-        except UnsupportedVersionError as refusal:
-            assert f"{message.name} v{version} can't carry " in refusal.message
-            assert refusal.message.split()[4].rstrip(",").lower() == name.replace("_", "")
+        assert _encoded_or_refusal(changed, version) in (
+            default.encode(version),
+            f"{message.name} v{version} can't carry {camel_case(name)}, which is set",
+        )
+
+
+def _encoded_or_refusal(message: Any, version: int) -> bytes | str:
+    try:
+        encoded: bytes = message.encode(version)
+    except UnsupportedVersionError as refusal:
+        return refusal.message
+    return encoded
 
 
 @pytest.mark.parametrize("message", _MESSAGES, ids=lambda message: message.name)
 def test_a_version_that_is_not_spoken_is_refused(message: GeneratedMessage) -> None:
-    default: Any = message.type()  # type: ignore[operator]
+    default = message.type()
     for version in (message.versions.start - 1, message.versions.stop):
         with pytest.raises(UnsupportedVersionError, match=f"^{message.name} v{version} is not spoken here"):
             default.encode(version)
@@ -159,7 +167,7 @@ def test_a_version_that_is_not_spoken_is_refused(message: GeneratedMessage) -> N
             message.type.decode(b"", version)
 
 
-# -- hostile lengths, one by one ---------------------------------------------------------------------------------
+# -- hostile lengths, one by one -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -199,7 +207,7 @@ def test_a_negative_length_other_than_that_of_null_is_refused() -> None:
         SaslHandshakeRequest.decode(bytes.fromhex("fffe"), 1)
 
 
-# -- tagged fields -----------------------------------------------------------------------------------------------
+# -- tagged fields -------------------------------------------------------------------------------------------
 
 _API_VERSIONS_WITHOUT_TAGS: Final = "0000" + "01" + "00000000"  # error, no APIs, throttle time
 
@@ -242,7 +250,7 @@ def test_a_tag_of_a_later_version_is_unknown_to_an_earlier_one() -> None:
     assert ProduceResponse.decode(body, 10) == ProduceResponse(node_endpoints=())
 
 
-# -- unknown values ----------------------------------------------------------------------------------------------
+# -- unknown values ------------------------------------------------------------------------------------------
 
 
 def test_an_error_code_that_nobody_knows_is_a_number_like_any_other() -> None:
@@ -254,7 +262,7 @@ def test_any_byte_but_zero_is_true() -> None:
     assert MetadataRequest.decode(body, 4).allow_auto_topic_creation is True
 
 
-# -- what can't be encoded ---------------------------------------------------------------------------------------
+# -- what can't be encoded -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [1, 9])
@@ -276,7 +284,7 @@ def test_a_number_beyond_its_field_is_a_serialization_error() -> None:
         ProduceResponse(throttle_time_ms=1 << 31).encode(3)
 
 
-# -- DescribeConfigs, of which there are no golden frames ----------------------------------------------------------
+# -- DescribeConfigs, of which there are no golden frames ----------------------------------------------------
 
 _CONFIGS_REQUEST: Final = DescribeConfigsRequest(
     resources=(DescribeConfigsResource(2, "t", None), DescribeConfigsResource(4, "1", ("a",))),

@@ -81,6 +81,14 @@ def test_bytes_of_both_forms(name: str, value: object, classic: str, flexible: s
         assert reader.remaining == 0
 
 
+@pytest.mark.parametrize(("size", "length"), [(126, "7f"), (127, "8001"), (16383, "808001")])
+def test_a_compact_length_is_one_more_than_the_size(size: int, length: str) -> None:
+    writer = FlexibleWriter()
+    writer.string("x" * size)
+    assert writer.getvalue().hex() == length + "78" * size
+    assert FlexibleReader(writer.getvalue()).string() == "x" * size
+
+
 @pytest.mark.parametrize("forms", [(Writer, Reader), (FlexibleWriter, FlexibleReader)])
 @given(
     texts=st.lists(st.none() | _UNICODE), raw=st.none() | st.binary(), numbers=st.lists(st.integers(0, 99))
@@ -161,7 +169,7 @@ def test_the_classic_form_has_no_tags() -> None:
     assert list(reader.tags()) == []
 
 
-# -- twins of RawTaggedFieldWriterTest -------------------------------------------------------------------------------
+# -- twins of RawTaggedFieldWriterTest -----------------------------------------------------------------------
 
 
 def test_writing_zero_raw_tagged_fields() -> None:

@@ -36,6 +36,14 @@ if TYPE_CHECKING:
 
 _HOST: Final = "127.0.0.1"
 _CONTROLLER_ID: Final = 1000
+_CHATTY_LOGGERS: Final = (
+    "state.change.logger",
+    "kafka.cluster.Partition",
+    "kafka.log.LogManager",
+    "kafka.server.ReplicaFetcherManager",
+    "org.apache.kafka.storage.internals.log",
+    "org.apache.kafka.controller.ReplicationControlManager",
+)
 #: Small and quick to start: no second compiler, one collector thread, no files in the system's temporary
 #: folder.
 _JAVA_OPTIONS: Final = (
@@ -47,6 +55,8 @@ _JAVA_OPTIONS: Final = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
+    # Several lines for each new partition would push what matters out of a failed test's report.
+    *(f"-Dorg.slf4j.simpleLogger.log.{name}=warn" for name in _CHATTY_LOGGERS),
 )
 #: A start takes about 5 s on an idle machine with two cores; the deadline is for a laden one.
 _START_TIMEOUT_S: Final = 90.0

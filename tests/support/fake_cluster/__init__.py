@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.fake_cluster.api_versions import KAFKA_2_1, KAFKA_4_3
-from tests.support.fake_cluster.cluster import FakeCluster, SeenRequest
+from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.controller import TopicConfig
 from tests.support.fake_cluster.partition_log import StoredBatch, StoredRecord
 from tests.support.fake_cluster.reactions import (
@@ -18,6 +18,7 @@ from tests.support.fake_cluster.reactions import (
     WrongCorrelationId,
     WrongSize,
 )
+from tests.support.fake_cluster.requests import SeenRequest
 
 __all__ = [
     "KAFKA_2_1",

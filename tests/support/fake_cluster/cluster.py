@@ -19,18 +19,16 @@ what it answers was learned from a real 4.3.1 broker, and `tests/kafka` holds th
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from client_core.protocol.api_keys import ApiKey
-from client_core.protocol.messages.init_producer_id_request import InitProducerIdRequest
-from client_core.protocol.messages.metadata_request import MetadataRequest
-from client_core.protocol.messages.produce_request import ProduceRequest
-from tests.support.fake_cluster import api_versions, init_producer_id, metadata, produce
+from tests.support.fake_cluster import api_versions, produce, requests
 from tests.support.fake_cluster.broker import Answer, EndConnectionError, FakeBroker
 from tests.support.fake_cluster.metadata_cache import AliveBroker, MetadataCache
-from tests.support.fake_cluster.reactions import Hold, Reaction
+from tests.support.fake_cluster.orders import Order, Orders
+from tests.support.fake_cluster.reactions import Hold
+from tests.support.fake_cluster.requests import SeenRequest
 from tests.support.fake_cluster.state import ClusterState
 from tests.support.free_ports import free_ports
 from tests.support.loop_thread import LoopThread
@@ -41,45 +39,15 @@ if TYPE_CHECKING:
 
     from client_core.error_codes import Errors
     from client_core.protocol.header import RequestHeader
-    from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
-    from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse
-    from client_core.protocol.messages.metadata_response import MetadataResponse
-    from client_core.protocol.messages.produce_response import ProduceResponse
     from tests.support.fake_cluster.api_versions import Versions
     from tests.support.fake_cluster.controller import TopicConfig
     from tests.support.fake_cluster.metadata_cache import PartitionState
     from tests.support.fake_cluster.partition_log import StoredBatch, StoredRecord
-
-    Request = MetadataRequest | ProduceRequest | InitProducerIdRequest
-    Response = ApiVersionsResponse | MetadataResponse | ProduceResponse | InitProducerIdResponse
+    from tests.support.fake_cluster.reactions import Reaction
+    from tests.support.fake_cluster.requests import Response
 
 _HOST: Final = "127.0.0.1"
 _PATIENCE_S: Final = 30.0
-
-
-class SeenRequest(NamedTuple):
-    """A request that reached a broker; `message` is None for ApiVersions."""
-
-    broker_id: int
-    api: ApiKey
-    version: int
-    correlation_id: int
-    client_id: str | None
-    message: Request | None
-
-
-@dataclass(slots=True)
-class _Order:
-    """What a test wants for the next requests of an API: a reaction, or a change to the answer."""
-
-    api: ApiKey
-    broker_id: int | None
-    times_left: int
-    reaction: Reaction | None = None
-    change: Callable[[Any], Response] | None = None
-
-    def is_meant(self, api: ApiKey, broker_id: int) -> bool:
-        return self.api is api and self.broker_id in {None, broker_id} and self.times_left > 0
 
 
 class FakeCluster:
@@ -108,7 +76,7 @@ class FakeCluster:
         self._racks = {i + 1: rack for i, rack in enumerate(racks)}
         self._ports = dict(zip(range(1, brokers + 1), free_ports(brokers), strict=True))
         self._brokers = {broker_id: self._new_broker(broker_id) for broker_id in self._ports}
-        self._orders: list[_Order] = []
+        self._orders = Orders()
         self._seen: list[SeenRequest] = []
         self._loop: LoopThread | None = None
 
@@ -131,8 +99,8 @@ class FakeCluster:
         if self._loop is None:
             return
         with self._changed:
-            held = [order.reaction for order in self._orders if isinstance(order.reaction, Hold)]
-        for hold in held:
+            holds = self._orders.holds()
+        for hold in holds:
             hold.release()
         for broker in self._brokers.values():
             self._loop.run(broker.stop())
@@ -340,7 +308,7 @@ class FakeCluster:
         self, api: ApiKey, reaction: Reaction, *, times: int = 1, broker_id: int | None = None
     ) -> None:
         """Does something to the next answers of an API (reactions.py); the oldest order comes first."""
-        self._order(_Order(api, broker_id, times, reaction=reaction))
+        self._order(Order(api, broker_id, times, reaction=reaction))
 
     def hold_next(self, api: ApiKey, *, times: int = 1, broker_id: int | None = None) -> Hold:
         """Keeps the next answers of an API back until the returned Hold is released."""
@@ -351,7 +319,7 @@ class FakeCluster:
     def change_next(
         self,
         api: ApiKey,
-        change: Callable[[Response], Response],
+        change: Callable[[Any], Response],
         *,
         times: int = 1,
         broker_id: int | None = None,
@@ -360,18 +328,14 @@ class FakeCluster:
 
         The request is applied before; for a produce that is to fail unapplied see fail_next_produces.
         """
-        self._order(_Order(api, broker_id, times, change=change))
+        self._order(Order(api, broker_id, times, change=change))
 
     def throttle_next(
         self, api: ApiKey, throttle_ms: int, *, times: int = 1, broker_id: int | None = None
     ) -> None:
         """The next answers of an API ask for a pause."""
-
         self.change_next(
-            api,
-            lambda response: response._replace(throttle_time_ms=throttle_ms),
-            times=times,
-            broker_id=broker_id,
+            api, lambda r: r._replace(throttle_time_ms=throttle_ms), times=times, broker_id=broker_id
         )
 
     def fail_next_produces(
@@ -396,23 +360,15 @@ class FakeCluster:
         with self._changed:
             self._state.init_producer_id_errors.extend([code] * times)
 
-    def _order(self, order: _Order) -> None:
+    def _order(self, order: Order) -> None:
         with self._changed:
-            self._orders.append(order)
+            self._orders.add(order)
 
     # -- called by the brokers, on the loop ------------------------------------------------------------------
 
     def _react(self, broker_id: int, header: RequestHeader) -> Reaction:
         with self._changed:
-            order = self._take_order(header.api, broker_id, wants_reaction=True)
-        return order.reaction if order is not None and order.reaction is not None else Reaction()
-
-    def _take_order(self, api: ApiKey, broker_id: int, *, wants_reaction: bool) -> _Order | None:
-        for order in self._orders:
-            if (order.reaction is not None) is wants_reaction and order.is_meant(api, broker_id):
-                order.times_left -= 1
-                return order
-        return None
+            return self._orders.reaction(header.api, broker_id)
 
     def _handle(self, broker_id: int, header: RequestHeader, payload: bytes, reaction: Reaction) -> Answer:
         """Notes a request and applies it. EndConnectionError where the broker would end the connection."""
@@ -424,46 +380,22 @@ class FakeCluster:
                     SeenRequest(broker_id, api, version, header.correlation_id, header.client_id, None)
                 )
                 response, version = api_versions.answer(versions, payload, version, header.body_offset)
-                return Answer(self._changed_by_order(broker_id, api, response).encode(version), version)
+                return Answer(self._orders.changed(api, broker_id, response).encode(version), version)
             low, high = versions.get(api.id, (0, -1))
             if not (low <= version <= high and api.min_version <= version <= api.max_version):
                 raise EndConnectionError
-            request = self._decode(header, payload)
+            request = requests.decode(header, payload)
             self._note(SeenRequest(broker_id, api, version, header.correlation_id, header.client_id, request))
             if not reaction.applies_request:
                 raise EndConnectionError
-            answer = self._apply(broker_id, request, version)
+            answer = requests.answer(self._state, broker_id, request, version)
             if answer is None:
                 return Answer(None, version)
-            return Answer(self._changed_by_order(broker_id, api, answer).encode(version), version)
+            return Answer(self._orders.changed(api, broker_id, answer).encode(version), version)
 
     def _note(self, seen: SeenRequest) -> None:
         self._seen.append(seen)
         self._changed.notify_all()
-
-    @staticmethod
-    def _decode(header: RequestHeader, payload: bytes) -> Request:
-        if header.api is ApiKey.METADATA:
-            return MetadataRequest.decode(payload, header.version, header.body_offset)
-        if header.api is ApiKey.PRODUCE:
-            return ProduceRequest.decode(payload, header.version, header.body_offset)
-        if header.api is ApiKey.INIT_PRODUCER_ID:
-            return InitProducerIdRequest.decode(payload, header.version, header.body_offset)
-        raise EndConnectionError
-
-    def _apply(self, broker_id: int, request: Request, version: int) -> Response | None:
-        if isinstance(request, MetadataRequest):
-            return metadata.answer(self._state, broker_id, request, version)
-        if isinstance(request, InitProducerIdRequest):
-            return init_producer_id.answer(self._state, broker_id, request)
-        try:
-            return produce.answer(self._state, broker_id, request, version)
-        except produce.FailedWithoutAcksError as error:
-            raise EndConnectionError from error
-
-    def _changed_by_order(self, broker_id: int, api: ApiKey, response: Response) -> Response:
-        order = self._take_order(api, broker_id, wants_reaction=False)
-        return response if order is None or order.change is None else order.change(response)
 
     def _running(self) -> LoopThread:
         assert self._loop is not None, "the cluster is not started"

@@ -37,6 +37,17 @@ _ZSTD_SINCE: Final = 7
 _ALL: Final = -1
 _ACKS: Final = frozenset({-1, 0, 1})
 _ANSWER_HAS_NO_TIME: Final = -1
+_NO_OFFSET: Final = -1
+#: Errors that come from the log itself: their answer says where the log starts. Source:
+#: ReplicaManager.appendRecordsToLeader and what a 4.3.1 broker was seen to do.
+_LOG_REFUSES: Final = frozenset(
+    {
+        Errors.INVALID_TIMESTAMP,
+        Errors.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        Errors.INVALID_PRODUCER_EPOCH,
+        Errors.NOT_ENOUGH_REPLICAS,
+    }
+)
 
 
 @dataclass(slots=True)
@@ -104,9 +115,9 @@ def _partition(
     response = PartitionProduceResponse(
         number,
         code,
-        -1 if failed or appended.base_offset is None else appended.base_offset,
+        _NO_OFFSET if failed or appended.base_offset is None else appended.base_offset,
         _ANSWER_HAS_NO_TIME if failed or appended.log_append_time_ms is None else appended.log_append_time_ms,
-        -1 if failed else 0,
+        _NO_OFFSET if failed and appended.error not in _LOG_REFUSES else 0,
         error_message=appended.message if version >= 8 else None,
     )
     if code == Errors.NOT_LEADER_OR_FOLLOWER.code and version >= _LEADERS_SINCE and topic is not None:

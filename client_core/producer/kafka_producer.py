@@ -1,0 +1,587 @@
+"""KafkaProducer: the client as its users see it, and the wiring of the rooms below it.
+
+Two ways in. `submit`, `request_topics`, `request_update` and `list_topics` never block: they give a Ticket,
+and `done` is posted to the CompletionSink later. `send`, `flush` and `partitions_for` are Java's, and block
+their caller for as long as Java's do. Any thread may call anything here, unless a method says otherwise.
+Source: KafkaProducer, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from client_core.backoff import ExponentialBackoff
+from client_core.clock import FOREVER_MS, SystemClock
+from client_core.errors import (
+    ApiError,
+    IllegalArgumentError,
+    IllegalStateError,
+    KafkaError,
+    ProducerClosedError,
+    RecordTooLargeError,
+    TimeoutError,
+)
+from client_core.events import NO_EVENTS, WaitFinished
+from client_core.metadata.producer_metadata import ProducerMetadata
+from client_core.producer.appending import Appended, append
+from client_core.producer.buffer_pool import BufferPool
+from client_core.producer.completions import Completions
+from client_core.producer.future_record_metadata import FutureRecordMetadata
+from client_core.producer.io_thread import CLOSED_WHILE_WAITING, IoThread
+from client_core.producer.metadata_wait import Fail, Known, judge_metadata_wait, metadata_timeout
+from client_core.producer.parked_requests import ParkedRequests
+from client_core.producer.partitioner import partition_for_key
+from client_core.producer.pending_metadata import Kind, PendingLookup, PendingLookups
+from client_core.producer.pending_request import PendingRequest
+from client_core.producer.record_accumulator import RecordAccumulator
+from client_core.producer.sender import Sender
+from client_core.producer.status import ClientStatus, CloseReport, MetadataStatus, NodeStatus
+from client_core.producer.ticket import CallInline, Phase, RecordFailure, Ticket, Written
+from client_core.producer.transaction_manager import TransactionManager
+from client_core.producer.wiring import (
+    RefreshFailures,
+    accumulator_config,
+    metadata_config,
+    network_client,
+    sender_config,
+)
+from client_core.record.memory_records_builder import estimate_size_in_bytes_upper_bound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from client_core.client.kafka_client import KafkaClient
+    from client_core.clock import Clock
+    from client_core.cluster import PartitionInfo
+    from client_core.events import EventSink
+    from client_core.metadata.metadata_cache import MetadataCache
+    from client_core.producer.config import ProducerConfig
+    from client_core.producer.producer_record import ProducerRecord
+    from client_core.producer.ticket import CompletionSink, Done
+
+_log: Final = logging.getLogger(__name__)
+
+IO_THREAD_NAME: Final = "pilotfish-io"
+
+#: How long close() waits for the I/O thread after it has told it to give up: what keeps it longer is a DNS
+#: look-up.
+_FORCED_CLOSE_GRACE_MS: Final = 5_000
+
+#: A record's bytes beyond those of its key, value and headers, at most: the batch's header of 61, the
+#: record's own 21, and lengths. Records smaller than the limit by more than this need no exact count.
+_OVERHEAD_BYTES: Final = 128
+
+
+class KafkaProducer:
+    """A producer and its cache of the cluster's metadata. `start()` it, and `close()` it."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        clock: Clock | None = None,
+        events: EventSink = NO_EVENTS,
+        completions: CompletionSink | None = None,
+        random: Random | None = None,
+        metadata: ProducerMetadata | None = None,
+        client: KafkaClient | None = None,
+    ) -> None:
+        """Resolves bootstrap.servers, so it may block for as long as DNS does; raises ConfigError.
+
+        `metadata` and `client` take the places of what would be built: a test's own.
+        """
+        clock = clock if clock is not None else SystemClock()
+        random = random if random is not None else Random()
+        self.config: Final = config
+        self.clock: Final[Clock] = clock
+        self._events = events
+        self._metadata = metadata or ProducerMetadata(metadata_config(config), random, clock, events)
+        self._refreshes = RefreshFailures(events, clock)
+        self._client = client or network_client(config, self._metadata, clock, random, self._refreshes)
+        backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
+        self._transaction_manager = TransactionManager(backoff) if config.enable_idempotence else None
+        self._pool = BufferPool(config.buffer_memory, config.batch_size, clock, events)
+        self._accumulator = RecordAccumulator(
+            accumulator_config(config), self._pool, backoff, random, self._transaction_manager
+        )
+        self._completions = Completions(completions if completions is not None else CallInline())
+        self._parked = ParkedRequests(
+            self._metadata,
+            self._accumulator,
+            self._pool,
+            events,
+            self._granted,
+            ignore_keys=config.partitioner_ignore_keys,
+        )
+        lookups = PendingLookups(self._metadata, self._completions, backoff, self._parked.waits_for)
+        self._lookups = lookups
+        self._sender = Sender(
+            self._client,
+            self._metadata,
+            self._accumulator,
+            sender_config(config),
+            clock,
+            events,
+            self._transaction_manager,
+            lambda now_ms: self.io_thread.poll_limit_ms(now_ms),
+        )
+        #: For tests that turn it by hand.
+        self.io_thread: Final = IoThread(
+            self._sender,
+            self._client,
+            self._metadata,
+            self._accumulator,
+            self._parked,
+            lookups,
+            self._completions,
+            clock,
+            backoff,
+            IO_THREAD_NAME,
+        )
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<KafkaProducer {self.config.client_id} {self.io_thread.life_cycle.name}>"
+
+    def start(self) -> None:
+        """Starts the I/O thread. Once."""
+        self.io_thread.start()
+
+    # -- metadata --------------------------------------------------------------------------------------------
+
+    @property
+    def cache(self) -> MetadataCache:
+        """What is known of the cluster now: take it once, and answer from it."""
+        return self._metadata.cache
+
+    def configure_topics(self, names: Iterable[str]) -> None:
+        """Keeps the metadata of these topics for ever, used or not."""
+        self._metadata.configure_topics(names)
+        self.wakeup()
+
+    def request_topics(
+        self,
+        names: Iterable[str],
+        *,
+        deadline_ms: int,
+        create: bool = False,
+        settle: bool = True,
+        done: Done,
+    ) -> Ticket:
+        """Ends with a MetadataResult when each topic is known, or known to be missing.
+
+        `settle`: brokers are believed when they have said twice in a row that a topic does not exist;
+        without it the wait is for the topic to appear. `create`: asking may create it, if the brokers allow
+        that.
+        """
+        topics = tuple(names)
+        return self._look_up(Kind.TOPICS, done, deadline_ms, topics=topics, may_create=create, settle=settle)
+
+    def request_update(
+        self,
+        *,
+        min_version: int | None = None,
+        max_age_ms: int | None = None,
+        deadline_ms: int,
+        done: Done,
+    ) -> Ticket:
+        """Ends with a MetadataResult when the snapshot has that update_version and is no older than that.
+
+        At once if it is so already. Without either demand: after a full refresh that begins now.
+        """
+        not_before_ms = None if max_age_ms is None else self.clock.now_ms() - max_age_ms
+        return self._look_up(
+            Kind.UPDATE, done, deadline_ms, min_version=min_version, not_before_ms=not_before_ms
+        )
+
+    def list_topics(self, *, deadline_ms: int, done: Done) -> Ticket:
+        """Ends with a ListingResult: all topics, by a request of its own that leaves the cache alone."""
+        return self._look_up(Kind.LISTING, done, deadline_ms)
+
+    def _look_up(
+        self,
+        kind: Kind,
+        done: Done,
+        deadline_ms: int,
+        *,
+        topics: Sequence[str] = (),
+        may_create: bool = False,
+        settle: bool = True,
+        min_version: int | None = None,
+        not_before_ms: int | None = None,
+    ) -> Ticket:
+        self._ensure_open()
+        lookup = PendingLookup(
+            kind=kind,
+            done=done,
+            since_ms=self.clock.now_ms(),
+            deadline_ms=deadline_ms,
+            topics=topics,
+            may_create=may_create,
+            settle=settle,
+            min_version=min_version,
+            not_before_ms=not_before_ms,
+        )
+        self.io_thread.do(lambda now_ms: self._lookups.take(lookup, now_ms))
+        return _Ticket(lambda: self.io_thread.do(lambda _: self._lookups.cancel(lookup)))
+
+    def partitions_for(self, topic: str) -> Sequence[PartitionInfo]:
+        """The partitions of a topic; blocks for up to max.block.ms for it to be known."""
+        self._ensure_open()
+        cache, _ = self.wait_on_metadata(topic, None, self.config.max_block_ms)
+        return cache.cluster.partitions_for_topic(topic)
+
+    def wait_on_metadata(
+        self, topic: str, partition: int | None, max_wait_ms: int
+    ) -> tuple[MetadataCache, int]:
+        """A snapshot that knows the topic, and the partition if one is named; and how long that took.
+
+        Blocks, but not on the I/O thread, which would wait for itself. Raises TimeoutError,
+        InvalidTopicError, TopicAuthorizationError and what makes metadata impossible (PROD-01..04).
+        """
+        began_ms = self.clock.now_ms()
+        cache = self._metadata.cache
+        judged = judge_metadata_wait(cache, topic, partition, answered=False)
+        if isinstance(judged, Fail):
+            raise judged.error
+        if isinstance(judged, Known):
+            self._mark_used(cache, topic)
+            return cache, 0
+        outcome = "error"
+        try:
+            cache = self._await_metadata(topic, partition, max_wait_ms, began_ms)
+            outcome = "success"
+        except TimeoutError:
+            outcome = "timeout"
+            raise
+        finally:
+            self._events.emit(WaitFinished(Phase.METADATA.value, outcome, self.clock.now_ms() - began_ms))
+        return cache, self.clock.now_ms() - began_ms
+
+    def _await_metadata(
+        self, topic: str, partition: int | None, max_wait_ms: int, began_ms: int
+    ) -> MetadataCache:
+        metadata = self._metadata
+        elapsed_ms = 0
+        while True:
+            metadata.add(topic, began_ms + elapsed_ms)
+            version = metadata.request_update_for_topic(topic)
+            self.wakeup()
+            try:
+                if self.io_thread.is_current:
+                    raise TimeoutError("The I/O thread can't wait for itself.")
+                metadata.await_update(version, max_wait_ms - elapsed_ms)
+            except TimeoutError as error:
+                raise self._metadata_timeout(topic, partition, max_wait_ms) from error
+            elapsed_ms = self.clock.now_ms() - began_ms
+            if elapsed_ms >= max_wait_ms:
+                raise self._metadata_timeout(topic, partition, max_wait_ms)
+            metadata.maybe_throw_exception_for_topic(topic)
+            judged = judge_metadata_wait(metadata.cache, topic, partition, answered=True)
+            if isinstance(judged, Fail):
+                raise judged.error
+            if isinstance(judged, Known):
+                return metadata.cache
+
+    def _metadata_timeout(self, topic: str, partition: int | None, max_wait_ms: int) -> TimeoutError:
+        last = self._metadata.topic_error(topic)
+        code = None if last is None else last.code
+        return metadata_timeout(self._metadata.cache, topic, partition, max_wait_ms, code)
+
+    @staticmethod
+    def _mark_used(cache: MetadataCache, topic: str) -> None:
+        """Renews the topic's idle expiry by a plain store: no lock, no look at the clock."""
+        table = cache.topic(topic)
+        if table is not None:
+            table.use.touched = True
+
+    # -- records ---------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        topic: str,
+        records: Sequence[ProducerRecord],
+        *,
+        block_deadline_ms: int,
+        deadline_ms: int,
+        done: Done,
+        create: bool = True,
+    ) -> Ticket:
+        """Ends with a ProduceResult: one outcome per record, in order. Never blocks.
+
+        What metadata and memory allow is appended at once; the rest is parked, in order, until
+        `block_deadline_ms`. At `deadline_ms` what was never sent is taken back, and what is on its way
+        counts as unknown. `create`: asking for an unknown topic may create it. Checks all records before it
+        appends one: raises IllegalArgumentError for a negative partition or timestamp, RecordTooLargeError
+        (PROD-07, PROD-12); IllegalStateError after close.
+        """
+        self._ensure_open()
+        if not records:
+            raise IllegalArgumentError("A request needs at least one record.")
+        for record in records:
+            self._check(record)
+            self._ensure_valid_size(record)
+        now_ms = self.clock.now_ms()
+        request = PendingRequest(
+            topic,
+            records,
+            done,
+            self._request_finished,
+            submitted_ms=now_ms,
+            block_deadline_ms=block_deadline_ms,
+            deadline_ms=deadline_ms,
+            may_create=create,
+        )
+        if self._parked.holds_back(topic):
+            self._park(request)
+        else:
+            self._append(request, now_ms)
+        return _Ticket(lambda: self._cancel(request))
+
+    def _append(self, request: PendingRequest, now_ms: int) -> None:
+        """The fast path: on the caller's thread, without a word to the I/O thread but a wakeup."""
+        cache = self._metadata.cache
+        self._mark_used(cache, request.topic)
+        went = append(
+            request,
+            self._accumulator,
+            cache,
+            now_ms,
+            self.clock.wall_ms(),
+            ignore_keys=self.config.partitioner_ignore_keys,
+            answered=False,
+        )
+        if went.error is not None:
+            failure = RecordFailure(went.error, Phase.METADATA, Written.NO, 0)
+            request.fail(request.drop_not_appended(), failure)
+        if went.so_far is Appended.ALL or went.error is not None:
+            self.io_thread.take(request, wake=went.wakes)
+        elif went.so_far is Appended.UP_TO_A_MISSING_PARTITION:
+            self.io_thread.take(request, wake=True)
+        else:
+            self._park(request)
+
+    def _park(self, request: PendingRequest) -> None:
+        self._parked.hold_back(request)
+        self.io_thread.take(request, wake=True)
+
+    def _cancel(self, request: PendingRequest) -> None:
+        if request.forget():
+            self.io_thread.do(lambda now_ms: self._parked.cancel(request, now_ms, self.clock.wall_ms()))
+
+    def _granted(self, request: PendingRequest) -> None:
+        self.io_thread.do(lambda now_ms: self._parked.granted(request, now_ms, self.clock.wall_ms()))
+
+    def _request_finished(self, request: PendingRequest, done: Done) -> None:
+        self._completions.add(done, request.result(self.clock.now_ms()))
+        if self.io_thread.is_current:
+            self._parked.finished(request)
+        else:
+            self.io_thread.wakeup()
+
+    def send(
+        self, record: ProducerRecord, on_done: Callable[[FutureRecordMetadata], None] | None = None
+    ) -> FutureRecordMetadata:
+        """Appends one record as Java's send does: blocks for at most max.block.ms for metadata and memory.
+
+        What a broker could also have answered (timeouts, authorization, size) is the future's error; a closed
+        producer or a wrong argument is raised (PROD-06). `on_done(future)` runs on the I/O thread, in order,
+        before a flush ends.
+        """
+        self._ensure_open()
+        self._check(record)
+        future = FutureRecordMetadata()
+        if on_done is not None:
+            future.add_done_callback(on_done)
+        try:
+            self._send(record, future)
+        except ApiError as error:
+            _log.debug("A record for topic %s was not appended: %s", record.topic, error)
+            future.fail(error)
+        return future
+
+    def _send(self, record: ProducerRecord, future: FutureRecordMetadata) -> None:
+        max_block_ms = self.config.max_block_ms
+        try:
+            cache, waited_ms = self.wait_on_metadata(record.topic, record.partition, max_block_ms)
+        except KafkaError as error:
+            if self._metadata.is_closed:
+                raise ProducerClosedError(CLOSED_WHILE_WAITING) from error
+            raise
+        self._ensure_valid_size(record)
+        partition = record.partition
+        if partition is None and record.key is not None and not self.config.partitioner_ignore_keys:
+            partition = partition_for_key(record.key, cache.partition_count(record.topic) or 1)
+        left_ms = 0 if self.io_thread.is_current else max(max_block_ms - waited_ms, 0)
+        reserved_bytes = 0
+        while True:
+            # The time after each wait: it is the record's timestamp and the batch's creation (PROD-13).
+            now_ms = self.clock.now_ms()
+            try:
+                result = self._accumulator.append_many(
+                    record.topic,
+                    partition,
+                    (record,),
+                    (0,),
+                    future,
+                    cache.cluster,
+                    now_ms,
+                    self.clock.wall_ms(),
+                    reserved_bytes=reserved_bytes,
+                )
+            except BaseException:
+                self._give_back(reserved_bytes)
+                raise
+            if result.needed_bytes is None:
+                break
+            self._give_back(result.reserved_left)
+            self._pool.allocate(result.needed_bytes, left_ms)  # PROD-05: metadata has used up its share
+            reserved_bytes = result.needed_bytes
+            left_ms = max(left_ms - (self.clock.now_ms() - now_ms), 0)
+        self._give_back(result.reserved_left)
+        if result.batch_is_full or result.new_batch_created:
+            self.wakeup()
+
+    def _give_back(self, reserved_bytes: int) -> None:
+        if reserved_bytes:
+            self._pool.deallocate(reserved_bytes)
+
+    @staticmethod
+    def _check(record: ProducerRecord) -> None:
+        """What Java's ProducerRecord refuses; a topic's name is judged by the broker (PROD-12)."""
+        if record.timestamp_ms is not None and record.timestamp_ms < 0:
+            raise IllegalArgumentError(
+                f"Invalid timestamp: {record.timestamp_ms}. Timestamp should always be non-negative or null."
+            )
+        if record.partition is not None and record.partition < 0:
+            raise IllegalArgumentError(
+                f"Invalid partition: {record.partition}. "
+                "Partition number should always be non-negative or null."
+            )
+
+    def _ensure_valid_size(self, record: ProducerRecord) -> None:
+        """Refuses what no request, or no buffer, could ever hold (PROD-07)."""
+        limit_bytes = min(self.config.max_request_size, self.config.buffer_memory)
+        if not record.headers:
+            raw_bytes = len(record.key or b"") + len(record.value or b"")
+            if raw_bytes + _OVERHEAD_BYTES <= limit_bytes:
+                return
+        size_bytes = estimate_size_in_bytes_upper_bound(record.key, record.value, record.headers)
+        if size_bytes > self.config.max_request_size:
+            raise RecordTooLargeError(
+                f"The message is {size_bytes} bytes when serialized which is larger than "
+                f"{self.config.max_request_size}, which is the value of the max.request.size configuration."
+            )
+        if size_bytes > self.config.buffer_memory:
+            raise RecordTooLargeError(
+                f"The message is {size_bytes} bytes when serialized which is larger than the total memory "
+                "buffer you have configured with the buffer.memory configuration."
+            )
+
+    def flush(self) -> None:
+        """Sends all that was appended, linger or not, and blocks until it is acknowledged or failed
+        (ACC-12).
+        """
+        if self.io_thread.is_current:
+            raise KafkaError(
+                "KafkaProducer.flush() invocation inside a callback is not permitted because it may lead to "
+                "deadlock."
+            )
+        flush = self._accumulator.begin_flush()
+        self.wakeup()
+        flush.wait(self.clock, FOREVER_MS)
+
+    # -- the whole -------------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """Makes the I/O thread turn now: `status().loop_turns` grows if it is alive."""
+        self.io_thread.wakeup()
+
+    def status(self) -> ClientStatus:
+        """What the client is doing, without waiting for it."""
+        now_ms = self.clock.now_ms()
+        cache = self._metadata.cache
+        refreshed_ms = self._metadata.last_successful_refresh_ms
+        failed = self._refreshes.last
+        io_thread = self.io_thread
+        return ClientStatus(
+            state=io_thread.life_cycle.value,
+            loop_turns=io_thread.turns,
+            loop_age_ms=max(now_ms - io_thread.last_turn_ms, 0),
+            waiting_for_metadata=self._parked.waiting_for_metadata + len(self._lookups),
+            waiting_for_buffer=self._parked.waiting_for_buffer,
+            in_flight_batches=self._sender.in_flight_batches,
+            producer_id=None if self._transaction_manager is None else self._transaction_manager.producer_id,
+            metadata=MetadataStatus(
+                update_version=cache.update_version,
+                request_version=self._metadata.request_version,
+                age_ms=None if refreshed_ms is None else max(now_ms - refreshed_ms, 0),
+                refresh_in_progress=self._refreshes.in_progress,
+                topics=len(cache.topics),
+                partitions=cache.partition_total,
+                last_error=None if failed is None else failed.detail,
+                last_error_age_ms=None if failed is None else max(now_ms - failed.at_ms, 0),
+            ),
+            buffer=self._accumulator.status(now_ms),
+            nodes=tuple(
+                NodeStatus(
+                    id=node.node_id,
+                    host=node.host,
+                    port=node.port,
+                    state=node.state.value,
+                    in_flight_requests=node.in_flight_requests,
+                    oldest_in_flight_age_ms=node.oldest_in_flight_age_ms,
+                    backoff_left_ms=node.backoff_left_ms,
+                    throttle_left_ms=node.throttle_left_ms,
+                    last_error=node.last_error,
+                    last_error_age_ms=node.last_error_age_ms,
+                )
+                for node in self._client.node_statuses(now_ms)
+            ),
+        )
+
+    def close(self, timeout_ms: int = FOREVER_MS) -> CloseReport:
+        """Sends what was appended for up to timeout_ms, then gives up the rest; tells what that was (SND-13).
+
+        Nothing is accepted from here on. Again: the same report. From a callback it gives up at once, since
+        the I/O thread can't wait for itself, and can't tell what will be left (PROD-09).
+        """
+        if timeout_ms < 0:
+            raise IllegalArgumentError("The timeout cannot be negative.")
+        self._closed = True
+        if self.io_thread.is_current:
+            if timeout_ms > 0:
+                _log.warning("close(%d) inside a callback waits for nothing: it is close(0)", timeout_ms)
+            self.io_thread.force_close()
+            return CloseReport()
+        _log.info("Closing the Kafka producer with a timeout of %s ms", timeout_ms)
+        ended = False
+        if timeout_ms > 0:
+            self.io_thread.initiate_close()
+            ended = self.io_thread.join(timeout_ms)
+        if not ended:
+            _log.info(
+                "Not all was acknowledged within %s ms, or nothing was waited for: giving it up", timeout_ms
+            )
+            self.io_thread.force_close()
+            if not self.io_thread.join(_FORCED_CLOSE_GRACE_MS):
+                _log.error("The I/O thread did not end within %d ms", _FORCED_CLOSE_GRACE_MS)
+        return CloseReport(self.io_thread.given_up)
+
+    def _ensure_open(self) -> None:
+        if self._closed:
+            raise IllegalStateError("Cannot perform operation after producer has been closed")
+
+
+class _Ticket:
+    """A place that can be given up."""
+
+    __slots__ = ("_cancel",)
+
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        self._cancel = cancel
+
+    def cancel(self) -> None:
+        self._cancel()

@@ -1,0 +1,142 @@
+"""From ProducerConfig to the small configs of the rooms below, and to a NetworkClient over real sockets.
+
+Called once by KafkaProducer. Lower rooms never see ProducerConfig. Source: KafkaProducer's constructor,
+ClientUtils.createNetworkClient, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from client_core.client.bootstrap_addresses import (
+    ClientDnsLookup,
+    parse_and_validate_addresses,
+    resolve_bootstrap_addresses,
+)
+from client_core.client.host_resolver import DefaultHostResolver
+from client_core.client.metadata_updater import DefaultMetadataUpdater
+from client_core.client.network_client import NetworkClient
+from client_core.client.network_client_config import MetadataRecoveryStrategy, NetworkClientConfig
+from client_core.events import MetadataRefreshFailed
+from client_core.metadata.metadata import MetadataConfig
+from client_core.network.channel_builder import PlaintextChannelBuilder
+from client_core.network.network_config import NetworkConfig
+from client_core.network.selector import Selector
+from client_core.producer.record_accumulator import AccumulatorConfig
+from client_core.producer.sender import SenderConfig
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from client_core.client.kafka_client import KafkaClient
+    from client_core.clock import Clock
+    from client_core.events import Event, EventSink
+    from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.config import ProducerConfig
+
+
+def metadata_config(config: ProducerConfig) -> MetadataConfig:
+    return MetadataConfig(
+        refresh_backoff_ms=config.retry_backoff_ms,
+        refresh_backoff_max_ms=config.retry_backoff_max_ms,
+        max_age_ms=config.metadata_max_age_ms,
+        max_idle_ms=config.metadata_max_idle_ms,
+    )
+
+
+def accumulator_config(config: ProducerConfig) -> AccumulatorConfig:
+    return AccumulatorConfig(
+        batch_bytes=config.batch_size,
+        linger_ms=config.linger_ms,
+        delivery_timeout_ms=config.delivery_timeout_ms,
+        adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
+        partition_availability_timeout_ms=config.partitioner_availability_timeout_ms,
+    )
+
+
+def sender_config(config: ProducerConfig) -> SenderConfig:
+    return SenderConfig(
+        acks=config.acks,
+        retries=config.retries,
+        max_request_bytes=config.max_request_size,
+        request_timeout_ms=config.request_timeout_ms,
+        delivery_timeout_ms=config.delivery_timeout_ms,
+        retry_backoff_ms=config.retry_backoff_ms,
+        guarantee_message_order=config.max_in_flight_requests_per_connection == 1,
+    )
+
+
+def network_client_config(config: ProducerConfig) -> NetworkClientConfig:
+    return NetworkClientConfig(
+        client_id=config.client_id,
+        max_in_flight_requests_per_connection=config.max_in_flight_requests_per_connection,
+        reconnect_backoff_ms=config.reconnect_backoff_ms,
+        reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
+        send_buffer_bytes=_or_system(config.send_buffer_bytes),
+        receive_buffer_bytes=_or_system(config.receive_buffer_bytes),
+        request_timeout_ms=config.request_timeout_ms,
+        connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+        connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
+        metadata_recovery_strategy=MetadataRecoveryStrategy(config.metadata_recovery_strategy),
+        rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
+    )
+
+
+def _or_system(buffer_bytes: int | None) -> int:
+    return -1 if buffer_bytes is None else buffer_bytes
+
+
+def network_client(
+    config: ProducerConfig,
+    metadata: ProducerMetadata,
+    clock: Clock,
+    random: Random,
+    refreshes: RefreshFailures,
+) -> KafkaClient:
+    """A client that begins with bootstrap.servers. Raises ConfigError if none of them is an address."""
+    resolver = DefaultHostResolver()
+    addresses = resolve_bootstrap_addresses(
+        parse_and_validate_addresses(config.bootstrap_servers),
+        resolver,
+        ClientDnsLookup(config.client_dns_lookup),
+    )
+    metadata.bootstrap(addresses)
+    settings = network_client_config(config)
+    updater = DefaultMetadataUpdater(metadata, settings, refreshes)
+    refreshes.updater = updater
+    selector = Selector(
+        NetworkConfig(connections_max_idle_ms=config.connections_max_idle_ms),
+        PlaintextChannelBuilder(),
+        clock,
+    )
+    return NetworkClient(selector, updater, settings, resolver, random, refreshes)
+
+
+class RefreshFailure(NamedTuple):
+    """The last refresh that failed."""
+
+    detail: str
+    at_ms: int
+
+
+class RefreshFailures:
+    """Passes events on and remembers the last failed refresh, for status.
+
+    Written by the I/O thread, read by any.
+    """
+
+    def __init__(self, events: EventSink, clock: Clock) -> None:
+        self._events = events
+        self._clock = clock
+        self.last: RefreshFailure | None = None
+        self.updater: DefaultMetadataUpdater | None = None
+
+    @property
+    def in_progress(self) -> bool:
+        """Whether a refresh is under way."""
+        return self.updater is not None and self.updater.is_in_progress
+
+    def emit(self, event: Event, /) -> None:
+        if isinstance(event, MetadataRefreshFailed):
+            self.last = RefreshFailure(event.detail, self._clock.now_ms())
+        self._events.emit(event)

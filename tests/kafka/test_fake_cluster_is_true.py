@@ -1,0 +1,263 @@
+"""The fake cluster answers as a real 4.3.1 broker does: the same bytes to both, their answers compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+import pytest
+
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.messages.api_versions_request import ApiVersionsRequest
+from client_core.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from client_core.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from client_core.protocol.messages.metadata_response import MetadataResponse
+from client_core.protocol.messages.produce_request import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from client_core.protocol.messages.produce_response import ProduceResponse
+from client_core.protocol.primitives import ZERO_UUID
+from tests.support.fake_cluster import FakeCluster, TopicConfig
+from tests.support.waiting import wait_until
+from tests.support.wire import Wire, ask
+from tests.support_tests.batches import batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.kafka.conftest import NewTopic
+    from tests.support.kraft import KraftCluster
+
+
+class Place(NamedTuple):
+    """A topic with one partition that broker 1 leads and broker 2 follows, in one of the two clusters."""
+
+    cluster: FakeCluster | KraftCluster
+    topic: str
+
+    def metadata(
+        self, *topics: MetadataRequestTopic, broker_id: int = 1, version: int = 12
+    ) -> MetadataResponse:
+        request = MetadataRequest(topics, allow_auto_topic_creation=version < 4)
+        body = ask(self.cluster.address(broker_id), ApiKey.METADATA, version, request.encode(version))
+        return MetadataResponse.decode(body, version)
+
+    def topic_id(self) -> UUID:
+        return self.metadata(MetadataRequestTopic(name=self.topic)).topics[0].topic_id
+
+
+class Produce(NamedTuple):
+    """A produce request for the place's partition, unless it says otherwise."""
+
+    data: bytes | None
+    version: int = 12
+    topic: str | None = None
+    topic_id: UUID | None = None
+    partition: int = 0
+    acks: int = -1
+    broker_id: int = 1
+
+    def to(self, place: Place) -> ProduceResponse:
+        topic_id = self.topic_id
+        if topic_id is None:
+            topic_id = place.topic_id() if self.version >= 13 else ZERO_UUID
+        data = TopicProduceData(
+            self.topic or place.topic, topic_id, (PartitionProduceData(self.partition, self.data),)
+        )
+        request = ProduceRequest(None, self.acks, 10_000, (data,)).encode(self.version)
+        body = ask(place.cluster.address(self.broker_id), ApiKey.PRODUCE, self.version, request)
+        return ProduceResponse.decode(body, self.version)
+
+
+@pytest.fixture
+def real(kafka: KraftCluster, new_topic: NewTopic) -> Place:
+    place = Place(kafka, new_topic(assignment=[[1, 2]]))
+    wanted = MetadataRequestTopic(name=place.topic)
+    for broker_id in (1, 2):
+        wait_until(
+            lambda b=broker_id: bool(place.metadata(wanted, broker_id=b).topics[0].partitions),  # type: ignore[misc]
+            what=f"broker {broker_id} knows {place.topic}",
+        )
+    return place
+
+
+@pytest.fixture
+def fake() -> Iterator[Place]:
+    with FakeCluster(brokers=3) as cluster:
+        cluster.create_topic("topic", assignment=[[1, 2]])
+        yield Place(cluster, "topic")
+
+
+def _outcome(response: ProduceResponse) -> tuple[int, int, bool, int, int, tuple[int, ...]]:
+    """What a client goes by: code, offset, is there an append time, log start, who leads instead."""
+    answer = response.responses[0].partition_responses[0]
+    return (
+        answer.error_code,
+        answer.base_offset,
+        answer.log_append_time_ms == -1,
+        answer.log_start_offset,
+        answer.current_leader.leader_id,
+        tuple(endpoint.node_id for endpoint in response.node_endpoints),
+    )
+
+
+_DAMAGED: Final = batch(b"value")[:-1] + b"\x01"
+
+_SINGLE: Final = {
+    **{f"taken in version {version}": Produce(batch(b"a", b"b"), version) for version in range(3, 14)},
+    "acks=1": Produce(batch(b"a"), acks=1),
+    "a timestamp of -1": Produce(batch(b"a", timestamp_ms=-1)),
+    "a timestamp of 2001": Produce(batch(b"a", timestamp_ms=1_000_000_000_000)),
+    "a timestamp far ahead": Produce(batch(b"a", timestamp_ms=9_000_000_000_000)),
+    "an unknown topic": Produce(batch(b"a"), topic="nowhere"),
+    "an unknown topic id": Produce(batch(b"a"), 13, topic_id=UUID(int=77)),
+    "no topic id": Produce(batch(b"a"), 13, topic_id=ZERO_UUID),
+    "an unknown partition": Produce(batch(b"a"), partition=99),
+    "acks=2": Produce(batch(b"a"), acks=2),
+    "empty records": Produce(b""),
+    "a batch above max.message.bytes": Produce(batch(bytes(1_100_000))),
+    "two batches": Produce(batch(b"a") + batch(b"b")),
+    "a damaged batch": Produce(_DAMAGED),
+    "a damaged batch in an old version": Produce(_DAMAGED, 3),
+    "not the leader": Produce(batch(b"a"), broker_id=2),
+    "not the leader, in an old version": Produce(batch(b"a"), 9, broker_id=2),
+    "not even a replica": Produce(batch(b"a"), broker_id=3),
+    "zstd in a version before it": Produce(batch(b"a", attributes=4), 6),
+    "an unknown producer in the middle": Produce(batch(b"a", producer=(4_000, 0, 5))),
+}
+
+
+@pytest.mark.parametrize("request_", _SINGLE.values(), ids=_SINGLE.keys())
+def test_a_produce_ends_alike(real: Place, fake: Place, request_: Produce) -> None:
+    assert _outcome(request_.to(fake)) == _outcome(request_.to(real))
+
+
+def test_too_few_replicas_in_sync_end_alike(kafka: KraftCluster, new_topic: NewTopic, fake: Place) -> None:
+    topic = new_topic(assignment=[[1, 2]], min_insync_replicas=3)
+    assert isinstance(fake.cluster, FakeCluster)
+    fake.cluster.create_topic("strict", assignment=[[1, 2]], config=TopicConfig(min_insync_replicas=3))
+    for acks in (-1, 1):
+        request = Produce(batch(b"a"), acks=acks)
+        expected = _outcome(request.to(Place(kafka, topic)))
+        assert _outcome(request.to(Place(fake.cluster, "strict"))) == expected
+
+
+def _with(*, base: int, epoch: int = 0) -> Produce:
+    return Produce(batch(b"a", producer=(4_000, epoch, base)))
+
+
+_SEQUENCES: Final = {
+    "a duplicate": [_with(base=0), _with(base=1), _with(base=0), _with(base=1), _with(base=2)],
+    "a duplicate older than five": [*(_with(base=base) for base in range(6)), _with(base=0), _with(base=1)],
+    "a gap": [_with(base=0), _with(base=2), _with(base=1)],
+    "a new epoch": [_with(base=0), _with(base=1, epoch=1), _with(base=0, epoch=1), _with(base=1, epoch=1)],
+    "a stale epoch": [_with(base=0, epoch=1), _with(base=1, epoch=0), _with(base=0, epoch=0)],
+    "a batch that overlaps": [
+        Produce(batch(b"a", b"b", producer=(4_000, 0, 0))),
+        Produce(batch(b"b", b"c", producer=(4_000, 0, 1))),
+    ],
+    "the largest sequence": [
+        Produce(batch(b"a", b"b", b"c", producer=(4_000, 0, (1 << 31) - 2))),
+        _with(base=1),
+    ],
+}
+
+
+@pytest.mark.parametrize("requests", _SEQUENCES.values(), ids=_SEQUENCES.keys())
+def test_idempotent_sequences_end_alike(real: Place, fake: Place, requests: list[Produce]) -> None:
+    assert [_outcome(r.to(fake)) for r in requests] == [_outcome(r.to(real)) for r in requests]
+
+
+@pytest.mark.parametrize("version", range(1, 14))
+@pytest.mark.parametrize("name", [None, "nowhere", "bad topic!", "..", ""])
+def test_topics_are_described_alike(real: Place, fake: Place, version: int, name: str | None) -> None:
+    def described(place: Place) -> object:
+        answer = place.metadata(
+            MetadataRequestTopic(name=place.topic if name is None else name), version=version
+        )
+        topic = answer.topics[0]
+        partitions = [partition._replace(leader_epoch=0) for partition in topic.partitions]
+        return topic.error_code, topic.is_internal, partitions, len(answer.brokers), answer.error_code
+
+    assert described(fake) == described(real)
+
+
+def test_topics_are_found_alike_by_id(real: Place, fake: Place) -> None:
+    for topic_id, expected in ((None, 0), (UUID(int=77), 100)):
+        answers = [
+            place.metadata(MetadataRequestTopic(topic_id or place.topic_id(), None)).topics[0]
+            for place in (fake, real)
+        ]
+        assert [answer.error_code for answer in answers] == [expected, expected]
+        assert [answer.name == place.topic for answer, place in zip(answers, (fake, real), strict=True)] == [
+            topic_id is None
+        ] * 2
+
+
+@pytest.mark.parametrize("version", [5, 9, 100])
+def test_api_versions_too_high_are_answered_alike(real: Place, fake: Place, version: int) -> None:
+    body = ApiVersionsRequest("pilotfish", "1").encode(4)
+    answers = [ask(place.cluster.address(1), ApiKey.API_VERSIONS, version, body) for place in (fake, real)]
+    assert answers[0] == answers[1] == bytes.fromhex("0023 00000001 0012 0000 0004")
+
+
+@pytest.mark.parametrize(
+    ("api", "version"),
+    [(ApiKey.METADATA, 14), (ApiKey.PRODUCE, 2), (ApiKey.PRODUCE, 14), (ApiKey.INIT_PRODUCER_ID, 6)],
+)
+def test_versions_that_are_not_spoken_end_the_connection_alike(
+    real: Place, fake: Place, api: ApiKey, version: int
+) -> None:
+    for place in (fake, real):
+        with Wire(place.cluster.address(1)) as wire:
+            wire.send(api, version, bytes(64))
+            assert wire.is_closed_by_peer()
+
+
+def test_acks_zero_is_answered_by_neither_and_its_failure_ends_the_connection(
+    real: Place, fake: Place
+) -> None:
+    for place in (fake, real):
+        with Wire(place.cluster.address(2)) as wire:
+            data = (PartitionProduceData(0, batch(b"a")),)
+            request = ProduceRequest(None, 0, 10_000, (TopicProduceData(place.topic, ZERO_UUID, data),))
+            wire.send(ApiKey.PRODUCE, 9, request.encode(9))  # broker 2 does not lead
+            assert wire.is_closed_by_peer()
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_producer_ids_are_given_alike(real: Place, fake: Place, version: int) -> None:
+    request = InitProducerIdRequest(None, 60_000).encode(version)
+
+    def given(place: Place) -> InitProducerIdResponse:
+        body = ask(place.cluster.address(1), ApiKey.INIT_PRODUCER_ID, version, request)
+        return InitProducerIdResponse.decode(body, version)
+
+    wait_until(lambda: given(real).error_code == 0, what="the real broker has producer ids")
+    fakes, reals = given(fake), given(real)
+    assert fakes.producer_id >= 0
+    assert reals.producer_id >= 0
+    assert fakes._replace(producer_id=0) == reals._replace(producer_id=0)
+
+
+def test_a_missing_topic_is_made_alike(
+    auto_creating_kafka: KraftCluster, topic_name: Callable[[], str]
+) -> None:
+    name = topic_name()
+    wanted = MetadataRequest((MetadataRequestTopic(name=name),))
+    with FakeCluster(brokers=1, auto_create=True, auto_create_partitions=3) as fake:
+        for cluster in (fake, auto_creating_kafka):
+            codes: list[int] = []
+
+            def made(cluster: FakeCluster | KraftCluster = cluster, codes: list[int] = codes) -> bool:
+                body = ask(cluster.address(1), ApiKey.METADATA, 12, wanted.encode(12))
+                (topic,) = MetadataResponse.decode(body, 12).topics
+                codes.append(topic.error_code)
+                return len(topic.partitions) == 3
+
+            wait_until(made, what=f"{name} is made")
+            assert set(codes[:-1]) == {3}
+            assert codes[-1] == 0

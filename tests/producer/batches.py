@@ -1,0 +1,182 @@
+"""What the tests of batches and of the accumulator share: owners that remember, records, leaders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from client_core.backoff import ExponentialBackoff
+from client_core.cluster import Node, TopicPartition
+from client_core.producer.buffer_pool import BufferPool
+from client_core.producer.producer_record import ProducerRecord, RecordMetadata
+from client_core.producer.record_accumulator import AccumulatorConfig, RecordAccumulator
+from client_core.record.memory_records_builder import MemoryRecordsBuilder
+from client_core.record.record_batch import HEADER_SIZE, decode_record_batch
+from tests.golden.adapters_producer import cluster_of
+from tests.support.mock_clock import MockClock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from client_core.errors import KafkaError
+    from client_core.producer.batch_appender import AppendResult
+    from client_core.producer.batch_drain import ReadyCheckResult, Sequences
+    from client_core.producer.batch_outcome import BatchOutcome
+    from client_core.producer.producer_batch import ProducerBatch
+
+TOPIC: Final = "orders"
+WALL_MS: Final = 1_700_000_000_000
+
+
+def tp(partition: int, topic: str = TOPIC) -> TopicPartition:
+    return TopicPartition(topic, partition)
+
+
+def node(node_id: int) -> Node:
+    return Node(node_id, "localhost", 9092 + node_id)
+
+
+def record(
+    value: bytes | None = b"value", key: bytes | None = None, *, timestamp_ms: int | None = None
+) -> ProducerRecord:
+    return ProducerRecord(TOPIC, value, key, timestamp_ms=timestamp_ms)
+
+
+def size_of(*records: ProducerRecord) -> int:
+    """How large a batch of just these is."""
+    builder = MemoryRecordsBuilder(2**31)
+    builder.append_many(records, range(len(records)), 0, WALL_MS)
+    return builder.estimated_size_bytes
+
+
+def body_size_of(a_record: ProducerRecord) -> int:
+    """What a record adds to a batch, as long as its offset has one byte."""
+    return size_of(a_record) - HEADER_SIZE
+
+
+def values_in(batch: ProducerBatch) -> list[bytes | None]:
+    return [r.value for r in decode_record_batch(batch.records()).records()]
+
+
+@dataclass(eq=False)
+class Owner:
+    """Remembers what became of its records: by index, and how often it was told."""
+
+    name: str = "owner"
+    receipts: dict[int, RecordMetadata] = field(default_factory=dict)
+    errors: dict[int, KafkaError] = field(default_factory=dict)
+    outcomes: list[BatchOutcome] = field(default_factory=list)
+    times_told: dict[int, int] = field(default_factory=dict)
+
+    def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
+        self.outcomes.append(outcome)
+        for position, index in enumerate(indices, start=first_in_batch):
+            self.times_told[index] = self.times_told.get(index, 0) + 1
+            error = outcome.error_for(position)
+            if error is None:
+                self.receipts[index] = outcome.metadata_for(position)
+            else:
+                self.errors[index] = error
+
+
+@dataclass
+class Leaders:
+    """A snapshot of metadata with one topic: who leads which partition, since which epoch."""
+
+    by_partition: Sequence[int | None]
+    epochs: Mapping[int, int] = field(default_factory=dict)
+    topic: str = TOPIC
+
+    def __post_init__(self) -> None:
+        self.cluster = cluster_of(self.by_partition, self.topic)
+
+    def leader_for(self, topic_partition: TopicPartition, /) -> Node | None:
+        return self.cluster.leader_for(topic_partition)
+
+    def leader_epoch_for(self, topic_partition: TopicPartition, /) -> int | None:
+        return self.epochs.get(topic_partition.partition)
+
+
+class Bench:
+    """An accumulator with its pool, clock and random numbers."""
+
+    def __init__(
+        self,
+        *,
+        batch_bytes: int = 1024,
+        linger_ms: int = 0,
+        total_bytes: int = 2**20,
+        delivery_timeout_ms: int = 120_000,
+        retry_backoff_ms: int = 100,
+        retry_backoff_max_ms: int = 1000,
+        adaptive: bool = False,
+        availability_timeout_ms: int = 0,
+        leaders: Sequence[int | None] = (0, 0, 1),
+        sequences: Sequences | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self.clock = MockClock(now_ms=5_000)
+        self.leaders = Leaders(leaders)
+        self.pool = BufferPool(total_bytes, batch_bytes, self.clock)
+        self.random = random or Random(11)
+        self.accumulator = RecordAccumulator(
+            AccumulatorConfig(
+                batch_bytes=batch_bytes,
+                linger_ms=linger_ms,
+                delivery_timeout_ms=delivery_timeout_ms,
+                adaptive_partitioning=adaptive,
+                partition_availability_timeout_ms=availability_timeout_ms,
+            ),
+            self.pool,
+            ExponentialBackoff(retry_backoff_ms, retry_backoff_max_ms, self.random),
+            self.random,
+            sequences,
+        )
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    def append(
+        self,
+        records: Sequence[ProducerRecord],
+        partition: int | None = 0,
+        owner: Owner | None = None,
+        indices: Sequence[int] | None = None,
+        reserved_bytes: int = 0,
+        topic: str = TOPIC,
+    ) -> AppendResult:
+        return self.accumulator.append_many(
+            topic,
+            partition,
+            records,
+            range(len(records)) if indices is None else indices,
+            owner or Owner(),
+            self.leaders.cluster,
+            self.now_ms,
+            self.clock.wall_ms(),
+            reserved_bytes,
+        )
+
+    def ready(self) -> ReadyCheckResult:
+        return self.accumulator.ready(self.leaders, self.now_ms)
+
+    @property
+    def ready_ids(self) -> set[int]:
+        return {ready_node.id for ready_node in self.ready().ready_nodes}
+
+    def drain(self, *node_ids: int, max_bytes: int = 2**31) -> list[ProducerBatch]:
+        """One drain of these nodes, of all of them if none is named."""
+        nodes = [node(node_id) for node_id in node_ids] or list(self.leaders.cluster.nodes)
+        drained = self.accumulator.drain(self.leaders, nodes, max_bytes, self.now_ms)
+        return [batch for batches in drained.values() for batch in batches]
+
+    def finish(self, batch: ProducerBatch, base_offset: int | None = 0) -> None:
+        batch.complete(base_offset, None)
+        self.accumulator.complete_and_deallocate_batch(batch)
+
+    def drain_and_finish_all(self) -> None:
+        while self.accumulator.has_undrained:
+            for batch in self.drain():
+                self.finish(batch)

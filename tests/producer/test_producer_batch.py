@@ -1,0 +1,406 @@
+"""Twins of ProducerBatchTest. SplitPreservesMagicAndCompressionType is not twinned: there is one magic here."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client_core.errors import IllegalStateError, InvalidRecordError, KafkaError, TopicAuthorizationError
+from client_core.producer.producer_batch import FinalState, ProducerBatch
+from client_core.producer.producer_record import ProducerRecord, RecordMetadata
+from client_core.producer.ticket import Written
+from client_core.record.memory_records_builder import MemoryRecordsBuilder
+from client_core.record.record_batch import decode_record_batch
+from tests.producer.batches import TOPIC, WALL_MS, Owner, record, size_of, tp, values_in
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from client_core.producer.batch_outcome import BatchOutcome
+
+NOW_MS = 5_000
+
+
+def new_batch(write_limit_bytes: int = 10_000) -> ProducerBatch:
+    return ProducerBatch(tp(1), MemoryRecordsBuilder(write_limit_bytes), NOW_MS)
+
+
+def append(
+    batch: ProducerBatch, records: Sequence[ProducerRecord], owner: Owner, indices: Sequence[int] | None = None
+) -> int:
+    indices = range(len(records)) if indices is None else indices
+    return batch.append_many(records, indices, 0, owner, wall_ms=WALL_MS, now_ms=NOW_MS)
+
+
+def batch_with(count: int, owner: Owner) -> ProducerBatch:
+    batch = new_batch()
+    append(batch, [record(b"%d" % n) for n in range(count)], owner)
+    return batch
+
+
+# -- the end -----------------------------------------------------------------------------------------------
+
+
+def test_an_acknowledged_batch_gives_each_record_its_receipt() -> None:
+    first, second = Owner(), Owner()
+    batch = new_batch()
+    append(batch, [record(timestamp_ms=7), record(timestamp_ms=8)], first)
+    append(batch, [record()] * 3, second, indices=[2, 0])
+    assert batch.complete(500, None)
+    assert first.receipts == {0: RecordMetadata(TOPIC, 1, 500, 7), 1: RecordMetadata(TOPIC, 1, 501, 8)}
+    assert second.receipts == {
+        2: RecordMetadata(TOPIC, 1, 502, WALL_MS),
+        0: RecordMetadata(TOPIC, 1, 503, WALL_MS),
+    }
+    assert batch.final_state is FinalState.SUCCEEDED
+
+
+def test_the_brokers_append_time_replaces_the_records_timestamps() -> None:
+    owner = Owner()
+    batch_with(2, owner).complete(500, 10)
+    assert [receipt.timestamp_ms for receipt in owner.receipts.values()] == [10, 10]
+
+
+def test_a_receipt_without_offset_where_the_broker_did_not_say_it() -> None:
+    owner = Owner()
+    batch_with(1, owner).complete(None, None)
+    assert owner.receipts[0].offset is None
+
+
+def test_an_abort_fails_all_records_once() -> None:
+    owner = Owner()
+    batch = batch_with(2, owner)
+    error = KafkaError("gone")
+    batch.abort(error)
+    assert owner.errors == {0: error, 1: error}
+    assert not batch.complete(500, 2342342341)
+    assert not batch.complete_exceptionally(KafkaError("late"))
+    assert owner.times_told == {0: 1, 1: 1}
+    assert batch.final_state is FinalState.ABORTED
+
+
+def test_a_batch_cannot_be_aborted_twice() -> None:
+    owner = Owner()
+    batch = batch_with(1, owner)
+    batch.abort(KafkaError("first"))
+    with pytest.raises(IllegalStateError, match="already been completed in final state ABORTED"):
+        batch.abort(KafkaError("second"))
+    assert owner.times_told == {0: 1}
+
+
+def test_a_batch_cannot_succeed_and_then_end_otherwise() -> None:
+    owner = Owner()
+    batch = batch_with(1, owner)
+    batch.complete(500, 10)
+    with pytest.raises(IllegalStateError, match="A SUCCEEDED batch must not attempt another state change"):
+        batch.complete(1000, 20)
+    with pytest.raises(IllegalStateError):
+        batch.complete_exceptionally(KafkaError("late"))
+    assert owner.receipts[0].offset == 500
+
+
+def test_a_failed_batch_ignores_a_late_success() -> None:
+    owner = Owner()
+    batch = batch_with(1, owner)
+    assert batch.complete_exceptionally(KafkaError("timed out"))
+    assert not batch.complete(500, None)
+    assert owner.receipts == {}
+
+
+def test_each_record_hears_its_own_error() -> None:
+    owner = Owner()
+    batch = batch_with(5, owner)
+    whole = InvalidRecordError("others were invalid")
+    own = {0: InvalidRecordError("a"), 3: InvalidRecordError("b")}
+    batch.complete_exceptionally(whole, lambda position: own.get(position, whole))
+    assert owner.errors == {0: own[0], 1: whole, 2: whole, 3: own[3], 4: whole}
+
+
+def test_errors_go_by_the_place_in_the_batch_and_not_in_the_request() -> None:
+    first, second = Owner(), Owner()
+    batch = batch_with(2, first)
+    append(batch, [record()] * 10, second, indices=[9])
+    errors = {2: InvalidRecordError("the third in the batch")}
+    batch.complete_exceptionally(KafkaError("x"), lambda position: errors.get(position, KafkaError("x")))
+    assert second.errors == {9: errors[2]}
+
+
+@pytest.mark.parametrize(
+    ("drained", "said", "written"),
+    [
+        (False, None, Written.NO),
+        (True, None, Written.UNKNOWN),
+        (True, Written.NO, Written.NO),
+    ],
+)
+def test_a_failed_batch_may_be_in_the_log_once_it_was_drained(
+    drained: bool, said: Written | None, written: Written
+) -> None:
+    owner = Owner()
+    batch = batch_with(1, owner)
+    if drained:
+        batch.drained(NOW_MS)
+    batch.complete_exceptionally(TopicAuthorizationError("no"), written=said)
+    assert [outcome.written for outcome in owner.outcomes] == [written]
+
+
+def test_owners_hear_in_the_order_of_appending() -> None:
+    heard: list[str] = []
+
+    class Listener(Owner):
+        def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
+            heard.append(f"{self.name} {list(indices)} from {first_in_batch}")
+
+    batch = new_batch()
+    one, two = Listener("one"), Listener("two")
+    append(batch, [record()] * 2, one)
+    append(batch, [record()], two)
+    append(batch, [record()] * 4, one, indices=[2, 3])
+    batch.complete(0, None)
+    assert heard == ["one [0, 1] from 0", "two [0] from 2", "one [2, 3] from 3"]
+
+
+def test_an_owner_that_raises_does_not_keep_the_others_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Owner):
+        def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
+            raise ValueError("not my day")
+
+    batch, whole = new_batch(), Owner()
+    append(batch, [record()], Broken())
+    append(batch, [record()], whole)
+    with caplog.at_level(logging.ERROR):
+        batch.complete(0, None)
+    assert whole.times_told == {0: 1}
+    assert "not my day" in caplog.text
+
+
+# -- appending ---------------------------------------------------------------------------------------------
+
+
+def test_a_batch_closed_for_appends_takes_nothing() -> None:
+    owner = Owner()
+    batch = batch_with(1, owner)
+    batch.close_for_record_appends()
+    assert append(batch, [record()], owner) == 0
+    assert len(batch.spans) == 1
+
+
+def test_a_batch_takes_what_fits_and_says_how_much() -> None:
+    records = [record(bytes(20))] * 5
+    batch = new_batch(size_of(*records[:3]))
+    assert append(batch, records, Owner()) == 3
+    assert batch.is_full
+
+
+# -- time --------------------------------------------------------------------------------------------------
+
+
+def test_the_delivery_timeout_counts_from_the_creation() -> None:
+    batch = new_batch()
+    assert not batch.has_reached_delivery_timeout(10_240, NOW_MS - 2)
+    assert not batch.has_reached_delivery_timeout(10_240, NOW_MS + 10_239)
+    assert batch.has_reached_delivery_timeout(10_240, NOW_MS + 10_240)
+    batch.reenqueued(NOW_MS + 10_000, 100)
+    assert batch.has_reached_delivery_timeout(10_240, NOW_MS + 10_240)
+    assert not batch.has_reached_delivery_timeout(10_240, NOW_MS - 2)
+
+
+def test_waiting_begins_anew_with_each_attempt_and_is_never_negative() -> None:
+    batch = new_batch()
+    assert batch.waited_ms(NOW_MS + 7) == 7
+    assert batch.waited_ms(NOW_MS - 7) == 0
+    batch.reenqueued(NOW_MS + 100, 50)
+    assert batch.waited_ms(NOW_MS + 130) == 30
+    assert batch.retry_backoff_left_ms(NOW_MS + 130) == 20
+    assert batch.retry_backoff_left_ms(NOW_MS + 150) == 0
+    assert batch.in_retry
+
+
+def test_queue_time_runs_to_the_last_drain() -> None:
+    batch = new_batch()
+    assert batch.queue_time_ms == 0
+    assert not batch.was_drained
+    batch.drained(NOW_MS + 5)
+    batch.drained(NOW_MS + 3)
+    assert batch.queue_time_ms == 5
+    assert batch.was_drained
+
+
+def test_a_changed_leader_ends_the_backoff_of_the_ongoing_retry_only() -> None:
+    batch = new_batch()
+    batch.maybe_update_leader_epoch(None)
+    assert batch.current_leader_epoch is None
+    assert not batch.has_leader_changed_for_the_ongoing_retry
+    batch.maybe_update_leader_epoch(100)
+    assert not batch.has_leader_changed_for_the_ongoing_retry  # the first attempt is no retry
+    assert (batch.current_leader_epoch, batch.attempts_when_leader_last_changed) == (100, 0)
+
+    batch.reenqueued(NOW_MS, 1000)
+    assert batch.retry_backoff_left_ms(NOW_MS) == 1000
+    for _ in range(2):
+        batch.maybe_update_leader_epoch(101)
+        assert batch.has_leader_changed_for_the_ongoing_retry
+        assert batch.retry_backoff_left_ms(NOW_MS) == 0
+        assert (batch.current_leader_epoch, batch.attempts_when_leader_last_changed) == (101, 1)
+
+    batch.reenqueued(NOW_MS, 1000)
+    for epoch in (101, 100, None):
+        batch.maybe_update_leader_epoch(epoch)
+        assert not batch.has_leader_changed_for_the_ongoing_retry
+        assert (batch.current_leader_epoch, batch.attempts_when_leader_last_changed) == (101, 1)
+
+
+# -- sequences ---------------------------------------------------------------------------------------------
+
+
+def test_a_batch_has_a_sequence_once_it_was_given_one() -> None:
+    batch = batch_with(3, Owner())
+    assert (batch.has_sequence, batch.base_sequence, batch.last_sequence) == (False, None, None)
+    batch.set_producer_state(7, 1, 2**31 - 2)
+    assert (batch.has_sequence, batch.base_sequence, batch.last_sequence) == (True, 2**31 - 2, 0)
+    assert (batch.producer_id, batch.producer_epoch) == (7, 1)
+
+
+def test_a_reset_sequence_shows_until_the_next_drain() -> None:
+    batch = batch_with(1, Owner())
+    batch.set_producer_state(7, 1, 10)
+    batch.close()
+    batch.reset_producer_state(7, 2, 0)
+    assert batch.sequence_has_been_reset
+    assert not batch.is_closed
+    batch.close()
+    assert not batch.sequence_has_been_reset
+    assert decode_record_batch(batch.records()).producer_epoch == 2
+
+
+# -- splitting ---------------------------------------------------------------------------------------------
+
+
+def test_a_split_keeps_headers_age_and_order() -> None:
+    records = [ProducerRecord(TOPIC, b"there", b"hi", headers=(("header-key", b"header-value"),))] * 20
+    batch = new_batch()
+    append(batch, records, Owner())
+    batch.drained(NOW_MS + 1)
+    parts = batch.split(200)
+    assert len(parts) > 2
+    assert sum(part.record_count for part in parts) == 20
+    for part in parts:
+        assert len(part.records()) <= 200
+        assert part.is_split_batch
+        assert part.is_full
+        assert part.was_drained
+        assert (part.created_ms, part.allocated_bytes, part.attempts) == (NOW_MS, 0, 0)
+        decoded = decode_record_batch(part.records())
+        assert decoded.base_offset == 0
+        assert {read.headers for read in decoded.records()} == {(("header-key", b"header-value"),)}
+
+
+def test_a_record_larger_than_the_split_size_has_a_batch_for_itself() -> None:
+    batch = new_batch()
+    append(batch, [record(bytes(10)), record(bytes(500)), record(bytes(10))], Owner())
+    assert [part.record_count for part in batch.split(100)] == [1, 1, 1]
+
+
+def test_the_parts_of_a_split_have_sequences_one_after_the_other() -> None:
+    batch = batch_with(10, Owner())
+    batch.set_producer_state(7, 1, 2**31 - 3)
+    parts = batch.split(size_of(*[record(b"0")] * 4))
+    assert [part.base_sequence for part in parts] == [2**31 - 3, 1, 5]
+    assert {part.producer_id for part in parts} == {7}
+
+
+def test_a_split_batch_has_ended() -> None:
+    owner = Owner()
+    batch = batch_with(3, owner)
+    batch.split(1)
+    assert batch.final_state is FinalState.SPLIT
+    with pytest.raises(IllegalStateError):
+        batch.complete(0, None)
+    assert owner.times_told == {}
+
+
+def test_an_aborted_batch_cant_be_split() -> None:
+    batch = batch_with(3, Owner())
+    batch.close()
+    batch.abort(KafkaError("gone"))
+    with pytest.raises(IllegalStateError, match="A ABORTED batch must not"):
+        batch.split(1)
+
+
+def test_the_largest_record_is_known() -> None:
+    batch = new_batch()
+    append(batch, [record(bytes(10)), record(bytes(300)), record(bytes(20))], Owner())
+    assert 300 + 61 < batch.max_record_size_bytes < 300 + 61 + 30
+
+
+SPANS = st.lists(st.integers(1, 6), min_size=1, max_size=8)
+
+
+@given(SPANS, st.integers(60, 200))
+def test_after_a_split_each_owner_hears_of_each_record_once(counts: list[int], split_bytes: int) -> None:
+    batch = new_batch()
+    owners = [Owner(str(n)) for n in range(len(counts))]
+    expected = []
+    for number, (owner, count) in enumerate(zip(owners, counts, strict=True)):
+        records = [record(b"%d:%d" % (number, n)) for n in range(count)]
+        assert append(batch, records, owner) == count
+        expected += [(owner, n, records[n].value) for n in range(count)]
+    log: list[bytes | None] = []
+    for part in batch.split(split_bytes):
+        base = len(log)
+        log += values_in(part)
+        part.complete(base, None)
+    for owner, index, value in expected:
+        assert owner.times_told[index] == 1
+        assert log[owner.receipts[index].offset or 0] == value
+
+
+# -- taking owners out -------------------------------------------------------------------------------------
+
+
+def test_the_records_of_an_owner_are_taken_out_of_the_batch() -> None:
+    leaving, staying = Owner("leaving"), Owner("staying")
+    batch = new_batch()
+    append(batch, [record(b"l0", timestamp_ms=1), record(b"l1", timestamp_ms=1)], leaving)
+    append(batch, [record(b"s0", timestamp_ms=2)], staying)
+    append(batch, [record(b"x")] * 9, leaving, indices=[8])
+    append(batch, [record(b"x"), record(b"s1", timestamp_ms=3)], staying, indices=[1])
+    removed = batch.remove_owners({id(leaving)})
+    assert [(owner, list(indices)) for owner, indices in removed] == [(leaving, [0, 1]), (leaving, [8])]
+    assert batch.record_count == 2
+    assert append(batch, [record(b"x")] * 2 + [record(b"s2", timestamp_ms=4)], staying, indices=[2]) == 1
+    assert values_in(batch) == [b"s0", b"s1", b"s2"]
+    batch.complete(100, None)
+    assert leaving.times_told == {}
+    assert [(i, r.offset, r.timestamp_ms) for i, r in staying.receipts.items()] == [
+        (0, 100, 2),
+        (1, 101, 3),
+        (2, 102, 4),
+    ]
+
+
+def test_a_batch_without_the_owner_stays_as_it_is() -> None:
+    batch = batch_with(2, Owner())
+    assert batch.remove_owners({id(Owner())}) == []
+    assert append(batch, [record()], Owner()) == 1
+
+
+def test_a_batch_that_was_closed_for_appends_stays_closed() -> None:
+    leaving = Owner()
+    batch = batch_with(2, leaving)
+    append(batch, [record()], Owner())
+    batch.close_for_record_appends()
+    batch.remove_owners({id(leaving)})
+    assert batch.is_full
+    assert append(batch, [record()], Owner()) == 0
+
+
+def test_repr_says_where_it_is_and_how_it_ended() -> None:
+    batch = batch_with(2, Owner())
+    assert repr(batch) == "<ProducerBatch orders-1 open records=2 attempts=0>"
+    batch.complete(0, None)
+    assert repr(batch) == "<ProducerBatch orders-1 succeeded records=2 attempts=0>"

@@ -1,0 +1,369 @@
+"""Twins of MemoryRecordsBuilderTest, and of what DefaultRecordBatchTest and DefaultRecordTest write.
+
+Not twinned: magic v0 and v1, control batches, LogAppendTime and delete horizons, which no producer writes;
+Java's writePastLimit and AppendAtInvalidOffset append at given offsets, which ours can't do.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client_core.errors import IllegalArgumentError, IllegalStateError
+from client_core.producer.producer_record import ProducerRecord
+from client_core.record.compression import Codec
+from client_core.record.memory_records_builder import (
+    MemoryRecordsBuilder,
+    estimate_size_in_bytes_upper_bound,
+)
+from client_core.record.record_batch import HEADER_SIZE, decode_record_batch
+from client_core.record.varint import TABLE_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WALL_MS = 1_700_000_000_000
+
+
+class Halving:
+    """Stands for a codec: half of the bytes, none of the sense."""
+
+    codec = Codec.GZIP
+
+    def compress(self, records: bytes, /) -> bytes:
+        return records[: len(records) // 2]
+
+    def decompress(self, packed: bytes, /) -> bytes:
+        raise NotImplementedError
+
+
+def record(value: bytes | None = b"value", key: bytes | None = None, **more: object) -> ProducerRecord:
+    headers = more.get("headers", ())
+    timestamp_ms = more.get("timestamp_ms")
+    assert isinstance(headers, tuple)
+    assert timestamp_ms is None or isinstance(timestamp_ms, int)
+    return ProducerRecord("t", value, key, timestamp_ms=timestamp_ms, headers=headers)
+
+
+def append_all(builder: MemoryRecordsBuilder, records: Sequence[ProducerRecord]) -> int:
+    return builder.append_many(records, range(len(records)), 0, WALL_MS)
+
+
+# -- the bytes ---------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_these_bytes() -> None:
+    builder = MemoryRecordsBuilder(1000)
+    builder.append(WALL_MS, None, b"a")
+    builder.append(WALL_MS + 1, b"k", None, (("h", b"v"),))
+    expected = (
+        "0000000000000000"  # int64 base offset
+        "00000045"  # int32 length of what follows
+        "ffffffff"  # int32 partition leader epoch: none
+        "02"  # int8 magic
+        "{crc:08x}"  # uint32 CRC-32C of what follows
+        "0000"  # int16 attributes
+        "00000001"  # int32 last offset delta
+        "0000018bcfe56800"  # int64 base timestamp
+        "0000018bcfe56801"  # int64 max timestamp
+        "ffffffffffffffff"  # int64 producer id: none
+        "ffff"  # int16 producer epoch: none
+        "ffffffff"  # int32 base sequence: none
+        "00000002"  # int32 count
+        "0e 00 00 00 01 02 61 00"  # length 7, attributes, times +0, +0, key null, value a, no headers
+        "16 00 02 02 02 6b 01 02 02 68 02 76"  # length 11, ..., +1, +1, key k, value null, 1 header: h = v
+    )
+    built = builder.build()
+    crc = crc32c(built[21:])
+    assert built.hex() == expected.format(crc=crc).replace(" ", "")
+
+
+def test_a_batch_without_records_is_no_bytes_at_all() -> None:
+    assert MemoryRecordsBuilder(128).build() == b""
+
+
+def test_building_twice_gives_the_same_object() -> None:
+    builder = MemoryRecordsBuilder(128)
+    builder.append(WALL_MS, None, b"a")
+    assert builder.build() is builder.build()
+
+
+def test_timestamps_are_told_apart_by_their_distance_to_the_first() -> None:
+    builder = MemoryRecordsBuilder(1000)
+    for timestamp_ms in (20, 5, 30, 30):
+        builder.append(timestamp_ms, None, b"v")
+    batch = decode_record_batch(builder.build())
+    assert (batch.base_timestamp_ms, batch.max_timestamp_ms) == (20, 30)
+    assert [r.timestamp_ms for r in batch.records()] == [20, 5, 30, 30]
+    assert [builder.timestamps.at(position) for position in range(4)] == [20, 5, 30, 30]
+
+
+def test_the_checksum_does_not_depend_on_how_records_came_in() -> None:
+    records = [record(bytes([n]) * n, timestamp_ms=WALL_MS + n // 3) for n in range(50)]
+    at_once, one_by_one = MemoryRecordsBuilder(10_000), MemoryRecordsBuilder(10_000)
+    append_all(at_once, records)
+    for r in records:
+        one_by_one.append(r.timestamp_ms or 0, r.key, r.value, r.headers)
+    assert decode_record_batch(at_once.build()).crc == decode_record_batch(one_by_one.build()).crc
+
+
+@pytest.mark.parametrize("size", [TABLE_SIZE - 9, TABLE_SIZE - 1, TABLE_SIZE, TABLE_SIZE + 1, 20_000])
+@pytest.mark.parametrize("has_key", [True, False])
+def test_sizes_beyond_the_tables_are_encoded_too(size: int, has_key: bool) -> None:
+    content = bytes(size)
+    builder = MemoryRecordsBuilder(100_000)
+    append_all(builder, [record(content, content if has_key else None)])
+    (read,) = decode_record_batch(builder.build()).records()
+    assert (read.value, read.key) == (content, content if has_key else None)
+
+
+def test_offsets_beyond_the_tables_are_encoded_too() -> None:
+    builder = MemoryRecordsBuilder(1_000_000)
+    count = TABLE_SIZE + 2
+    assert append_all(builder, [record(b"")] * count) == count
+    assert [r.offset for r in decode_record_batch(builder.build()).records()] == list(range(count))
+
+
+# -- taking many -------------------------------------------------------------------------------------------
+
+
+OPTIONAL_BYTES = st.none() | st.binary(max_size=90)
+PRODUCER_RECORDS = st.lists(
+    st.builds(
+        ProducerRecord,
+        st.just("t"),
+        OPTIONAL_BYTES,
+        OPTIONAL_BYTES,
+        timestamp_ms=st.none() | st.integers(0, 2**50),
+        headers=st.just(()) | st.just((("h", b"v"), ("h", None))),
+    ),
+    max_size=40,
+)
+
+
+@given(PRODUCER_RECORDS, st.integers(0, 600))
+def test_append_many_takes_exactly_what_one_by_one_would(
+    records: list[ProducerRecord], write_limit: int
+) -> None:
+    at_once, one_by_one = MemoryRecordsBuilder(write_limit), MemoryRecordsBuilder(write_limit)
+    taken = append_all(at_once, records)
+    for r in records[:taken]:
+        timestamp_ms = WALL_MS if r.timestamp_ms is None else r.timestamp_ms
+        assert one_by_one.has_room_for(timestamp_ms, r.key, r.value, r.headers)
+        one_by_one.append(timestamp_ms, r.key, r.value, r.headers)
+    if taken < len(records):
+        r = records[taken]
+        timestamp_ms = WALL_MS if r.timestamp_ms is None else r.timestamp_ms
+        assert not one_by_one.has_room_for(timestamp_ms, r.key, r.value, r.headers)
+    assert at_once.estimated_size_bytes == one_by_one.estimated_size_bytes
+    assert at_once.build() == one_by_one.build()
+
+
+def test_append_many_takes_the_records_at_the_indices_from_first_on() -> None:
+    records = [record(bytes([n])) for n in range(6)]
+    builder = MemoryRecordsBuilder(1000)
+    assert builder.append_many(records, (5, 3, 1, 0), 1, WALL_MS) == 3
+    assert [r.value for r in decode_record_batch(builder.build()).records()] == [b"\x03", b"\x01", b"\x00"]
+
+
+def test_append_many_ends_with_the_record_that_reaches_the_stop() -> None:
+    builder = MemoryRecordsBuilder(1000)
+    records = [record(bytes(10))] * 5
+    append_all(builder, records[:1])
+    one = builder.estimated_size_bytes - HEADER_SIZE
+    stop_at = HEADER_SIZE + 2 * one + 1
+    assert builder.append_many(records, range(5), 1, WALL_MS, stop_at) == 2
+    assert builder.estimated_size_bytes == HEADER_SIZE + 3 * one
+    assert not builder.is_full
+
+
+def test_a_record_that_cant_be_encoded_leaves_the_batch_as_it_was() -> None:
+    builder = MemoryRecordsBuilder(1000)
+    append_all(builder, [record(b"0", timestamp_ms=10), record(b"1", timestamp_ms=11)])
+    lone_surrogate = record(b"2", headers=(("\ud800", b""),))
+    with pytest.raises(UnicodeEncodeError):
+        append_all(builder, [record(b"x", timestamp_ms=99), lone_surrogate])
+    append_all(builder, [record(b"2", timestamp_ms=11), record(b"3", timestamp_ms=12)])
+    batch = decode_record_batch(builder.build())
+    assert [(r.value, r.timestamp_ms) for r in batch.records()] == [
+        (b"0", 10),
+        (b"1", 11),
+        (b"2", 11),
+        (b"3", 12),
+    ]
+    assert batch.max_timestamp_ms == 12
+
+
+def test_a_batch_whose_first_record_cant_be_encoded_begins_with_the_next() -> None:
+    builder = MemoryRecordsBuilder(1000)
+    with pytest.raises(IllegalArgumentError, match="Invalid negative timestamp -2"):
+        append_all(builder, [record(b"x", timestamp_ms=99), record(b"y", timestamp_ms=-2)])
+    append_all(builder, [record(b"0", timestamp_ms=5)])
+    batch = decode_record_batch(builder.build())
+    assert (batch.base_timestamp_ms, batch.max_timestamp_ms, batch.record_count) == (5, 5, 1)
+
+
+# -- room --------------------------------------------------------------------------------------------------
+
+
+def test_the_first_record_always_fits() -> None:
+    builder = MemoryRecordsBuilder(0)
+    assert builder.has_room_for(0, None, bytes(1000))
+    assert append_all(builder, [record(bytes(1000)), record(b"")]) == 1
+    assert builder.is_full
+    assert not builder.has_room_for(0, None, b"")
+
+
+def test_a_small_write_limit_takes_one_record() -> None:
+    builder = MemoryRecordsBuilder(0)
+    builder.append(0, b"foo", b"bar")
+    assert builder.is_full
+    (read,) = decode_record_batch(builder.build()).records()
+    assert (read.key, read.value) == (b"foo", b"bar")
+
+
+def test_a_batch_is_full_when_its_limit_is_reached_exactly() -> None:
+    one = MemoryRecordsBuilder(0)
+    append_all(one, [record(b"12345")])
+    builder = MemoryRecordsBuilder(one.estimated_size_bytes)
+    assert append_all(builder, [record(b"12345")]) == 1
+    assert builder.is_full
+    roomier = MemoryRecordsBuilder(one.estimated_size_bytes + 1)
+    append_all(roomier, [record(b"12345")])
+    assert not roomier.is_full
+
+
+def test_a_batch_closed_for_appends_is_full_and_takes_nothing() -> None:
+    builder = MemoryRecordsBuilder(1000)
+    append_all(builder, [record()])
+    builder.close_for_record_appends()
+    assert builder.is_full
+    assert not builder.has_room_for(WALL_MS, None, b"")
+    assert append_all(builder, [record()]) == 0
+    with pytest.raises(IllegalStateError, match="closed for record appends"):
+        builder.append(WALL_MS, None, b"")
+
+
+def test_the_estimate_is_exact_without_compression() -> None:
+    builder = MemoryRecordsBuilder(1000)
+    append_all(builder, [record(b"a", b"k"), record(None, headers=(("h", None),))])
+    estimate = builder.estimated_size_bytes
+    assert len(builder.build()) == builder.estimated_size_bytes == estimate
+
+
+def test_the_estimate_with_a_codec_is_what_its_ratio_makes_of_it_and_a_twentieth() -> None:
+    plain = MemoryRecordsBuilder(10_000)
+    packed = MemoryRecordsBuilder(10_000, compression=Halving(), estimated_compression_ratio=0.5)
+    for builder in (plain, packed):
+        append_all(builder, [record(bytes(1000))])
+    raw = plain.estimated_size_bytes - HEADER_SIZE
+    assert packed.estimated_size_bytes == HEADER_SIZE + int(raw * 0.5 * 1.05)
+    assert packed.compression_ratio == 1.0
+    assert len(packed.build()) == packed.estimated_size_bytes == HEADER_SIZE + raw // 2
+    assert packed.compression_ratio == pytest.approx(0.5, abs=0.001)
+
+
+def test_room_with_a_codec_goes_by_the_estimate_but_takes_the_new_record_as_it_is() -> None:
+    builder = MemoryRecordsBuilder(HEADER_SIZE + 500, compression=Halving(), estimated_compression_ratio=0.1)
+    taken = append_all(builder, [record(bytes(100))] * 100)
+    assert 5 < taken < 100
+    assert not builder.has_room_for(WALL_MS, None, bytes(100))
+    assert builder.has_room_for(WALL_MS, None, b"")
+
+
+@given(OPTIONAL_BYTES, OPTIONAL_BYTES, st.integers(0, 3))
+def test_the_upper_bound_covers_the_record_wherever_it_stands(
+    key: bytes | None, value: bytes | None, headers: int
+) -> None:
+    named = (("name", b"value"),) * headers
+    bound = estimate_size_in_bytes_upper_bound(key, value, named)
+    builder = MemoryRecordsBuilder(2**31)
+    builder.append(2**62, key, value, named)
+    assert builder.estimated_size_bytes <= bound
+    before = builder.estimated_size_bytes
+    builder.append(0, key, value, named)
+    assert builder.estimated_size_bytes - before + HEADER_SIZE <= bound
+
+
+# -- producer state ----------------------------------------------------------------------------------------
+
+
+def idempotent(producer_id: int, epoch: int, sequence: int) -> MemoryRecordsBuilder:
+    builder = MemoryRecordsBuilder(1000)
+    append_all(builder, [record()] * 3)
+    builder.set_producer_state(producer_id, epoch, sequence)
+    return builder
+
+
+def test_the_producer_state_stands_in_the_batch() -> None:
+    batch = decode_record_batch(idempotent(9809, 15, 2**31 - 2).build())
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (9809, 15, 2**31 - 2)
+    assert [r.sequence for r in batch.records()] == [2**31 - 2, 2**31 - 1, 0]
+
+
+def test_an_invalid_epoch_is_refused_when_the_batch_is_built() -> None:
+    with pytest.raises(IllegalArgumentError, match="Invalid negative producer epoch"):
+        idempotent(9809, -1, 2342).build()
+
+
+def test_an_invalid_sequence_is_refused_when_the_batch_is_built() -> None:
+    with pytest.raises(IllegalArgumentError, match="Invalid negative sequence number used"):
+        idempotent(9809, 15, -1).build()
+
+
+def test_a_built_batch_does_not_take_another_state() -> None:
+    builder = idempotent(1, 2, 3)
+    builder.build()
+    with pytest.raises(IllegalStateError, match="already closed batch"):
+        builder.set_producer_state(1, 2, 4)
+
+
+@pytest.mark.parametrize("was_built", [True, False])
+def test_a_reopened_batch_has_the_same_records_under_another_state(was_built: bool) -> None:
+    builder = idempotent(1, 2, 3)
+    if was_built:
+        builder.build()
+    builder.reopen_and_rewrite_producer_state(1, 3, 0)
+    assert not builder.is_built
+    batch, fresh = builder.build(), idempotent(1, 3, 0).build()
+    assert batch == fresh
+
+
+def test_a_reopened_batch_is_not_packed_twice() -> None:
+    builder = MemoryRecordsBuilder(1000, compression=Halving())
+    append_all(builder, [record(bytes(100))])
+    builder.set_producer_state(1, 1, 0)
+    size = len(builder.build())
+    builder.reopen_and_rewrite_producer_state(1, 2, 0)
+    assert len(builder.build()) == size
+
+
+# -- giving up -----------------------------------------------------------------------------------------------
+
+
+def test_an_aborted_batch_takes_and_builds_nothing() -> None:
+    builder = MemoryRecordsBuilder(1000)
+    append_all(builder, [record()])
+    builder.abort()
+    builder.abort()
+    assert append_all(builder, [record()]) == 0
+    with pytest.raises(IllegalStateError, match="closed for record appends"):
+        builder.append(WALL_MS, None, b"")
+    with pytest.raises(IllegalStateError, match="Attempting to build an aborted record batch"):
+        builder.build()
+    with pytest.raises(IllegalStateError, match="Should not reopen"):
+        builder.reopen_and_rewrite_producer_state(1, 1, 0)
+
+
+def test_random_records_survive_the_way_through_a_batch() -> None:
+    random = Random(4)
+    records = [record(random.randbytes(random.randrange(300)), random.randbytes(8)) for _ in range(200)]
+    builder = MemoryRecordsBuilder(2**20)
+    append_all(builder, records)
+    read = decode_record_batch(builder.build()).records()
+    assert [(r.key, r.value) for r in read] == [(r.key, r.value) for r in records]

@@ -1,0 +1,53 @@
+"""How old an answer is, as HTTP says it."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.freshness import etag_of, freshness_headers, matches, parse_version, rfc3339, version_text
+
+
+def test_an_etag_is_of_the_bytes_alone() -> None:
+    assert etag_of(b"a") == etag_of(b"a")
+    assert etag_of(b"a") != etag_of(b"b")
+    assert etag_of(b"a").startswith(b'"')
+
+
+@pytest.mark.parametrize(
+    ("sent", "held"),
+    [
+        (b'"x"', True),
+        (b'W/"x"', True),
+        (b'"a", "x"', True),
+        (b'"a",W/"x" ', True),
+        (b"*", True),
+        (b'"a"', False),
+        (b"x", False),
+        (b"", False),
+    ],
+)
+def test_if_none_match_is_compared_weakly(sent: bytes, held: bool) -> None:
+    assert matches(sent, b'"x"') is held
+
+
+def test_age_is_in_whole_seconds_and_never_negative() -> None:
+    assert (b"age", b"1") in freshness_headers(b"v", 1_000, None, 2_999)
+    assert (b"age", b"0") in freshness_headers(b"v", 5_000, None, 4_000)
+
+
+def test_before_the_first_refresh_there_is_no_age() -> None:
+    assert freshness_headers(b"v", None, None, 5) == [(b"pilotfish-metadata-version", b"v")]
+
+
+def test_times_are_rfc_3339_in_utc() -> None:
+    assert rfc3339(1_700_000_000_007) == "2023-11-14T22:13:20.007Z"
+
+
+def test_a_version_is_taken_apart_as_it_was_put_together() -> None:
+    assert parse_version(version_text("5f2c", 42)) == ("5f2c", 42)
+
+
+@pytest.mark.parametrize("text", ["", "5f2c", "-4", "5f2c-", "5f2c-x", "5f2c-4²", "5f2c--" + "9" * 19])
+def test_what_is_no_version_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="<boot>-<n>"):
+        parse_version(text)

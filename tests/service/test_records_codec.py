@@ -1,0 +1,192 @@
+"""Produce bodies: what they mean, and every way in which they are refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client_core import ProducerRecord
+from service.records_codec import MAX_PARTITION, MAX_TIMESTAMP_MS, parse_records
+from service.strict_json import MAX_DEPTH, BodyError
+
+
+def parse(body: str | bytes) -> list[ProducerRecord]:
+    return parse_records("orders", body.encode() if isinstance(body, str) else body)
+
+
+def refusal(body: str | bytes) -> BodyError:
+    with pytest.raises(BodyError) as refused:
+        parse(body)
+    return refused.value
+
+
+def test_a_value_alone_is_a_record() -> None:
+    assert parse('{"records": [{"value": {"a": 1}}]}') == [ProducerRecord("orders", b'{"a":1}')]
+
+
+def test_a_record_may_say_everything() -> None:
+    body = """{"key_format": "json", "value_format": "base64", "records": [{
+        "headers": [{"key": "h", "value": "AQI="}, {"key": "h", "value": null}],
+        "timestamp": 17, "partition": 3, "key": {"k": 1.0}, "value": "AAE="}]}"""
+    assert parse(body) == [
+        ProducerRecord("orders", b"\x00\x01", b'{"k":1.0}', 3, 17, (("h", b"\x01\x02"), ("h", None)))
+    ]
+
+
+def test_records_keep_their_order() -> None:
+    body = json.dumps({"records": [{"value": n} for n in range(100)]})
+    assert [record.value for record in parse(body)] == [str(n).encode() for n in range(100)]
+
+
+@pytest.mark.parametrize("form", ["json", "text", "base64"])
+def test_a_null_value_is_a_tombstone_and_a_null_key_is_none(form: str) -> None:
+    body = {"records": [{"key": None, "value": None}], "value_format": form, "key_format": form}
+    assert parse(json.dumps(body)) == [ProducerRecord("orders", None, None)]
+
+
+@pytest.mark.parametrize("value", ["0", "false", '""', "[]", "{}"])
+def test_falsy_values_are_not_tombstones(value: str) -> None:
+    assert parse(f'{{"records":[{{"value":{value}}}]}}')[0].value == value.encode()
+
+
+def test_keys_are_text_unless_told_otherwise() -> None:
+    assert parse('{"records": [{"key": "user-1", "value": 1}]}')[0].key == b"user-1"
+    assert parse('{"records": [{"key": "user-1", "value": 1}], "key_format": "json"}')[0].key == b'"user-1"'
+
+
+def test_json_is_compacted_and_its_digits_stay() -> None:
+    body = '{"records": [{"value": {"a" : 1.50, "b": [ 1e3, -0, 123456789012345678901234567890 ]}}]}'
+    assert parse(body)[0].value == b'{"a":1.50,"b":[1e3,-0,123456789012345678901234567890]}'
+
+
+def test_two_spellings_of_one_json_key_are_one_key() -> None:
+    one = parse('{"records": [{"key": {"a": 1}, "value": 1}], "key_format": "json"}')
+    other = parse('{"records": [{"key": {"a":1}, "value": 1}], "key_format": "json"}')
+    assert one[0].key == other[0].key
+
+
+def test_names_inside_a_payload_may_repeat_and_stay() -> None:
+    assert parse('{"records":[{"value":{"a":1,"a":2}}]}')[0].value == b'{"a":1,"a":2}'
+
+
+def test_member_names_written_with_escapes_are_understood() -> None:
+    assert parse(r'{"records":[{"v\u0061lue":1}]}')[0].value == b"1"
+
+
+def test_null_partition_timestamp_and_headers_are_as_if_absent() -> None:
+    body = '{"records":[{"value":1,"partition":null,"timestamp":null,"headers":null}]}'
+    assert parse(body) == [ProducerRecord("orders", b"1")]
+
+
+def test_the_greatest_numbers_are_taken() -> None:
+    body = f'{{"records":[{{"value":1,"partition":{MAX_PARTITION},"timestamp":{MAX_TIMESTAMP_MS}}}]}}'
+    assert parse(body)[0].timestamp_ms == MAX_TIMESTAMP_MS
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "place"),
+    [
+        # not sound JSON
+        (b"", 400, ""),
+        (b"[]", 422, ""),
+        (b'{"records":[{"value":1}]} x', 400, ""),
+        (b'{"records":[{"value":"\xff"}]}', 400, ""),
+        (b'{"records":[{"value":NaN}]}', 400, ""),
+        (rb'{"records":[{"value":1},{"value":"\ud800"}]}', 400, "records[1].value"),
+        (rb'{"records":[{"value":1,"key":"a\udc00b"}]}', 400, "records[0].key"),
+        (rb'{"records":[{"value":{"\ud800":1}}]}', 400, "records[0].value"),
+        # members that stand twice
+        (b'{"records":[{"value":1,"value":1}]}', 400, "records[0].value"),
+        (b'{"records":[{"value":1},{"key":"a","value":1,"key":"a"}]}', 400, "records[1].key"),
+        (b'{"records":[{"value":1,"partition":1,"partition":1}]}', 400, "records[0].partition"),
+        (b'{"records":[{"value":1}],"records":[{"value":1}]}', 400, "records"),
+        (b'{"key_format":"text","records":[{"value":1}],"key_format":"text"}', 400, "key_format"),
+        (
+            b'{"records":[{"value":1,"headers":[{"key":"h","value":null,"value":null}]}]}',
+            400,
+            "records[0].headers[0].value",
+        ),
+        # members that nobody knows, or that are missing
+        (b'{"records":[{"value":1}],"x":1}', 422, ""),
+        (b'{"records":[{"value":1},{"value":1,"vlaue":1}]}', 422, "records[1]"),
+        (b'{"records":[{"value":1},{"key":"a"}]}', 422, "records[1]"),
+        (b'{"records":[{"value":1,"headers":[{"key":"h"}]}]}', 422, "records[0].headers[...]"),
+        (b"{}", 422, ""),
+        (b'{"records":[]}', 422, "records"),
+        (b'{"records":{}}', 422, "records"),
+        (b'{"records":[1]}', 422, "records[0]"),
+        # values that can't be
+        (b'{"records":[{"value":1}],"value_format":"avro"}', 422, "value_format"),
+        (b'{"records":[{"value":1}],"key_format":null}', 422, "key_format"),
+        (b'{"records":[{"value":1}],"value_format":"text"}', 422, "records[0].value"),
+        (b'{"records":[{"value":1,"key":{"a":1}}]}', 422, "records[0].key"),
+        (b'{"records":[{"value":"a"},{"value":"YQ"}],"value_format":"base64"}', 422, "records[0].value"),
+        (b'{"records":[{"value":"YQ=="},{"value":"YQ"}],"value_format":"base64"}', 422, "records[1].value"),
+        (b'{"records":[{"value":1,"partition":-1}]}', 422, "records[0].partition"),
+        (b'{"records":[{"value":1,"partition":2147483648}]}', 422, "records[0].partition"),
+        (b'{"records":[{"value":1,"partition":1.0}]}', 422, "records[0].partition"),
+        (b'{"records":[{"value":1,"partition":1e1}]}', 422, "records[0].partition"),
+        (b'{"records":[{"value":1,"partition":"1"}]}', 422, "records[0].partition"),
+        (b'{"records":[{"value":1,"partition":true}]}', 422, "records[0].partition"),
+        (b'{"records":[{"value":1,"timestamp":9223372036854775808}]}', 422, "records[0].timestamp"),
+        (b'{"records":[{"value":1,"timestamp":' + b"9" * 9000 + b"}]}", 422, "records[0].timestamp"),
+        (b'{"records":[{"value":1,"headers":[{"key":null,"value":null}]}]}', 422, "records[0].headers[0].key"),
+        (b'{"records":[{"value":1,"headers":[{"key":"h","value":"YQ"}]}]}', 422, "records[0].headers[0].value"),
+        (b'{"records":[{"value":1,"headers":[{"key":"h","value":1}]}]}', 422, "records[0].headers[0].value"),
+    ],
+)
+def test_what_can_not_be_meant_is_refused_with_its_place(body: bytes, status: int, place: str) -> None:
+    error = refusal(body)
+    assert (error.status, error.place) == (status, place)
+
+
+@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 5_000])
+def test_deep_nesting_is_refused_however_deep(levels: int) -> None:
+    body = '{"records":[{"value":1},{"value":' + "[" * levels + "]" * levels + "}]}"
+    assert "nested deeper" in refusal(body).message
+
+
+def test_nesting_up_to_the_limit_is_taken() -> None:
+    value = "[" * MAX_DEPTH + "]" * MAX_DEPTH
+    assert parse(f'{{"records":[{{"value":{value}}}]}}')[0].value == value.encode()
+
+
+_KEYS = st.none() | st.binary(max_size=20)
+_RECORDS = st.builds(
+    ProducerRecord,
+    st.just("orders"),
+    _KEYS,
+    _KEYS,
+    st.none() | st.integers(0, MAX_PARTITION),
+    st.none() | st.integers(0, MAX_TIMESTAMP_MS),
+    st.lists(st.tuples(st.text(max_size=8), _KEYS), max_size=3).map(tuple),
+)
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+@given(st.lists(_RECORDS, min_size=1, max_size=5), st.sampled_from([None, 2]), st.booleans())
+def test_every_record_can_be_written_and_comes_out_as_it_was(
+    records: list[ProducerRecord], indent: int | None, ascii_only: bool
+) -> None:
+    body = {
+        "key_format": "base64",
+        "value_format": "base64",
+        "records": [
+            {
+                "key": _base64(record.key),
+                "value": _base64(record.value),
+                "partition": record.partition,
+                "timestamp": record.timestamp_ms,
+                "headers": [{"key": k, "value": _base64(v)} for k, v in record.headers],
+            }
+            for record in records
+        ],
+    }
+    assert parse(json.dumps(body, indent=indent, ensure_ascii=ascii_only)) == records

@@ -1,0 +1,120 @@
+"""JSON taken exactly as it was meant, or refused with its place."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.strict_json import MAX_DEPTH, BodyError, compact, find_fault, too_deep
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(_JSON)
+def test_compacting_changes_white_space_only(value: object) -> None:
+    written = json.dumps(value, indent=3).encode()
+    assert compact(written) == json.dumps(value, separators=(",", ":")).encode()
+
+
+@given(_JSON)
+def test_sound_json_without_duplicates_has_no_fault(value: object) -> None:
+    assert find_fault(json.dumps(value, ensure_ascii=False).encode()) is None
+
+
+def test_digits_and_escapes_stay_as_they_were() -> None:
+    written = rb'{ "a" : [ 1.50, -0, 1e400, 12345678901234567890123, "\u00e9\/" ] }'
+    assert compact(written) == rb'{"a":[1.50,-0,1e400,12345678901234567890123,"\u00e9\/"]}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[1,]",
+        b'{"a":1,}',
+        b"nul",
+        b"NaN",
+        b"[Infinity]",
+        b"01",
+        b"1.",
+        b'"\x01"',
+        b'"\\x"',
+        b"\xef\xbb\xbf1",
+        b"1 2",
+        b"'a'",
+    ],
+)
+def test_what_is_not_json_is_refused(body: bytes) -> None:
+    with pytest.raises(BodyError, match="not JSON") as refused:
+        compact(body)
+    assert refused.value.status == 400
+
+
+def test_invalid_utf_8_is_refused_with_the_byte() -> None:
+    with pytest.raises(BodyError, match="invalid UTF-8 at byte 7"):
+        compact(b'{"a": "\xff"}')
+
+
+@pytest.mark.parametrize("surrogate", [rb"\ud800", rb"\udc00", rb"\ud800x", rb"\ud800\u0041"])
+def test_a_lone_surrogate_is_refused_with_its_place(surrogate: bytes) -> None:
+    with pytest.raises(BodyError) as refused:
+        compact(b'{"a": [1, "x%sy"]}' % surrogate)
+    assert refused.value.place == "a[1]"
+    assert "surrogate" in refused.value.message
+
+
+def test_a_pair_of_surrogates_is_a_character() -> None:
+    assert compact(rb'"\ud83d\ude00"') == rb'"\ud83d\ude00"'
+
+
+def test_an_escaped_backslash_before_u_is_no_surrogate() -> None:
+    assert compact(rb'"\\ud800"') == rb'"\\ud800"'
+    assert find_fault(rb'"\\ud800"') is None
+
+
+@pytest.mark.parametrize("levels", [1_100, 100_000])
+def test_nesting_beyond_the_limit_is_refused_and_not_an_accident(levels: int) -> None:
+    with pytest.raises(BodyError, match="nested deeper") as refused:
+        compact(b"[" * levels + b"]" * levels)
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(("levels", "expected"), [(MAX_DEPTH, False), (MAX_DEPTH + 1, True)])
+def test_depth_is_counted_exactly(levels: int, expected: bool) -> None:
+    wide = b'["' + b"[" * 300 + b'",' + b"[]," * 300
+    assert too_deep(wide + b"[" * (levels - 1) + b"]" * levels) is expected
+
+
+def test_many_shallow_containers_are_not_deep() -> None:
+    assert not too_deep(b"[" + b",".join([b"{}"] * 1000) + b"]")
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        (b'{"a": 1, "a": 1}', "a"),
+        (b'{"records": [{"value": 1}, {"value": 1, "value": 2}]}', "records[1].value"),
+        (rb'{"a": 1, "\u0061": 2}', "a"),
+        (b'{"records": [{"headers": [{"key": "k", "key": "l"}]}]}', "records[0].headers[0].key"),
+    ],
+)
+def test_a_member_that_stands_twice_is_found_with_its_place(body: bytes, place: str) -> None:
+    fault = find_fault(body)
+    assert fault is not None
+    assert (fault.status, fault.place) == (400, place)
+
+
+def test_names_may_repeat_inside_of_a_key_or_a_value() -> None:
+    assert find_fault(b'{"records": [{"key": {"a": 1, "a": 2}, "value": [{"b": 1, "b": 2}]}]}') is None
+
+
+def test_a_number_of_hostile_length_costs_nothing() -> None:
+    assert find_fault(b'{"a": ' + b"9" * 100_000 + b"}") is None

@@ -1,0 +1,60 @@
+"""From a request's bytes to the answer of the module that plays its API.
+
+Called by the cluster under its lock, on its loop; pure but for the state.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
+from client_core.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from client_core.protocol.messages.metadata_request import MetadataRequest
+from client_core.protocol.messages.metadata_response import MetadataResponse
+from client_core.protocol.messages.produce_request import ProduceRequest
+from client_core.protocol.messages.produce_response import ProduceResponse
+from tests.support.fake_cluster import init_producer_id, metadata, produce
+from tests.support.fake_cluster.broker import EndConnectionError
+
+if TYPE_CHECKING:
+    from client_core.protocol.header import RequestHeader
+    from tests.support.fake_cluster.state import ClusterState
+
+Request = MetadataRequest | ProduceRequest | InitProducerIdRequest
+Response = ApiVersionsResponse | MetadataResponse | ProduceResponse | InitProducerIdResponse
+
+
+class SeenRequest(NamedTuple):
+    """A request that reached a broker; `message` is None for ApiVersions."""
+
+    broker_id: int
+    api: ApiKey
+    version: int
+    correlation_id: int
+    client_id: str | None
+    message: Request | None
+
+
+def decode(header: RequestHeader, payload: bytes) -> Request:
+    """The request's message. EndConnectionError for an API that is not played."""
+    if header.api is ApiKey.METADATA:
+        return MetadataRequest.decode(payload, header.version, header.body_offset)
+    if header.api is ApiKey.PRODUCE:
+        return ProduceRequest.decode(payload, header.version, header.body_offset)
+    if header.api is ApiKey.INIT_PRODUCER_ID:
+        return InitProducerIdRequest.decode(payload, header.version, header.body_offset)
+    raise EndConnectionError
+
+
+def answer(state: ClusterState, broker_id: int, request: Request, version: int) -> Response | None:
+    """What a broker answers; None where nothing is answered. EndConnectionError where it hangs up instead."""
+    if isinstance(request, MetadataRequest):
+        return metadata.answer(state, broker_id, request, version)
+    if isinstance(request, InitProducerIdRequest):
+        return init_producer_id.answer(state, broker_id, request)
+    try:
+        return produce.answer(state, broker_id, request, version)
+    except produce.FailedWithoutAcksError as error:
+        raise EndConnectionError from error

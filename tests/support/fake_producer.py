@@ -1,0 +1,250 @@
+"""A producer without brokers: the face that the sidecar talks to, steered by the test.
+
+`set_topics` swaps the snapshot as a refresh would, with real tables in a real MetadataCache. Requests that the snapshot
+can't answer wait in `waiting` until the test ends them (`finish`, `say_unknown`), or are answered at once from
+`on_brokers`. Records are acknowledged at once unless `outcome_of` says otherwise or `holds_records` is set.
+Callers come on one thread; results go through the given sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+from client_core.cluster import Node
+from client_core.errors import KafkaError, TimeoutError, UnknownTopicOrPartitionError
+from client_core.metadata.metadata_cache import ClusterAnswer, MetadataCache, RefreshTime, TopicAnswers
+from client_core.metadata.topic_listing import ListedTopic, TopicListing
+from client_core.metadata.topic_table import TopicTable
+from client_core.producer.producer_record import ProducerRecord, RecordMetadata
+from client_core.producer.results import ListingResult, MetadataResult
+from client_core.producer.status import BufferStatus, ClientStatus, CloseReport, MetadataStatus
+from client_core.producer.ticket import CallInline, CompletionSink, Done, RecordFailure, Result
+from tests.support.metadata_responses import node, read
+from tests.support.mock_clock import MockClock
+
+Outcome = RecordMetadata | RecordFailure
+
+
+@dataclass(frozen=True, slots=True)
+class FakeResult:
+    """Any result at all."""
+
+    outcomes: Sequence[Outcome] = ()
+    error: KafkaError | None = None
+
+
+@dataclass(eq=False)
+class FakeTicket:
+    """A request that waits. `asked` are the arguments of its call."""
+
+    kind: str
+    asked: dict[str, Any]
+    done: Done
+    producer: FakeProducer
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self.producer.leave(self)
+
+    def __repr__(self) -> str:
+        return f"<FakeTicket {self.kind} {self.asked}>"
+
+
+@dataclass
+class FakeProducer:
+    """Satisfies service.face.Producer."""
+
+    clock: MockClock = field(default_factory=lambda: MockClock(now_ms=1_000_000))
+    sink: CompletionSink = field(default_factory=CallInline)
+    cache: MetadataCache = field(
+        default_factory=lambda: MetadataCache.bootstrap([("bootstrap-1", 9092), ("bootstrap-2", 9092)])
+    )
+    #: Topics that brokers know of and that a look-up or a listing will find: name to partition count.
+    on_brokers: dict[str, int] = field(default_factory=dict)
+    outcome_of: Callable[[int, ProducerRecord], Outcome] | None = None
+    holds_records: bool = False
+    waiting: list[FakeTicket] = field(default_factory=list)
+    submitted: list[list[ProducerRecord]] = field(default_factory=list)
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    configured: list[str] = field(default_factory=list)
+    report: CloseReport = field(default_factory=CloseReport)
+    state: str = "starting"
+    turns: int = 0
+    turns_when_woken: bool = True
+    nodes: Sequence[Node] = field(default_factory=lambda: [node(n) for n in (1, 2, 3)])
+    closed_after_ms: int | None = None
+
+    # -- steering --------------------------------------------------------------------------------------------
+
+    def set_topics(self, topics: Mapping[str, int] | Iterable[Any], **described: Any) -> None:
+        """A full refresh with these topics; tables of unchanged ones stay the same objects."""
+        response = read(self.nodes, topics, known_topics=self.cache.topics, **described)
+        tables = {t.name: t for t in response.topics if isinstance(t, TopicTable)}
+        ids: dict[str, UUID] = {t.name: t.topic_id for t in tables.values() if t.topic_id is not None}
+        answer = ClusterAnswer(response.cluster_id, response.brokers, None)
+        answers = TopicAnswers(names=set(tables), tables=tables, topic_ids=ids)
+        time = RefreshTime(self.clock.now_ms(), self.clock.wall_ms())
+        version = self.cache.update_version + 1
+        self.cache = self.cache.replaced_by(answer, answers).refreshed_at(time, version, None)
+
+    def finish(self, ticket: FakeTicket, result: Result) -> None:
+        """Ends one request that waits."""
+        self.leave(ticket)
+        self.sink.post([(ticket.done, result)])
+
+    def say_unknown(self, ticket: FakeTicket, waited_ms: int = 120) -> None:
+        """The brokers said twice that there are no such topics."""
+        errors = {
+            name: UnknownTopicOrPartitionError(f"topic {name} is not there")
+            for name in ticket.asked["names"]
+            if name not in self.cache.topics
+        }
+        self.finish(ticket, MetadataResult(self.cache, topic_errors=errors, waited_ms=waited_ms))
+
+    def time_out(self, ticket: FakeTicket, cause: KafkaError | None = None, waited_ms: int = 500) -> None:
+        """The ticket's deadline has come."""
+        error = TimeoutError(f"nothing came within {waited_ms} ms")
+        error.__cause__ = cause
+        self.finish(ticket, MetadataResult(self.cache, error=error, waited_ms=waited_ms))
+
+    def leave(self, ticket: FakeTicket) -> None:
+        if ticket in self.waiting:
+            self.waiting.remove(ticket)
+
+    # -- the face --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.state = "running"
+
+    def close(self, timeout_ms: int) -> CloseReport:
+        self.closed_after_ms = timeout_ms
+        self.state = "closed"
+        return self.report
+
+    def wakeup(self) -> None:
+        if self.turns_when_woken:
+            self.turns += 1
+
+    def configure_topics(self, names: Iterable[str]) -> None:
+        self.configured = list(names)
+
+    def request_topics(
+        self,
+        names: Iterable[str],
+        *,
+        deadline_ms: int,
+        create: bool = False,
+        settle: bool = True,
+        done: Done,
+    ) -> FakeTicket:
+        wanted = list(names)
+        ticket = self._take(
+            "topics", done, names=wanted, deadline_ms=deadline_ms, create=create, settle=settle
+        )
+        found = {name: self.on_brokers[name] for name in wanted if name in self.on_brokers}
+        if found:
+            self.set_topics({**self._counts(), **found})
+        if all(name in self.cache.topics for name in wanted):
+            self.finish(ticket, MetadataResult(self.cache))
+        return ticket
+
+    def request_update(
+        self,
+        *,
+        min_version: int | None = None,
+        max_age_ms: int | None = None,
+        deadline_ms: int,
+        done: Done,
+    ) -> FakeTicket:
+        return self._take(
+            "update", done, min_version=min_version, max_age_ms=max_age_ms, deadline_ms=deadline_ms
+        )
+
+    def list_topics(self, *, deadline_ms: int, done: Done) -> FakeTicket:
+        ticket = self._take("listing", done, deadline_ms=deadline_ms)
+        if self.on_brokers:
+            listed = {
+                name: ListedTopic(name, None, name.startswith("__"), count)
+                for name, count in self.on_brokers.items()
+            }
+            self.finish(ticket, ListingResult(TopicListing(MappingProxyType(listed))))
+        return ticket
+
+    def submit(
+        self,
+        topic: str,
+        records: Sequence[ProducerRecord],
+        *,
+        block_deadline_ms: int,
+        deadline_ms: int,
+        done: Done,
+    ) -> FakeTicket:
+        self.submitted.append(list(records))
+        ticket = self._take(
+            "records",
+            done,
+            topic=topic,
+            records=records,
+            block_deadline_ms=block_deadline_ms,
+            deadline_ms=deadline_ms,
+        )
+        if not self.holds_records:
+            self.acknowledge(ticket)
+        return ticket
+
+    def acknowledge(self, ticket: FakeTicket) -> None:
+        """Ends a produce request as `outcome_of` says."""
+        tell = self.outcome_of or self._receipt
+        outcomes = [tell(i, record) for i, record in enumerate(ticket.asked["records"])]
+        self.finish(ticket, FakeResult(outcomes))
+
+    def status(self) -> ClientStatus:
+        refreshed_ms = self.cache.last_successful_refresh_ms
+        return ClientStatus(
+            state=self.state,
+            loop_turns=self.turns,
+            loop_age_ms=7,
+            waiting_for_metadata=0,
+            waiting_for_buffer=0,
+            in_flight_batches=0,
+            producer_id=None,
+            metadata=MetadataStatus(
+                update_version=self.cache.update_version,
+                request_version=0,
+                age_ms=None if refreshed_ms is None else self.clock.now_ms() - refreshed_ms,
+                refresh_in_progress=False,
+                topics=len(self.cache.topics),
+                partitions=sum(self._counts().values()),
+                last_error=None,
+                last_error_age_ms=None,
+            ),
+            buffer=BufferStatus(33_554_432, 33_554_432, 0, 0, 0, None),
+            nodes=(),
+        )
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _take(self, kind: str, done: Done, **asked: Any) -> FakeTicket:
+        self.calls.append((kind, asked))
+        ticket = FakeTicket(kind, asked, done, self)
+        self.waiting.append(ticket)
+        return ticket
+
+    def _counts(self) -> dict[str, int]:
+        return {name: table.partition_count for name, table in self.cache.topics.items()}
+
+    @staticmethod
+    def _receipt(index: int, record: ProducerRecord) -> RecordMetadata:
+        timestamp_ms = 1_700_000_000_000 if record.timestamp_ms is None else record.timestamp_ms
+        return RecordMetadata(record.topic, record.partition or 0, 100 + index, timestamp_ms)
+
+
+def with_status(producer: FakeProducer, **changed: Any) -> None:
+    """Has `status()` answer with these fields changed from now on."""
+    told = producer.status
+    producer.status = lambda: replace(told(), **changed)  # type: ignore[method-assign]

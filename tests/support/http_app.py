@@ -1,0 +1,78 @@
+"""The sidecar's application over a fake producer, asked without a socket.
+
+    with_app = HttpApp()
+    with_app.producer.set_topics({"orders": 3})
+    with_app.get("/v1/topics/orders").json()
+
+`get` and `post` run one request each on a loop of its own; scenarios with several at once use `client()` inside one
+`asyncio.run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import httpx
+
+from service.app import App, create_app
+from service.settings import Settings
+from tests.support.fake_producer import FakeProducer
+
+T = TypeVar("T")
+
+#: In real time; a scenario that takes longer hangs.
+PATIENCE_S = 30.0
+
+
+class HttpApp:
+    """One app and its fake producer."""
+
+    def __init__(self, *, kafka: dict[str, str] | None = None, **settings: Any) -> None:
+        self.producer = FakeProducer()
+        self.settings = Settings(kafka={"bootstrap.servers": "localhost:9092", **(kafka or {})}, **settings)
+        self.app: App = create_app(self.settings, self.producer)
+
+    @property
+    def version(self) -> str:
+        """Pilotfish-Metadata-Version as it is now."""
+        return f"{self.app.sidecar.boot}-{self.producer.cache.update_version}"
+
+    def client(self, app: Any = None) -> httpx.AsyncClient:
+        """A client of this app, or of a part of it."""
+        transport = httpx.ASGITransport(app=app or self.app)
+        return httpx.AsyncClient(transport=transport, base_url="http://localhost")
+
+    def get(self, path: str, **sent: Any) -> httpx.Response:
+        return self.ask("GET", path, **sent)
+
+    def post(self, path: str, **sent: Any) -> httpx.Response:
+        return self.ask("POST", path, **sent)
+
+    def produce(self, body: bytes | str, topic: str = "orders", query: str = "") -> httpx.Response:
+        """Posts a raw body of records."""
+        headers = {"content-type": "application/json"}
+        return self.post(f"/v1/topics/{topic}/records{query}", content=body, headers=headers)
+
+    def ask(self, method: str, path: str, *, app: Any = None, **sent: Any) -> httpx.Response:
+        async def once() -> httpx.Response:
+            async with self.client(app) as client:
+                return await client.request(method, path, **sent)
+
+        return run(once())
+
+
+def run(scenario: Coroutine[Any, Any, T]) -> T:
+    """Runs a scenario to its end, on a loop of its own."""
+
+    async def bounded() -> T:
+        return await asyncio.wait_for(scenario, PATIENCE_S)
+
+    return asyncio.run(bounded())
+
+
+async def until(condition: Any) -> None:
+    """Lets the loop turn until the condition holds; wait_for in `run` bounds it."""
+    while not condition():
+        await asyncio.sleep(0)
