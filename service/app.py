@@ -24,7 +24,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from client_core import CloseReport
+from client_core import CloseReport, KafkaProducer
 from service.asgi import HeaderPairs, Receive, Scope, Send
 from service.completions import LoopCompletions
 from service.deps import Sidecar, build_sidecar
@@ -106,8 +106,6 @@ def create_app(settings: Settings, producer: Producer | None = None) -> App:
 
 
 def _make_producer(settings: Settings, events: ClientMetrics, completions: LoopCompletions) -> Producer:
-    from client_core import KafkaProducer
-
     return KafkaProducer(settings.producer_config(), events=events, completions=completions)
 
 

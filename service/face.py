@@ -59,4 +59,5 @@ class Producer(Protocol):
         block_deadline_ms: int,
         deadline_ms: int,
         done: Done,
+        create: bool = True,
     ) -> Ticket: ...

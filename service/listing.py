@@ -13,7 +13,16 @@ from typing import Final, cast
 
 import msgspec
 
-from client_core import Errors, KafkaError, ListingResult, Phase, TimeoutError, TopicListing
+from client_core import (
+    Errors,
+    IllegalStateError,
+    KafkaError,
+    ListingResult,
+    Phase,
+    ProducerClosedError,
+    TimeoutError,
+    TopicListing,
+)
 from service.answers import topic_id_text
 from service.errors import ProblemError, problem_of
 from service.face import Producer
@@ -110,7 +119,10 @@ class Listing:
             if not future.done():
                 future.set_result(cast("ListingResult", result))
 
-        ticket = self._producer.list_topics(deadline_ms=self._clock.now_ms() + wait_ms, done=done)
+        try:
+            ticket = self._producer.list_topics(deadline_ms=self._clock.now_ms() + wait_ms, done=done)
+        except IllegalStateError:
+            return ProducerClosedError("the sidecar is shutting down")
         try:
             result = await future
         except asyncio.CancelledError:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from client_core import Errors
+from client_core import Errors, NodeStatus
 from client_core import events as e
 from service.face import Producer
 from service.tally import (
@@ -283,29 +283,28 @@ class StatusCollector(Collector):
             "When the poll loop last turned; an idle one sleeps for long.",
             time.time() - status.loop_age_ms / 1000,
         )
-        yield from self._brokers()
+        yield from _broker_gauges(status.nodes)
 
-    def _brokers(self) -> Iterator[Metric]:
-        """Gauges of the connections; those to bootstrap addresses are added up under one label."""
-        in_flight: dict[str, int] = {}
-        backoff_ms: dict[str, int] = {}
-        states: dict[str, set[str]] = {}
-        for node in self._producer.status().nodes:
-            broker = broker_label(node.id)
-            in_flight[broker] = in_flight.get(broker, 0) + node.in_flight_requests
-            backoff_ms[broker] = max(backoff_ms.get(broker, 0), node.backoff_left_ms)
-            states.setdefault(broker, set()).add(node.state)
-        requests = _by_broker("broker_in_flight_requests", "Requests that wait for a response.")
-        backoffs = _by_broker("broker_reconnect_backoff_seconds", "Until the next attempt to connect.")
-        connections = _by_broker(
-            "broker_connection_state", "1 for the state that a connection is in.", "state"
-        )
-        for broker, count in in_flight.items():
-            requests.add_metric((broker,), count)
-            backoffs.add_metric((broker,), backoff_ms[broker] / 1000)
-            for state in STATES:
-                connections.add_metric((broker, state), float(state in states[broker]))
-        yield from (requests, backoffs, connections)
+
+def _broker_gauges(nodes: Sequence[NodeStatus]) -> Iterator[Metric]:
+    """Gauges of the connections; those to bootstrap addresses are added up under one label."""
+    in_flight: dict[str, int] = {}
+    backoff_ms: dict[str, int] = {}
+    states: dict[str, set[str]] = {}
+    for node in nodes:
+        broker = broker_label(node.id)
+        in_flight[broker] = in_flight.get(broker, 0) + node.in_flight_requests
+        backoff_ms[broker] = max(backoff_ms.get(broker, 0), node.backoff_left_ms)
+        states.setdefault(broker, set()).add(node.state)
+    requests = _by_broker("broker_in_flight_requests", "Requests that wait for a response.")
+    backoffs = _by_broker("broker_reconnect_backoff_seconds", "Until the next attempt to connect.")
+    connections = _by_broker("broker_connection_state", "1 for the state that a connection is in.", "state")
+    for broker, count in in_flight.items():
+        requests.add_metric((broker,), count)
+        backoffs.add_metric((broker,), backoff_ms[broker] / 1000)
+        for state in STATES:
+            connections.add_metric((broker, state), float(state in states[broker]))
+    yield from (requests, backoffs, connections)
 
 
 def _gauge(name: str, help_text: str, value: float) -> GaugeMetricFamily:

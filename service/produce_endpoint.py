@@ -177,6 +177,7 @@ class ProduceEndpoint:
                     block_deadline_ms=now_ms + min(max_block_ms, timeout_ms),
                     deadline_ms=now_ms + timeout_ms,
                     done=done,
+                    create=self._sidecar.settings.auto_create_topics,
                 ),
                 receive,
             )

@@ -19,7 +19,7 @@ from typing import Final
 
 import uvicorn
 
-from client_core import CloseReport
+from client_core import CloseReport, ConfigError
 from service.admin import start_admin
 from service.app import App, create_app
 from service.logs import set_up_logging
@@ -53,8 +53,13 @@ def serve(settings: Settings) -> int:
     except OSError as e:
         _log.error("%s", e)
         return 1
+    try:
+        app = create_app(settings)
+    except ConfigError as e:
+        _log.error("kafka %s: %s", e.name, e.message)
+        return 1
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(SidecarServer(create_app(settings), api, admin).run())
+        return runner.run(SidecarServer(app, api, admin).run())
 
 
 def bound_socket(host: str, port: int, name: str) -> socket.socket:

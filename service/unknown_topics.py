@@ -22,6 +22,11 @@ class UnknownTopics:
         self._second = 0
         self._asked = 0
 
+    @property
+    def remembered_names(self) -> int:
+        """How many names are held in memory."""
+        return len(self._until)
+
     def remembered(self, topic: str, now_ms: int) -> KafkaError | None:
         """What the brokers said of it a moment ago."""
         found = self._until.get(topic)

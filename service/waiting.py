@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
-from client_core import Done, Result, Ticket
+from client_core import Done, IllegalStateError, KafkaError, ProducerClosedError, Result, Ticket
 from service.asgi import Receive
-from service.errors import Problem, ProblemError
+from service.errors import Problem, ProblemError, problem_of
 
 #: Longer than nearly every acknowledgement, shorter than anyone notices a place that nobody needs any more.
 _WATCH_AFTER_S: Final = 0.05
@@ -28,7 +29,9 @@ class CallerGoneError(Exception):
 
 
 async def wait_for_result(take_ticket: Callable[[Done], Ticket], receive: Receive) -> Result:
-    """The ticket's result. Raises CallerGoneError; a cancelled task cancels its ticket too.
+    """The ticket's result. Raises CallerGoneError, or ProblemError where the client takes no ticket.
+
+    A caller who leaves and a task that is cancelled cancel the ticket.
 
     `receive` must have given the whole body already.
     """
@@ -39,7 +42,12 @@ async def wait_for_result(take_ticket: Callable[[Done], Ticket], receive: Receiv
         if not future.done():
             future.set_result(result)
 
-    ticket = take_ticket(done)
+    try:
+        ticket = take_ticket(done)
+    except (KafkaError, IllegalStateError) as e:
+        # Refused at the door: a record that is too large, or a client that was closed meanwhile.
+        error = e if isinstance(e, KafkaError) else ProducerClosedError("the sidecar is shutting down")
+        raise ProblemError(replace(problem_of(error), written="no")) from e
     if future.done():
         return future.result()
     watch: asyncio.Task[None] | None = None

@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "golden(pattern): one test per case of the golden files of that pattern, as the argument `case`",
+        "golden(pattern): over the golden files of that pattern; with an argument `case`, once per case",
     )
     folder = golden_folder(config)
     if not folder.is_dir():
@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("golden")
-    if marker is not None:
+    if marker is not None and "case" in metafunc.fixturenames:
         cases = golden_cases(metafunc.config, *marker.args)
         metafunc.parametrize("case", [pytest.param(case, id=name) for name, case in cases])
 

@@ -123,7 +123,6 @@ class LastSeenEpochs:
             and difference is not None
             and difference.old is known
             and difference.new is table
-            and not known.overlay
             and known.raw_numbers == table.raw_numbers
             and not any(0 <= change.new_epoch < change.old_epoch for change in difference.changes)
         ):

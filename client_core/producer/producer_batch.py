@@ -168,7 +168,7 @@ class ProducerBatch:
         removed = [(owner, indices) for owner, indices, _ in self._spans if id(owner) in owners]
         if not removed:
             return removed
-        old = self._builder
+        old, was_closed = self._builder, self._builder.is_closed_for_appends
         kept = [span for span in self._spans if id(span[0]) not in owners]
         records = _decode(old)
         self._builder = MemoryRecordsBuilder(old.write_limit_bytes, compression=old.compression)
@@ -179,7 +179,7 @@ class ProducerBatch:
                 timestamp_ms = NO_TIMESTAMP if record.timestamp_ms is None else record.timestamp_ms
                 self._builder.append(timestamp_ms, record.key, record.value, record.headers)
             self._spans.append((owner, indices, position))
-        if old.is_closed_for_appends:
+        if was_closed:
             self._builder.close_for_record_appends()
         return removed
 

@@ -123,7 +123,7 @@ def _inside_out(struct: StructDefinition) -> Iterator[StructDefinition]:
 
 
 def read_definitions(jar: Path, api: str) -> tuple[MessageDefinition, MessageDefinition]:
-    """The request and the response of an API, `Metadata` for one. KeyError when the jar has none of that name.
+    """The request and the response of an API, `Metadata` for one. KeyError if the jar has none of that name.
 
     Only the request says that its last version is unstable, so the response's versions follow the request's.
     """

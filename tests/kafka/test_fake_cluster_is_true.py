@@ -136,13 +136,29 @@ def test_a_produce_ends_alike(real: Place, fake: Place, request_: Produce) -> No
 
 
 def test_too_few_replicas_in_sync_end_alike(kafka: KraftCluster, new_topic: NewTopic, fake: Place) -> None:
-    topic = new_topic(assignment=[[1, 2]], min_insync_replicas=3)
     assert isinstance(fake.cluster, FakeCluster)
-    fake.cluster.create_topic("strict", assignment=[[1, 2]], config=TopicConfig(min_insync_replicas=3))
+    real = Place(kafka, new_topic(assignment=[[1, 2]], min_insync_replicas=2))
+    fake.cluster.create_topic("strict", assignment=[[1, 2]], config=TopicConfig(min_insync_replicas=2))
+    fakes = Place(fake.cluster, "strict")
+    kafka.stop(2)
+    fake.cluster.kill(2)
+    wait_until(lambda: _outcome(Produce(batch(b"a")).to(real))[0] == 19, what="broker 2 is out of the ISR")
+    # Without the offsets: while waiting, the real broker may have taken some.
     for acks in (-1, 1):
-        request = Produce(batch(b"a"), acks=acks)
-        expected = _outcome(request.to(Place(kafka, topic)))
-        assert _outcome(request.to(Place(fake.cluster, "strict"))) == expected
+        assert (
+            _outcome(Produce(batch(b"a"), acks=acks).to(fakes))[::2]
+            == (_outcome(Produce(batch(b"a"), acks=acks).to(real))[::2])
+        )
+
+
+def test_more_replicas_than_there_are_can_not_be_asked_for(
+    kafka: KraftCluster, new_topic: NewTopic, fake: Place
+) -> None:
+    assert isinstance(fake.cluster, FakeCluster)
+    topic = new_topic(assignment=[[1, 2]], min_insync_replicas=3)
+    fake.cluster.create_topic("strict", assignment=[[1, 2]], config=TopicConfig(min_insync_replicas=3))
+    request = Produce(batch(b"a"))
+    assert _outcome(request.to(Place(fake.cluster, "strict"))) == _outcome(request.to(Place(kafka, topic)))
 
 
 def _with(*, base: int, epoch: int = 0) -> Produce:

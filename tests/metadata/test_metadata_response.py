@@ -193,6 +193,17 @@ def test_versions_with_one_layout_share_tables_and_others_do_not() -> None:
     assert known(read(1, [topic("t", 3)], version=9, known_topics=tables))["t"] is not tables["t"]
 
 
+@pytest.mark.parametrize("before", VERSIONS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_tables_of_another_version_do_no_harm(before: int, version: int) -> None:
+    """The bytes of version 7, for one, are the beginning of those of version 8."""
+    described = [topic("a", 2), topic("b", 0), topic("c", 1)]
+    tables = known(read(1, described, version=before))
+    assert shown(read(1, described, version=version, known_topics=tables)) == shown(
+        read(1, described, version=version)
+    )
+
+
 def test_a_topic_under_an_overlay_is_read_anew() -> None:
     tables = known(read(1, {"t": 3}))
     overlaid = tables["t"].with_overlay({0: None})

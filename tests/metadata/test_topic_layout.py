@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from client_core.errors import SchemaError
 from client_core.metadata.topic_layout import (
     LocatedPartitions,
     PartitionMetadata,
@@ -126,6 +127,21 @@ def test_walked_partitions_are_in_the_order_of_their_numbers() -> None:
 def test_more_replicas_than_one_byte_counts_are_walked() -> None:
     many = tuple(range(200))
     assert located([partition(p, replicas=many) for p in range(3)]).stride == 0
+
+
+def test_a_count_of_two_bytes_is_not_taken_for_one_of_one_byte() -> None:
+    """The second partition would fit the stride if 0x83 were a count; it is the first byte of one."""
+    regular = written([partition(0, replicas=(1,), isr=range(100), offline=range(100))], 13)
+    in_sync_at = 14 + 1 + 4
+    misleading = (
+        regular[:5] + b"\x01" + regular[6:in_sync_at] + b"\x83" + b"\x01" * 520 + b"\x47" + b"\x01" * 280 + b"\0"
+    )
+    assert len(misleading) == len(regular)
+    try:
+        found = locate_partitions(regular + misleading + bytes(100), 0, 2, layout_of(13))
+    except SchemaError:
+        return
+    assert found.stride == 0
 
 
 def test_tags_within_a_partition_are_walked() -> None:

@@ -1,4 +1,4 @@
-"""Twins of ProducerBatchTest. SplitPreservesMagicAndCompressionType is not twinned: there is one magic here."""
+"""Twins of ProducerBatchTest, but SplitPreservesMagicAndCompressionType: there is one magic here."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def new_batch(write_limit_bytes: int = 10_000) -> ProducerBatch:
 
 
 def append(
-    batch: ProducerBatch, records: Sequence[ProducerRecord], owner: Owner, indices: Sequence[int] | None = None
+    batch: ProducerBatch,
+    records: Sequence[ProducerRecord],
+    owner: Owner,
+    indices: Sequence[int] | None = None,
 ) -> int:
     indices = range(len(records)) if indices is None else indices
     return batch.append_many(records, indices, 0, owner, wall_ms=WALL_MS, now_ms=NOW_MS)
@@ -40,6 +43,22 @@ def batch_with(count: int, owner: Owner) -> ProducerBatch:
     batch = new_batch()
     append(batch, [record(b"%d" % n) for n in range(count)], owner)
     return batch
+
+
+def leadership(batch: ProducerBatch) -> tuple[int | None, int]:
+    return batch.current_leader_epoch, batch.attempts_when_leader_last_changed
+
+
+def was_reset(batch: ProducerBatch) -> bool:
+    return batch.sequence_has_been_reset
+
+
+def queue_time_ms(batch: ProducerBatch) -> int:
+    return batch.queue_time_ms
+
+
+def was_drained(batch: ProducerBatch) -> bool:
+    return batch.was_drained
 
 
 # -- the end -----------------------------------------------------------------------------------------------
@@ -222,22 +241,20 @@ def test_waiting_begins_anew_with_each_attempt_and_is_never_negative() -> None:
 
 def test_queue_time_runs_to_the_last_drain() -> None:
     batch = new_batch()
-    assert batch.queue_time_ms == 0
-    assert not batch.was_drained
+    assert (queue_time_ms(batch), was_drained(batch)) == (0, False)
     batch.drained(NOW_MS + 5)
     batch.drained(NOW_MS + 3)
-    assert batch.queue_time_ms == 5
-    assert batch.was_drained
+    assert (queue_time_ms(batch), was_drained(batch)) == (5, True)
 
 
 def test_a_changed_leader_ends_the_backoff_of_the_ongoing_retry_only() -> None:
     batch = new_batch()
     batch.maybe_update_leader_epoch(None)
-    assert batch.current_leader_epoch is None
+    assert leadership(batch) == (None, 0)
     assert not batch.has_leader_changed_for_the_ongoing_retry
     batch.maybe_update_leader_epoch(100)
     assert not batch.has_leader_changed_for_the_ongoing_retry  # the first attempt is no retry
-    assert (batch.current_leader_epoch, batch.attempts_when_leader_last_changed) == (100, 0)
+    assert leadership(batch) == (100, 0)
 
     batch.reenqueued(NOW_MS, 1000)
     assert batch.retry_backoff_left_ms(NOW_MS) == 1000
@@ -245,13 +262,13 @@ def test_a_changed_leader_ends_the_backoff_of_the_ongoing_retry_only() -> None:
         batch.maybe_update_leader_epoch(101)
         assert batch.has_leader_changed_for_the_ongoing_retry
         assert batch.retry_backoff_left_ms(NOW_MS) == 0
-        assert (batch.current_leader_epoch, batch.attempts_when_leader_last_changed) == (101, 1)
+        assert leadership(batch) == (101, 1)
 
     batch.reenqueued(NOW_MS, 1000)
     for epoch in (101, 100, None):
         batch.maybe_update_leader_epoch(epoch)
         assert not batch.has_leader_changed_for_the_ongoing_retry
-        assert (batch.current_leader_epoch, batch.attempts_when_leader_last_changed) == (101, 1)
+        assert leadership(batch) == (101, 1)
 
 
 # -- sequences ---------------------------------------------------------------------------------------------
@@ -270,10 +287,10 @@ def test_a_reset_sequence_shows_until_the_next_drain() -> None:
     batch.set_producer_state(7, 1, 10)
     batch.close()
     batch.reset_producer_state(7, 2, 0)
-    assert batch.sequence_has_been_reset
+    assert was_reset(batch)
     assert not batch.is_closed
     batch.close()
-    assert not batch.sequence_has_been_reset
+    assert not was_reset(batch)
     assert decode_record_batch(batch.records()).producer_epoch == 2
 
 

@@ -44,9 +44,16 @@ def test_a_range_of_another_notation_is_refused(text: str) -> None:
 
 
 def test_comments_are_passed_over_but_not_inside_of_text() -> None:
-    text = '// license\n{\n  // "apiKey": 1,\n  "apiKey": 3, "name": "P", "validVersions": "0",\n'
-    text += '  "flexibleVersions": "none", "fields": [\n'
-    text += '    { "name": "A", "type": "int8", "versions": "0+", "about": "see https://kafka.apache.org" }\n  ]\n}'
+    text = """// license
+{
+  // "apiKey": 1,
+  "apiKey": 3, "name": "P", "validVersions": "0", "flexibleVersions": "none",
+  "fields": [
+    // A comment with "quotes".
+    { "name": "A", "type": "int8", "versions": "0+", "about": "see https://kafka.apache.org" }
+  ]
+}
+"""
     assert [field.name for field in parse_definition(text).struct.fields] == ["a"]
 
 

@@ -15,8 +15,9 @@ from typing import Any
 from uuid import UUID
 
 from client_core.cluster import Node
-from client_core.errors import KafkaError, TimeoutError, UnknownTopicOrPartitionError
-from client_core.metadata.metadata_cache import ClusterAnswer, MetadataCache, RefreshTime, TopicAnswers
+from client_core.errors import IllegalStateError, KafkaError, TimeoutError, UnknownTopicOrPartitionError
+from client_core.metadata.metadata_cache import ClusterAnswer, MetadataCache, RefreshTime
+from client_core.metadata.topic_answers import TopicAnswers
 from client_core.metadata.topic_listing import ListedTopic, TopicListing
 from client_core.metadata.topic_table import TopicTable
 from client_core.producer.producer_record import ProducerRecord, RecordMetadata
@@ -68,6 +69,8 @@ class FakeProducer:
     on_brokers: dict[str, int] = field(default_factory=dict)
     outcome_of: Callable[[int, ProducerRecord], Outcome] | None = None
     holds_records: bool = False
+    #: What `submit` raises, as for a record that is too large.
+    refuses: KafkaError | None = None
     waiting: list[FakeTicket] = field(default_factory=list)
     submitted: list[list[ProducerRecord]] = field(default_factory=list)
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -183,7 +186,10 @@ class FakeProducer:
         block_deadline_ms: int,
         deadline_ms: int,
         done: Done,
+        create: bool = True,
     ) -> FakeTicket:
+        if self.refuses is not None:
+            raise self.refuses
         self.submitted.append(list(records))
         ticket = self._take(
             "records",
@@ -192,6 +198,7 @@ class FakeProducer:
             records=records,
             block_deadline_ms=block_deadline_ms,
             deadline_ms=deadline_ms,
+            create=create,
         )
         if not self.holds_records:
             self.acknowledge(ticket)
@@ -230,6 +237,8 @@ class FakeProducer:
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _take(self, kind: str, done: Done, **asked: Any) -> FakeTicket:
+        if self.state == "closed":
+            raise IllegalStateError("Cannot perform operation after producer has been closed")
         self.calls.append((kind, asked))
         ticket = FakeTicket(kind, asked, done, self)
         self.waiting.append(ticket)

@@ -1,10 +1,10 @@
-"""A Sender over MockClient and MockClock with a real accumulator, turned by hand; and the answers of its brokers.
+"""A Sender over MockClient and MockClock with a real accumulator, turned by hand; and brokers' answers.
 
-    rig = SenderRig(idempotent=False)
-    future = rig.append(partition=0)
-    rig.turn()                                        the request is in rig.client.requests
-    rig.respond(produced(ORDERS_0, offset=7))
-    rig.turn()                                        future.done()
+rig = SenderRig(idempotent=False)
+future = rig.append(partition=0)
+rig.turn()                                        the request is in rig.client.requests
+rig.respond(produced(ORDERS_0, offset=7))
+rig.turn()                                        future.done()
 """
 
 from __future__ import annotations

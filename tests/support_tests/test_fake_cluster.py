@@ -316,6 +316,11 @@ def test_too_few_replicas_in_sync_refuse_acks_all_only(cluster: FakeCluster) -> 
     assert _produce(cluster, _request(batch(b"a"), "safe", acks=1)).error_code == 0
 
 
+def test_more_replicas_than_there_are_can_not_be_asked_for(cluster: FakeCluster) -> None:
+    cluster.create_topic("strict", assignment=[[1]], config=TopicConfig(min_insync_replicas=3))
+    assert _produce(cluster, _request(batch(b"a"), "strict")).error_code == 0
+
+
 def test_writing_can_be_forbidden_alone(cluster: FakeCluster) -> None:
     cluster.forbid("orders", describe=False)
     assert _metadata(cluster, "orders").topics[0].error_code == 0

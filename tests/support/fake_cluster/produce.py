@@ -161,7 +161,8 @@ def _append(
     if known.leader != broker_id:
         return Appended(Errors.NOT_LEADER_OR_FOLLOWER)
     config = state.controller.config(topic)
-    if acks == _ALL and len(known.isr) < config.min_insync_replicas:
+    # More than there are replicas can't be asked for. Source: Partition.effectiveMinIsr.
+    if acks == _ALL and len(known.isr) < min(config.min_insync_replicas, len(known.replicas)):
         return Appended(Errors.NOT_ENOUGH_REPLICAS)
     log = state.logs.setdefault((topic, number), PartitionLog())
     return log.append(data.records, config, state.wall_ms())

@@ -1,0 +1,147 @@
+"""What differs between two tables, and which of them is to be believed (META-11 to META-15)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from client_core.metadata.leader_epochs import LastSeenEpochs, LeadershipChange, compare
+from client_core.metadata.topic_table import TopicTable
+from tests.support.metadata_responses import partition, read, topic
+
+if TYPE_CHECKING:
+    from client_core.protocol.messages.metadata_response import MetadataResponsePartition
+
+
+def table(*partitions: MetadataResponsePartition, name: str = "t") -> TopicTable:
+    [found] = read(3, [topic(name, partitions)]).topics
+    assert isinstance(found, TopicTable)
+    return found
+
+
+def leaders(*leaders_and_epochs: tuple[int | None, int | None]) -> TopicTable:
+    return table(*(partition(p, leader=n, epoch=e) for p, (n, e) in enumerate(leaders_and_epochs)))
+
+
+# -- comparing -------------------------------------------------------------------------------------------------
+
+
+def test_equal_leadership_makes_no_changes() -> None:
+    old, new = table(partition(0)), table(partition(0, isr=(0,)))
+    assert compare(old, new) == (old, new, ())
+
+
+def test_a_change_names_both_leaders_and_epochs() -> None:
+    old, new = leaders((0, 5), (1, 5), (2, 5)), leaders((0, 5), (None, 6), (2, None))
+    assert compare(old, new).changes == [LeadershipChange(1, 1, 5, -1, 6), LeadershipChange(2, 2, 5, 2, -1)]
+
+
+def test_only_partitions_of_both_are_compared() -> None:
+    old, new = leaders((0, 5), (1, 5)), leaders((0, 6))
+    assert compare(old, new).changes == [LeadershipChange(0, 0, 5, 0, 6)]
+    assert compare(new, old).changes == [LeadershipChange(0, 0, 6, 0, 5)]
+
+
+def test_overlays_are_compared_too() -> None:
+    old = leaders((0, 5), (1, 5))
+    kept = old.metadata(1)
+    assert kept is not None
+    hinted = old.with_overlay({1: kept._replace(leader_id=2, leader_epoch=6)})
+    assert compare(old, hinted).changes == [LeadershipChange(1, 1, 5, 2, 6)]
+    assert compare(old.with_overlay({1: None}), hinted).changes == ()
+
+
+# -- believing -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def seen() -> LastSeenEpochs:
+    """The epochs 5 and 5 were seen."""
+    seen = LastSeenEpochs()
+    seen.accept(leaders((0, 5), (1, 5)), None, topic_id_changed=False)
+    return seen
+
+
+@pytest.fixture
+def cached() -> TopicTable:
+    return leaders((0, 5), (1, 5))
+
+
+def test_the_first_table_is_progress() -> None:
+    first = leaders((0, 5))
+    assert LastSeenEpochs().accept(first, None, topic_id_changed=False) == (first, True)
+
+
+def test_a_table_without_partitions_is_no_progress() -> None:
+    empty = leaders()
+    assert LastSeenEpochs().accept(empty, None, topic_id_changed=False) == (empty, False)
+
+
+def test_greater_epochs_are_progress_and_equal_ones_are_not(seen: LastSeenEpochs, cached: TopicTable) -> None:
+    moved = leaders((1, 5), (1, 5))
+    assert seen.accept(moved, cached, topic_id_changed=False) == (moved, False)
+    elected = leaders((1, 6), (1, 5))
+    assert seen.accept(elected, moved, topic_id_changed=False) == (elected, True)
+    assert seen.get("t", 0) == 6
+
+
+@pytest.mark.parametrize("is_compared", [True, False])
+def test_the_readers_comparison_changes_no_verdict(is_compared: bool) -> None:
+    for new in (leaders((1, 5)), leaders((1, 6)), leaders((1, 4)), leaders((1, None)), leaders((0, 5), (1, 0))):
+        old = leaders((0, 5))
+        seen = LastSeenEpochs()
+        seen.accept(old, None, topic_id_changed=False)
+        believed, progressed = seen.accept(
+            new, old, topic_id_changed=False, difference=compare(old, new) if is_compared else None
+        )
+        epoch = new.leader_epoch(0)
+        assert believed.leader_id(0) == (0 if epoch == 4 else 1 if new.partition_count == 1 else 0)
+        assert progressed == (epoch == 6 or new.partition_count == 2)
+
+
+def test_a_lesser_epoch_keeps_what_is_cached(seen: LastSeenEpochs, cached: TopicTable) -> None:
+    stale = leaders((2, 4), (1, 5))
+    believed, progressed = seen.accept(stale, cached, topic_id_changed=False)
+    assert (believed.leader_id(0), believed.leader_epoch(0), believed.leader_id(1)) == (0, 5, 1)
+    assert not progressed
+    again, _ = seen.accept(leaders((2, 4), (1, 5)), believed, topic_id_changed=False)
+    assert again is believed
+
+
+def test_a_lesser_epoch_without_a_cached_partition_leaves_it_out(seen: LastSeenEpochs) -> None:
+    believed, _ = seen.accept(leaders((2, 4), (1, 5)), None, topic_id_changed=False)
+    assert believed.numbers == (1,)
+    assert seen.get("t", 0) == 5
+
+
+def test_another_topic_id_ends_all_comparing(seen: LastSeenEpochs, cached: TopicTable) -> None:
+    recreated = leaders((2, 0))
+    assert seen.accept(recreated, cached, topic_id_changed=True) == (recreated, True)
+    assert seen.get("t", 0) == 0
+    assert seen.get("t", 1) == 5  # Java keeps it as well: nothing took it away
+
+
+def test_a_missing_epoch_takes_the_seen_one_away(seen: LastSeenEpochs, cached: TopicTable) -> None:
+    unsure = leaders((0, None), (1, 5))
+    assert seen.accept(unsure, cached, topic_id_changed=False) == (unsure, False)
+    assert seen.get("t", 0) is None
+
+
+def test_an_epoch_that_was_told_is_what_counts(seen: LastSeenEpochs, cached: TopicTable) -> None:
+    seen.put("t", 0, 7)
+    believed, _ = seen.accept(leaders((2, 6), (1, 5)), cached, topic_id_changed=False)
+    assert believed.leader_epoch(0) == 5
+    assert seen.get("t", 0) == 7
+    caught_up, progressed = seen.accept(leaders((2, 7), (1, 5)), believed, topic_id_changed=False)
+    assert caught_up.leader_id(0) == 2
+    assert not progressed
+
+
+def test_topics_that_are_no_longer_held_are_forgotten(seen: LastSeenEpochs) -> None:
+    seen.put("t", 0, 7)
+    seen.accept(table(partition(0, epoch=3), name="other"), None, topic_id_changed=False)
+    seen.retain(lambda topic: topic == "other")
+    assert seen.get("t", 0) is None
+    assert seen.get("t", 1) is None
+    assert seen.get("other", 0) == 3

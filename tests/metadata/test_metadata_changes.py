@@ -1,0 +1,119 @@
+"""What an update tells the world."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from client_core.cluster import TopicPartition
+from client_core.events import BrokersChanged, Event, LeaderChanged, PartitionCountChanged
+from client_core.metadata.metadata import LeaderIdAndEpoch, Metadata, MetadataConfig
+from client_core.metadata.metadata_response import read_metadata_response
+from tests.metadata.test_refresh_schedule import Unjittered
+from tests.support.metadata_responses import metadata_response, node, partition, topic, topic_id_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from client_core.cluster import Node
+    from client_core.protocol.messages.metadata_response import MetadataResponseTopic
+
+
+class Recorder:
+    """Metadata, and the events of its last update."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.metadata = Metadata(MetadataConfig(), Unjittered(0), self)
+        self.metadata.bootstrap([("boot", 9092)])
+
+    def emit(self, event: Event, /) -> None:
+        self.events.append(event)
+
+    def update(
+        self, nodes: int | Iterable[Node], topics: Iterable[MetadataResponseTopic], *, is_partial: bool = False
+    ) -> list[Event]:
+        self.events.clear()
+        body = metadata_response(nodes, topics)
+        response = read_metadata_response(body, 13, self.metadata.cache.topics)
+        self.metadata.update(0, response, is_partial, 0)
+        return self.events
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    """Three brokers, a topic with two partitions on 0 and 1, epochs 5."""
+    recorder = Recorder()
+    recorder.update(3, [topic("t", 2, nodes=(0, 1), epoch=5)])
+    return recorder
+
+
+def test_the_first_answer_tells_brokers_and_topics() -> None:
+    """The bootstrap addresses were no brokers: nobody left."""
+    assert Recorder().update(3, [topic("t", 2)]) == [
+        BrokersChanged((0, 1, 2), (), ()),
+        PartitionCountChanged("t", None, 2),
+    ]
+
+
+def test_an_equal_answer_tells_nothing(recorder: Recorder) -> None:
+    assert recorder.update(3, [topic("t", 2, nodes=(0, 1), epoch=5)]) == []
+
+
+def test_brokers_join_leave_and_move(recorder: Recorder) -> None:
+    nodes = [node(0), node(1, host="elsewhere"), node(7)]
+    assert recorder.update(nodes, [topic("t", 2, nodes=(0, 1), epoch=5)]) == [
+        BrokersChanged(joined=(7,), left=(2,), moved=(1,))
+    ]
+
+
+def test_a_changed_leader_or_greater_epoch_is_told(recorder: Recorder) -> None:
+    moved = [partition(0, leader=2, epoch=6, replicas=(0, 1)), partition(1, leader=1, epoch=6, replicas=(0, 1))]
+    assert recorder.update(3, [topic("t", moved)]) == [
+        LeaderChanged("t", 0, 0, 2, 6),
+        LeaderChanged("t", 1, 1, 1, 6),
+    ]
+
+
+def test_a_lost_leader_is_told(recorder: Recorder) -> None:
+    lost = [partition(0, leader=None, epoch=5, error=5), partition(1, leader=1, epoch=5)]
+    assert recorder.update(3, [topic("t", lost)]) == [LeaderChanged("t", 0, 0, None, 5)]
+
+
+def test_a_stale_answer_is_not_believed_and_tells_nothing(recorder: Recorder) -> None:
+    assert recorder.update(3, [topic("t", 2, nodes=(2, 2), epoch=4)]) == []
+
+
+def test_a_topic_grows(recorder: Recorder) -> None:
+    """Of the new partition it is not told who leads it: nobody did before."""
+    grown = [partition(p, leader=p % 2, epoch=5) for p in range(3)]
+    assert recorder.update(3, [topic("t", grown)]) == [PartitionCountChanged("t", 2, 3)]
+
+
+def test_a_topic_is_recreated_with_as_many_partitions(recorder: Recorder) -> None:
+    assert PartitionCountChanged("t", 2, 2) in recorder.update(
+        3, [topic("t", 2, nodes=(0, 1), epoch=0, topic_id=topic_id_of("t"))]
+    )
+
+
+def test_a_topic_goes(recorder: Recorder) -> None:
+    assert recorder.update(3, []) == [PartitionCountChanged("t", 2, None)]
+
+
+def test_other_topics_stay_over_a_partial_answer(recorder: Recorder) -> None:
+    assert recorder.update(3, [topic("new", 1)], is_partial=True) == [PartitionCountChanged("new", None, 1)]
+
+
+def test_a_leader_named_by_a_produce_answer_is_told(recorder: Recorder) -> None:
+    recorder.events.clear()
+    recorder.metadata.update_partition_leadership({TopicPartition("t", 1): LeaderIdAndEpoch(2, 9)}, [])
+    assert recorder.events == [LeaderChanged("t", 1, 1, 2, 9)]
+    assert recorder.update(3, [topic("t", 2, nodes=(0, 1), epoch=5)]) == []
+
+
+def test_a_rebootstrap_is_no_news_if_the_cluster_is_still_the_same(recorder: Recorder) -> None:
+    recorder.events.clear()
+    recorder.metadata.rebootstrap()
+    assert recorder.events == []
+    assert recorder.update(3, [topic("t", 2, nodes=(0, 1), epoch=5)]) == []

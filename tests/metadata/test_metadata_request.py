@@ -1,0 +1,77 @@
+"""MetadataRequestTest: which topics are asked for, and whether asking may create them."""
+
+from __future__ import annotations
+
+import pytest
+
+from client_core.errors import SchemaError, UnsupportedVersionError
+from client_core.metadata.metadata_request import MetadataRequestBuilder
+from client_core.metadata.topic_table import TopicTable
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from client_core.protocol.request import RequestBuilder
+from tests.metadata.strategies import VERSIONS
+from tests.support.metadata_responses import metadata_response, read
+
+
+def test_it_is_a_request_builder() -> None:
+    builder: RequestBuilder = MetadataRequestBuilder((), allow_auto_topic_creation=True)
+    assert builder.api is ApiKey.METADATA
+    assert builder.latest_allowed_version == ApiKey.METADATA.max_version
+
+
+def test_who_must_not_create_topics_needs_version_4() -> None:
+    """Java finds out when it builds the request; here it is negotiated."""
+    assert MetadataRequestBuilder(("t",), allow_auto_topic_creation=True).oldest_allowed_version == 1
+    builder = MetadataRequestBuilder(("t",), allow_auto_topic_creation=False)
+    assert builder.oldest_allowed_version == 4
+    with pytest.raises(UnsupportedVersionError, match="version 3 .* 4 or newer"):
+        builder.encode(3)
+    assert not MetadataRequest.decode(builder.encode(4), 4).allow_auto_topic_creation
+
+
+def test_version_0_is_never_sent() -> None:
+    with pytest.raises(UnsupportedVersionError):
+        MetadataRequestBuilder.all_topics().encode(0)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_all_topics_are_a_null_list_and_none_an_empty_one(version: int) -> None:
+    """Twins of testEmptyMeansAllTopicsV0 and testEmptyMeansEmptyForVersionsAboveV0."""
+    everything = MetadataRequestBuilder.all_topics()
+    nothing = MetadataRequestBuilder((), allow_auto_topic_creation=True)
+    assert everything.is_all_topics
+    assert not nothing.is_all_topics
+    assert MetadataRequest.decode(everything.encode(version), version).topics is None
+    assert MetadataRequest.decode(nothing.encode(version), version).topics == ()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_topics_are_asked_for_by_name(version: int) -> None:
+    """Never by id, which brokers understand from version 12 on only (testTopicIdAndNullTopicNameRequests)."""
+    body = MetadataRequestBuilder(("a", "b"), allow_auto_topic_creation=True).encode(version)
+    assert MetadataRequest.decode(body, version) == MetadataRequest(
+        (MetadataRequestTopic(name="a"), MetadataRequestTopic(name="b")), allow_auto_topic_creation=True
+    )
+
+
+def test_the_bytes_of_version_4() -> None:
+    assert MetadataRequestBuilder(("ab",), allow_auto_topic_creation=False).encode(4) == bytes.fromhex(
+        "00000001"  # one topic
+        "0002 6162"  # its name
+        "00"  # do not create it
+    )
+
+
+def test_the_answer_is_read_against_what_is_known_when_it_comes() -> None:
+    known: dict[str, TopicTable] = {}
+    builder = MetadataRequestBuilder(("t",), allow_auto_topic_creation=True, known_topics=lambda: known)
+    [table] = read(1, {"t": 2}).topics
+    assert isinstance(table, TopicTable)
+    known["t"] = table
+    assert builder.decode_response(metadata_response(1, {"t": 2}), 13).topics == (table,)
+
+
+def test_an_answer_that_is_none_is_a_schema_error() -> None:
+    with pytest.raises(SchemaError):
+        MetadataRequestBuilder.all_topics().decode_response(b"\0\0", 13)

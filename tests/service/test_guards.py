@@ -1,0 +1,111 @@
+"""What stands in front of every path."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.guards import hosts_of, without_port
+from tests.support.http_app import HttpApp
+
+ONE = b'{"records":[{"value":1}]}'
+PATHS = [
+    ("GET", "/v1/topics/orders"),
+    ("GET", "/v1/status"),
+    ("POST", "/v1/topics/orders/records"),
+    ("POST", "/v1/leaders"),
+    ("GET", "/openapi.json"),
+    ("GET", "/nothing"),
+]
+
+
+def web(**settings: object) -> HttpApp:
+    app = HttpApp(**settings)  # type: ignore[arg-type]
+    app.producer.set_topics({"orders": 3})
+    return app
+
+
+@pytest.mark.parametrize(("method", "path"), PATHS)
+def test_a_foreign_host_is_let_in_nowhere(method: str, path: str) -> None:
+    app = web()
+    answer = app.ask(
+        method, path, headers={"host": "evil.example"}, content=ONE if method == "POST" else None
+    )
+    assert answer.status_code == 421
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert app.producer.submitted == []
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:8085", "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:8085"]
+)
+def test_loopback_is_let_in_by_any_of_its_names(host: str) -> None:
+    assert web().get("/v1/topics/orders", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost.evil.example", "evil.example:8085", "", "127.0.0.1.nip.io", "[::2]"]
+)
+def test_what_merely_looks_like_loopback_is_not_let_in(host: str) -> None:
+    assert web().get("/v1/topics/orders", headers={"host": host}).status_code == 421
+
+
+def test_hosts_can_be_set() -> None:
+    app = web(allowed_hosts="sidecar.internal")
+    assert app.get("/v1/cluster", headers={"host": "sidecar.internal:80"}).status_code == 200
+    assert app.get("/v1/cluster", headers={"host": "localhost"}).status_code == 421
+    assert web(allowed_hosts="*").get("/v1/cluster", headers={"host": "any.thing"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("api_host", "added"),
+    [("10.1.2.3", ("10.1.2.3",)), ("0.0.0.0", ()), ("::", ()), ("fd00::1", ("[fd00::1]",))],
+)
+def test_the_address_that_is_listened_on_is_one_of_the_hosts(api_host: str, added: tuple[str, ...]) -> None:
+    assert hosts_of(("localhost",), api_host) == ("localhost", *added)
+
+
+@pytest.mark.parametrize(("method", "path"), PATHS)
+def test_a_foreign_origin_is_let_in_nowhere(method: str, path: str) -> None:
+    app = web()
+    headers = {"origin": "https://evil.example", "content-type": "application/json"}
+    answer = app.ask(method, path, headers=headers, content=ONE if method == "POST" else None)
+    assert answer.status_code == 403
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+    assert app.producer.submitted == []
+
+
+def test_our_own_origin_and_allowed_ones_are_let_in() -> None:
+    app = web(allowed_origins="https://ops.example")
+    for host, origin in [("localhost:8085", "http://localhost:8085"), ("localhost", "https://ops.example")]:
+        assert app.get("/v1/cluster", headers={"host": host, "origin": origin}).status_code == 200
+    headers = {"host": "localhost:8085", "origin": "http://localhost:1"}
+    assert app.get("/v1/cluster", headers=headers).status_code == 403
+
+
+def test_no_origin_is_null() -> None:
+    assert web().get("/v1/cluster", headers={"origin": "null"}).status_code == 403
+
+
+def test_while_it_drains_look_ups_are_answered_and_nothing_else_is_taken_on() -> None:
+    app = web()
+    app.app.sidecar.drain.begun = True
+    assert app.get("/v1/topics/orders").status_code == 200
+    for path in ("/v1/topics/orders/records", "/v1/leaders", "/v1/metadata/refresh"):
+        answer = app.post(path, content=ONE, headers={"content-type": "application/json"})
+        assert (answer.status_code, answer.headers["connection"]) == (503, "close")
+        assert answer.json()["written"] == "no"
+    assert app.producer.submitted == []
+
+
+@pytest.mark.parametrize("length", [b"-1", b"1e3", b"99999999999999999999999999"])
+def test_a_length_that_is_none_is_refused(length: bytes) -> None:
+    headers = {b"content-length": length, b"content-type": b"application/json"}
+    answer = web().post("/v1/topics/orders/records", headers=headers, content=ONE)
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("host", "bare"), [(b"a:1", b"a"), (b"a", b"a"), (b"[::1]:1", b"[::1]"), (b"[::1]", b"[::1]"), (b"", b"")]
+)
+def test_a_host_is_known_without_its_port(host: bytes, bare: bytes) -> None:
+    assert without_port(host) == bare

@@ -1,0 +1,195 @@
+"""Prepared answers: when they are kept, when they are made anew, and what they say of their age."""
+
+from __future__ import annotations
+
+import json
+
+from service.lookup_table import IDLE_S, Entry, LookupTable
+from tests.support.fake_producer import FakeProducer
+from tests.support.metadata_responses import node, partition, topic
+
+TOPIC = b"/v1/topics/orders"
+
+
+def table_over(**topics: int) -> tuple[FakeProducer, LookupTable]:
+    producer = FakeProducer()
+    if topics:
+        producer.set_topics(topics)
+    return producer, LookupTable(producer, "boot")
+
+
+def found(table: LookupTable, key: bytes = TOPIC) -> Entry:
+    entry = table.find(key)
+    assert entry is not None
+    return entry
+
+
+def header(entry: Entry, name: bytes) -> bytes:
+    return dict(entry.headers)[name]
+
+
+def test_an_answer_is_made_once() -> None:
+    _, table = table_over(orders=3)
+    assert found(table) is found(table)
+    assert len(table) == 1
+
+
+def test_a_topic_that_did_not_change_keeps_its_answer_over_refreshes() -> None:
+    producer, table = table_over(orders=3, other=1)
+    before = found(table)
+    producer.set_topics({"orders": 3, "other": 2})
+    assert found(table) is before
+    assert header(before, b"pilotfish-metadata-version") == b"boot-2"
+
+
+def test_a_topic_that_grew_gets_a_new_answer_and_a_new_etag() -> None:
+    producer, table = table_over(orders=3)
+    before = found(table)
+    producer.set_topics({"orders": 4})
+    after = found(table)
+    assert after.etag != before.etag
+    assert len(json.loads(after.body)["partitions"]) == 4
+
+
+def test_a_broker_that_moved_changes_the_answers_that_name_it() -> None:
+    producer, table = table_over(orders=3)
+    before = found(table)
+    producer.nodes = [node(1, host="elsewhere"), node(2), node(3)]
+    producer.set_topics({"orders": 3})
+    after = found(table)
+    assert after.etag != before.etag
+    assert json.loads(after.body)["partitions"][0]["leader"]["host"] == "elsewhere"
+
+
+def test_an_overlaid_leader_changes_the_answer() -> None:
+    producer, table = table_over(orders=3)
+    before = found(table)
+    producer.set_topics([topic("orders", [partition(0, leader=2, epoch=9), partition(1), partition(2)])])
+    assert found(table).etag != before.etag
+
+
+def test_a_topic_that_is_gone_has_no_answer() -> None:
+    producer, table = table_over(orders=3)
+    found(table)
+    producer.set_topics({"other": 1})
+    assert table.find(TOPIC) is None
+    assert len(table) == 0
+
+
+def test_age_goes_up_by_the_second() -> None:
+    producer, table = table_over(orders=3)
+    assert header(found(table), b"age") == b"0"
+    producer.clock.advance(2_500)
+    assert header(found(table), b"age") == b"2"
+
+
+def test_headers_are_prepared_once_a_second() -> None:
+    producer, table = table_over(orders=3)
+    before = found(table).headers
+    producer.clock.advance(1)
+    assert found(table).headers is before
+
+
+def test_a_refresh_makes_the_age_small_again_and_leaves_the_etag() -> None:
+    producer, table = table_over(orders=3)
+    producer.clock.advance(60_000)
+    before = found(table)
+    etag = before.etag
+    producer.set_topics({"orders": 3})
+    assert header(found(table), b"age") == b"0"
+    assert found(table).etag == etag
+
+
+def test_the_time_of_the_refresh_does_not_move_with_the_clock() -> None:
+    producer, table = table_over(orders=3)
+    refreshed_at = header(found(table), b"pilotfish-metadata-refreshed-at")
+    producer.clock.advance(5_000)
+    assert header(found(table), b"pilotfish-metadata-refreshed-at") == refreshed_at
+
+
+def test_a_look_up_marks_the_topic_as_used() -> None:
+    producer, table = table_over(orders=3)
+    use = producer.cache.topics["orders"].use
+    use.touched = False
+    found(table)
+    assert use.touched
+    use.touched = False
+    found(table)
+    assert use.touched
+
+
+def test_partitions_and_leaders_have_answers_of_their_own() -> None:
+    _, table = table_over(orders=3)
+    one = json.loads(found(table, b"/v1/topics/orders/partitions/1").body)
+    assert (one["partition"], one["leader"]["id"], one["isr"]) == (1, 2, [1, 2, 3])
+    leader = json.loads(found(table, b"/v1/topics/orders/leader?partition=2").body)
+    assert leader["leader"] == {"id": 3, "host": "localhost", "port": 9095, "rack": None}
+
+
+def test_a_partition_without_leader_says_null() -> None:
+    producer, table = table_over()
+    producer.set_topics([topic("orders", [partition(0, leader=None, error=5)])])
+    body = json.loads(found(table, b"/v1/topics/orders/partitions/0").body)
+    assert (body["leader"], body["error"]) == (None, "LEADER_NOT_AVAILABLE")
+
+
+def test_partitions_that_are_left_out_are_left_out() -> None:
+    producer, table = table_over()
+    producer.set_topics([topic("orders", [partition(0), partition(2)])])
+    assert [p["partition"] for p in json.loads(found(table).body)["partitions"]] == [0, 2]
+    assert table.find(b"/v1/topics/orders/partitions/1") is None
+
+
+def test_what_has_to_be_worked_out_is_not_here() -> None:
+    _, table = table_over(orders=3)
+    for key in (
+        b"",
+        b"/",
+        b"/v1/topics",
+        b"/v1/topics/",
+        b"/v1/topics/unknown",
+        b"/v1/topics/%6frders",
+        b"/v1/topics/orders/",
+        b"/v1/topics/orders?max_age_ms=1",
+        b"/v1/topics/orders/partitions/3",
+        b"/v1/topics/orders/partitions/01",
+        b"/v1/topics/orders/partitions/-1",
+        b"/v1/topics/orders/partitions/1?x=1",
+        b"/v1/topics/orders/leader",
+        b"/v1/topics/orders/leader?partition=",
+        b"/v1/topics/orders/leader?partition=1&max_age_ms=1",
+        b"/v1/topics/\xff",
+        b"/v1/status",
+        b"/v2/cluster",
+    ):
+        assert table.find(key) is None, key
+
+
+def test_before_the_first_answer_the_cluster_is_not_the_bootstrap_addresses() -> None:
+    producer, table = table_over()
+    assert table.find(b"/v1/cluster") is None
+    producer.set_topics({})
+    assert len(json.loads(found(table, b"/v1/cluster").body)["brokers"]) == 3
+
+
+def test_what_nobody_asks_for_is_dropped_after_a_while() -> None:
+    producer, table = table_over(orders=3, other=1)
+    found(table)
+    producer.clock.advance(IDLE_S * 1000)
+    found(table, b"/v1/topics/other")
+    assert len(table) == 1
+
+
+def test_what_is_asked_for_stays() -> None:
+    producer, table = table_over(orders=3)
+    before = found(table)
+    for _ in range(2 * IDLE_S):
+        producer.clock.advance(1_000)
+        assert found(table) is before
+
+
+def test_a_table_that_overflows_starts_anew() -> None:
+    _, table = table_over(orders=20_001)
+    for number in range(20_001):
+        found(table, b"/v1/topics/orders/partitions/%d" % number)
+    assert len(table) == 1

@@ -1,0 +1,420 @@
+"""Metadata over HTTP: answers, freshness, unknown topics, and how long anything waits."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from client_core import (
+    MetadataResult,
+    NoBrokersError,
+    TimeoutError,
+    UnknownTopicOrPartitionError,
+    partition_for_key,
+)
+from client_core.errors import LeaderNotAvailableError, TopicAuthorizationError
+from tests.support.fake_producer import FakeTicket
+from tests.support.http_app import HttpApp, run, until
+
+
+@pytest.fixture
+def web() -> HttpApp:
+    app = HttpApp()
+    app.producer.set_topics({"orders": 3})
+    return app
+
+
+async def while_waiting(web: HttpApp, path: str, end: Any, **sent: Any) -> httpx.Response:
+    """Asks, and ends the ticket that the request waits with by `end(ticket)`."""
+    async with web.client() as client:
+        asked = asyncio.create_task(client.get(path, **sent))
+        await until(lambda: web.producer.waiting)
+        end(web.producer.waiting[0])
+        return await asked
+
+
+# -- what is known ---------------------------------------------------------------------------------------------
+
+
+def test_the_cluster_has_no_controller(web: HttpApp) -> None:
+    answer = web.get("/v1/cluster").json()
+    assert set(answer) == {"cluster_id", "brokers"}
+    assert answer["brokers"][0] == {"id": 1, "host": "localhost", "port": 9093, "rack": None}
+
+
+def test_a_broker_lists_what_it_leads(web: HttpApp) -> None:
+    web.producer.set_topics({"orders": 4, "audit": 1})
+    leads = web.get("/v1/brokers/1").json()["leads"]
+    assert leads == [{"topic": "audit", "partitions": [0]}, {"topic": "orders", "partitions": [0, 3]}]
+
+
+def test_a_broker_that_is_not_there_is_404(web: HttpApp) -> None:
+    assert web.get("/v1/brokers/9").status_code == 404
+
+
+def test_a_partition_that_is_not_there_is_404(web: HttpApp) -> None:
+    answer = web.get("/v1/topics/orders/partitions/3")
+    assert (answer.status_code, answer.json()["kafka_error"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
+
+
+def test_a_name_that_kafka_would_not_take_is_400_at_once(web: HttpApp) -> None:
+    for name in ("a%20b", ".", "%C3%A9", "x" * 250):
+        answer = web.get(f"/v1/topics/{name}/partitions/0")
+        if name != ".":  # httpx, like every client, takes dots out of a path
+            assert (answer.status_code, answer.json()["kafka_error"]) == (400, "INVALID_TOPIC_EXCEPTION")
+    assert web.producer.calls == []
+
+
+# -- by key ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["user-1", "", "é", "a b"])
+def test_a_key_has_the_partition_of_javas_hash(web: HttpApp, key: str) -> None:
+    answer = web.get("/v1/topics/orders/leader", params={"key": key})
+    assert answer.json()["partition"] == partition_for_key(key.encode(), 3)
+
+
+def test_a_key_in_the_header_stays_out_of_the_path(web: HttpApp) -> None:
+    answer = web.get("/v1/topics/orders/leader", headers={"Pilotfish-Key": "é".encode()})
+    assert answer.json()["partition"] == partition_for_key("é".encode(), 3)
+
+
+def test_a_json_key_is_compacted_as_it_would_be_on_the_wire(web: HttpApp) -> None:
+    spaced = web.get("/v1/topics/orders/leader", params={"key": '{"a": 1.0}', "key_format": "json"})
+    assert spaced.json()["partition"] == partition_for_key(b'{"a":1.0}', 3)
+
+
+def test_a_key_may_be_base64(web: HttpApp) -> None:
+    answer = web.get("/v1/topics/orders/leader", params={"key": "AP8=", "key_format": "base64"})
+    assert answer.json()["partition"] == partition_for_key(b"\x00\xff", 3)
+
+
+@pytest.mark.parametrize(
+    ("query", "headers", "status"),
+    [
+        ("", {}, 422),
+        ("?partition=1&key=a", {}, 422),
+        ("?key=a", {"Pilotfish-Key": "b"}, 422),
+        ("?key=YQ&key_format=base64", {}, 422),
+        ("?key=null&key_format=json", {}, 422),
+        ("?key={&key_format=json", {}, 422),
+        ("?key=a&key_format=avro", {}, 422),
+        ("?partition=-1", {}, 422),
+        ("?partition=x", {}, 422),
+        ("?partition=1&partiton=2", {}, 422),
+        ("", {"Pilotfish-Key": b"\xff"}, 400),
+    ],
+)
+def test_a_look_up_that_names_no_one_partition_is_refused(
+    web: HttpApp, query: str, headers: dict[str, Any], status: int
+) -> None:
+    assert web.get(f"/v1/topics/orders/leader{query}", headers=headers).status_code == status
+
+
+# -- freshness -------------------------------------------------------------------------------------------------
+
+
+def test_every_answer_says_how_fresh_it_is(web: HttpApp) -> None:
+    web.producer.on_brokers = {"orders": 3}
+    web.get("/v1/topics")
+    web.producer.clock.advance(17_000)
+    for path in (
+        "/v1/cluster",
+        "/v1/brokers/1",
+        "/v1/topics/orders",
+        "/v1/topics/orders/partitions/0",
+        "/v1/topics/orders/leader?partition=0",
+        "/v1/topics/orders/leader?key=a",
+    ):
+        answer = web.get(path)
+        assert answer.headers["age"] == "17", path
+        assert answer.headers["pilotfish-metadata-version"] == web.version
+        assert answer.headers["pilotfish-metadata-refreshed-at"] == "2023-11-14T22:13:20.000Z"
+        assert answer.headers["etag"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/cluster", "/v1/brokers/1", "/v1/topics/orders", "/v1/topics/orders/leader?key=a", "/v1/topics"],
+)
+def test_who_holds_the_answer_gets_304_with_its_age(web: HttpApp, path: str) -> None:
+    web.producer.on_brokers = {"orders": 3}
+    etag = web.get(path).headers["etag"]
+    answer = web.get(path, headers={"If-None-Match": f'"other", W/{etag}'})
+    assert (answer.status_code, answer.content) == (304, b"")
+    assert answer.headers["age"] == "0"
+    assert answer.headers["etag"] == etag
+
+
+def test_an_etag_outlives_refreshes_of_other_topics(web: HttpApp) -> None:
+    etag = web.get("/v1/topics/orders").headers["etag"]
+    web.producer.set_topics({"orders": 3, "new": 1})
+    assert web.get("/v1/topics/orders", headers={"If-None-Match": etag}).status_code == 304
+    web.producer.set_topics({"orders": 4})
+    assert web.get("/v1/topics/orders", headers={"If-None-Match": etag}).status_code == 200
+
+
+def test_max_age_waits_for_a_refresh_where_the_answer_is_older(web: HttpApp) -> None:
+    web.producer.clock.advance(10_000)
+
+    def refresh(ticket: FakeTicket) -> None:
+        assert ticket.asked["max_age_ms"] == 5_000
+        assert ticket.asked["deadline_ms"] == web.producer.clock.now_ms() + 700
+        web.producer.set_topics({"orders": 3})
+        web.producer.finish(ticket, MetadataResult(web.producer.cache))
+
+    answer = run(while_waiting(web, "/v1/topics/orders?max_age_ms=5000&max_block_ms=700", refresh))
+    assert (answer.status_code, answer.headers["age"]) == (200, "0")
+
+
+def test_max_age_is_answered_at_once_where_the_answer_is_younger(web: HttpApp) -> None:
+    web.producer.clock.advance(4_000)
+    assert web.get("/v1/topics/orders?max_age_ms=5000").status_code == 200
+    assert web.producer.calls == []
+
+
+def test_min_version_waits_for_that_update_by_kafkas_own_limit(web: HttpApp) -> None:
+    boot = web.app.sidecar.boot
+
+    def refresh(ticket: FakeTicket) -> None:
+        assert ticket.asked["min_version"] == 2
+        assert ticket.asked["deadline_ms"] == web.producer.clock.now_ms() + 60_000
+        web.producer.set_topics({"orders": 3})
+        web.producer.finish(ticket, MetadataResult(web.producer.cache))
+
+    answer = run(while_waiting(web, f"/v1/topics/orders?min_version={boot}-2", refresh))
+    assert answer.headers["pilotfish-metadata-version"] == f"{boot}-2"
+
+
+def test_a_version_of_another_boot_is_412_and_never_a_wait(web: HttpApp) -> None:
+    assert web.get("/v1/topics/orders?min_version=other-1").status_code == 412
+    assert web.producer.calls == []
+
+
+def test_what_is_no_version_is_refused(web: HttpApp) -> None:
+    assert web.get("/v1/topics/orders?min_version=7").status_code == 422
+
+
+def test_a_refresh_that_does_not_come_is_503_with_its_phase(web: HttpApp) -> None:
+    web.producer.clock.advance(10_000)
+    answer = run(while_waiting(web, "/v1/cluster?max_age_ms=1", web.producer.time_out))
+    assert answer.status_code == 503
+    assert (answer.json()["phase"], answer.json()["waited_ms"]) == ("metadata", 500)
+    assert answer.headers["retry-after"]
+
+
+def test_metadata_is_served_while_brokers_are_away_and_its_age_says_so(web: HttpApp) -> None:
+    web.producer.clock.advance(3_600_000)
+    answer = web.get("/v1/topics/orders")
+    assert (answer.status_code, answer.headers["age"]) == (200, "3600")
+
+
+# -- unknown topics --------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_topic_is_404_when_the_brokers_have_settled_it(web: HttpApp) -> None:
+    answer = run(while_waiting(web, "/v1/topics/unknown", web.producer.say_unknown))
+    assert answer.status_code == 404
+    told = answer.json()
+    assert (told["kafka_error"], told["code"], told["retriable"]) == ("UNKNOWN_TOPIC_OR_PARTITION", 3, True)
+    assert (told["phase"], told["waited_ms"]) == ("metadata", 120)
+    asked = web.producer.calls[0][1]
+    assert (asked["create"], asked["settle"]) == (False, True)
+    assert asked["deadline_ms"] == web.producer.clock.now_ms() + web.settings.lookup_wait_ms
+
+
+def test_with_max_block_a_look_up_waits_for_the_topic_to_appear(web: HttpApp) -> None:
+    def appear(ticket: FakeTicket) -> None:
+        assert (ticket.asked["create"], ticket.asked["settle"]) == (False, False)
+        assert ticket.asked["deadline_ms"] == web.producer.clock.now_ms() + 900
+        web.producer.set_topics({"orders": 3, "late": 2})
+        web.producer.finish(ticket, MetadataResult(web.producer.cache))
+
+    answer = run(while_waiting(web, "/v1/topics/late?max_block_ms=900", appear))
+    assert len(answer.json()["partitions"]) == 2
+
+
+def test_with_max_block_a_topic_that_does_not_appear_is_404_in_the_end(web: HttpApp) -> None:
+    def give_up(ticket: FakeTicket) -> None:
+        web.producer.time_out(ticket, UnknownTopicOrPartitionError(), waited_ms=900)
+
+    answer = run(while_waiting(web, "/v1/topics/late?max_block_ms=900", give_up))
+    assert (answer.status_code, answer.json()["waited_ms"]) == (404, 900)
+
+
+def test_a_topic_found_by_a_look_up_is_answered(web: HttpApp) -> None:
+    web.producer.on_brokers = {"found": 2}
+    assert len(web.get("/v1/topics/found").json()["partitions"]) == 2
+
+
+def test_with_no_broker_in_reach_an_unknown_topic_is_503(web: HttpApp) -> None:
+    def nobody(ticket: FakeTicket) -> None:
+        web.producer.finish(
+            ticket, MetadataResult(web.producer.cache, error=NoBrokersError("none"), waited_ms=5)
+        )
+
+    assert run(while_waiting(web, "/v1/topics/unknown", nobody)).status_code == 503
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(TopicAuthorizationError(), 403), (LeaderNotAvailableError(), 503), (TimeoutError("late"), 503)],
+)
+def test_a_topic_that_the_brokers_refuse_says_so(web: HttpApp, error: Any, status: int) -> None:
+    def refuse(ticket: FakeTicket) -> None:
+        web.producer.finish(ticket, MetadataResult(web.producer.cache, topic_errors={"secret": error}))
+
+    assert run(while_waiting(web, "/v1/topics/secret", refuse)).status_code == status
+
+
+def test_what_is_missing_is_remembered_for_a_second(web: HttpApp) -> None:
+    run(while_waiting(web, "/v1/topics/unknown", web.producer.say_unknown))
+    assert web.get("/v1/topics/unknown").status_code == 404
+    assert len(web.producer.calls) == 1
+    web.producer.clock.advance(1_000)
+    run(while_waiting(web, "/v1/topics/unknown", web.producer.say_unknown))
+    assert len(web.producer.calls) == 2
+
+
+def test_what_was_missing_is_there_as_soon_as_it_appears(web: HttpApp) -> None:
+    run(while_waiting(web, "/v1/topics/unknown", web.producer.say_unknown))
+    web.producer.set_topics({"orders": 3, "unknown": 1})
+    assert web.get("/v1/topics/unknown").status_code == 200
+
+
+def test_who_is_ready_to_wait_is_not_told_what_was_remembered(web: HttpApp) -> None:
+    run(while_waiting(web, "/v1/topics/unknown", web.producer.say_unknown))
+    run(while_waiting(web, "/v1/topics/unknown?max_block_ms=100", web.producer.say_unknown))
+    assert len(web.producer.calls) == 2
+
+
+def test_made_up_names_are_limited_per_second() -> None:
+    web = HttpApp(unknown_topics_per_second=2)
+    web.producer.set_topics({})
+
+    for name in ("a", "b"):
+        assert run(while_waiting(web, f"/v1/topics/{name}", web.producer.say_unknown)).status_code == 404
+    refused = web.get("/v1/topics/c")
+    assert refused.status_code == 429
+    assert refused.headers["retry-after"] == "1"
+    web.producer.clock.advance(1_000)
+    assert run(while_waiting(web, "/v1/topics/c", web.producer.say_unknown)).status_code == 404
+
+
+def test_before_the_first_answer_the_cluster_waits_and_then_is_503() -> None:
+    web = HttpApp()
+    answer = run(while_waiting(web, "/v1/cluster", web.producer.time_out))
+    assert (answer.status_code, answer.json()["phase"]) == (503, "metadata")
+
+
+# -- many at once ----------------------------------------------------------------------------------------------
+
+
+def test_leaders_are_answered_in_order_with_an_error_per_item(web: HttpApp) -> None:
+    async def scenario() -> httpx.Response:
+        lookups = [
+            {"topic": "orders", "partition": 2},
+            {"topic": "unknown", "partition": 0},
+            {"topic": "orders", "key": "user-1"},
+            {"topic": "orders", "partition": 3},
+            {"topic": "not valid", "partition": 0},
+        ]
+        async with web.client() as client:
+            asked = asyncio.create_task(client.post("/v1/leaders", json={"lookups": lookups}))
+            await until(lambda: web.producer.waiting)
+            assert web.producer.waiting[0].asked["names"] == ["unknown"]
+            web.producer.say_unknown(web.producer.waiting[0])
+            return await asked
+
+    answer = run(scenario())
+    assert answer.status_code == 200
+    results = answer.json()["results"]
+    assert results[0]["leader"]["id"] == 3
+    assert results[1]["error"]["kafka_error"] == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert results[2]["partition"] == partition_for_key(b"user-1", 3)
+    assert results[3]["error"]["message"] == "topic orders has no partition 3, it has 3"
+    assert results[4]["error"]["kafka_error"] == "INVALID_TOPIC_EXCEPTION"
+    assert answer.headers["pilotfish-metadata-version"] == web.version
+
+
+def test_leaders_are_refused_whole_where_the_body_is_wrong(web: HttpApp) -> None:
+    answer = web.post("/v1/leaders", json={"lookups": [{"topic": "orders"}]})
+    assert (answer.status_code, answer.json()["place"]) == (422, "lookups[0]")
+    answer = web.post("/v1/leaders", content=b"a=b", headers={"content-type": "text/plain"})
+    assert answer.status_code == 415
+
+
+# -- refresh, status -------------------------------------------------------------------------------------------
+
+
+def test_a_refresh_answers_with_the_version_it_brought(web: HttpApp) -> None:
+    async def scenario() -> httpx.Response:
+        async with web.client() as client:
+            asked = asyncio.create_task(client.post("/v1/metadata/refresh?max_block_ms=300"))
+            await until(lambda: web.producer.waiting)
+            ticket = web.producer.waiting[0]
+            assert ticket.asked["deadline_ms"] == web.producer.clock.now_ms() + 300
+            assert (ticket.asked["min_version"], ticket.asked["max_age_ms"]) == (None, None)
+            web.producer.clock.advance(40)
+            web.producer.set_topics({"orders": 3})
+            web.producer.finish(ticket, MetadataResult(web.producer.cache))
+            return await asked
+
+    assert run(scenario()).json() == {"version": web.version, "waited_ms": 40}
+
+
+def test_status_tells_who_waits(web: HttpApp) -> None:
+    async def scenario() -> httpx.Response:
+        async with web.client() as client:
+            asked = asyncio.create_task(client.get("/v1/topics/unknown?max_block_ms=100"))
+            await until(lambda: web.producer.waiting)
+            status = await client.get("/v1/status")
+            web.producer.say_unknown(web.producer.waiting[0])
+            await asked
+            return status
+
+    told = run(scenario()).json()
+    assert (told["waiting_requests"], told["draining"], told["state"]) == (1, False, "starting")
+    assert told["metadata"]["topics"] == 1
+    assert web.get("/v1/status").json()["waiting_requests"] == 0
+
+
+# -- what goes wrong -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/", 404),
+        ("/v1/topics/orders/", 404),
+        ("/v1/topics/orders?max_block_ms=-1", 422),
+        ("/v1/topics/orders?max_block_ms=3600001", 422),
+        ("/v1/topics/orders?maxblockms=1", 422),
+        ("/v1/brokers/x", 422),
+        ("/v1/metadata/refresh", 405),
+    ],
+)
+def test_what_is_not_served_is_a_problem_document(web: HttpApp, path: str, status: int) -> None:
+    answer = web.get(path)
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["status"] == status
+
+
+def test_a_bug_is_a_500_that_says_nothing_of_its_inside(
+    web: HttpApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    web.producer.status = lambda: 1 // 0  # type: ignore[method-assign,assignment,return-value]
+
+    async def scenario() -> httpx.Response:
+        transport = httpx.ASGITransport(app=web.app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.get("/v1/status")
+
+    answer = run(scenario())
+    assert answer.status_code == 500
+    assert "division" not in answer.text
+    assert "division" in caplog.text

@@ -1,0 +1,464 @@
+"""Producing over HTTP: what is accepted, how long it waits, and how each end is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from client_core import (
+    Errors,
+    NoBrokersError,
+    Phase,
+    ProducerRecord,
+    RecordFailure,
+    RecordMetadata,
+    TimeoutError,
+    UnknownTopicOrPartitionError,
+    Written,
+)
+from client_core.errors import error_for
+from service.produce_endpoint import topic_of_path
+from tests.support.fake_producer import FakeTicket
+from tests.support.http_app import HttpApp, run, until
+
+ONE = b'{"records":[{"value":1}]}'
+THREE = b'{"records":[{"value":0},{"value":1},{"value":2}]}'
+JSON = {"content-type": "application/json"}
+PATH = "/v1/topics/orders/records"
+
+
+@pytest.fixture
+def web() -> HttpApp:
+    app = HttpApp()
+    app.producer.set_topics({"orders": 3})
+    return app
+
+
+def failure(
+    error: Errors, *, phase: Phase = Phase.DELIVERY, written: Written = Written.UNKNOWN, waited_ms: int = 250
+) -> RecordFailure:
+    return RecordFailure(error_for(error.code), phase, written, waited_ms)
+
+
+def fail_with(web: HttpApp, *failures: RecordFailure | None) -> None:
+    """Record n ends as failures[n]; None is an acknowledgement."""
+
+    def tell(index: int, record: ProducerRecord) -> RecordMetadata | RecordFailure:
+        return failures[index] or RecordMetadata(record.topic, 1, 100 + index, 17)
+
+    web.producer.outcome_of = tell
+
+
+# -- acknowledged ----------------------------------------------------------------------------------------------
+
+
+def test_acknowledged_records_are_told_in_order(web: HttpApp) -> None:
+    answer = web.produce(THREE)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    results = [{"partition": 0, "offset": 100 + n, "timestamp": 1_700_000_000_000} for n in range(3)]
+    assert answer.json() == {"topic": "orders", "results": results}
+
+
+def test_an_offset_that_the_broker_did_not_say_is_null(web: HttpApp) -> None:
+    web.producer.outcome_of = lambda _, record: RecordMetadata(record.topic, 2, None, 5)
+    answer = web.produce(ONE)
+    assert answer.status_code == 200
+    assert answer.json()["results"] == [{"partition": 2, "offset": None, "timestamp": 5}]
+
+
+def test_without_acknowledgements_it_is_202() -> None:
+    web = HttpApp(kafka={"acks": "0"})
+    web.producer.set_topics({"orders": 1})
+    web.producer.outcome_of = lambda _, record: RecordMetadata(record.topic, 2, None, 5)
+    assert web.produce(ONE).status_code == 202
+
+
+# -- some, none ------------------------------------------------------------------------------------------------
+
+
+def test_a_partial_failure_is_207_with_an_error_in_its_place(web: HttpApp) -> None:
+    fail_with(web, None, failure(Errors.MESSAGE_TOO_LARGE), None)
+    answer = web.produce(THREE)
+    assert answer.status_code == 207
+    assert answer.headers["pilotfish-failed-records"] == "1"
+    results = answer.json()["results"]
+    assert results[0] == {"partition": 1, "offset": 100, "timestamp": 17}
+    error = results[1]["error"]
+    assert (error["kafka_error"], error["code"], error["retriable"]) == ("MESSAGE_TOO_LARGE", 10, False)
+    assert (error["written"], error["phase"], error["waited_ms"]) == ("unknown", "delivery", 250)
+
+
+@pytest.mark.parametrize(
+    ("failures", "status", "written"),
+    [
+        ([failure(Errors.MESSAGE_TOO_LARGE)] * 3, 413, "unknown"),
+        ([failure(Errors.REQUEST_TIMED_OUT)] * 3, 504, "unknown"),
+        ([failure(Errors.REQUEST_TIMED_OUT, written=Written.NO)] * 3, 503, "no"),
+        (
+            [
+                failure(Errors.MESSAGE_TOO_LARGE, written=Written.NO),
+                failure(Errors.REQUEST_TIMED_OUT, written=Written.NO),
+                failure(Errors.REQUEST_TIMED_OUT),
+            ],
+            504,
+            "unknown",
+        ),
+        (
+            [
+                failure(Errors.MESSAGE_TOO_LARGE, written=Written.NO),
+                failure(Errors.UNKNOWN_SERVER_ERROR),
+                failure(Errors.TOPIC_AUTHORIZATION_FAILED),
+            ],
+            500,
+            "unknown",
+        ),
+    ],
+)
+def test_nothing_acknowledged_is_never_a_success(
+    web: HttpApp, failures: list[RecordFailure], status: int, written: str
+) -> None:
+    fail_with(web, *failures)
+    answer = web.produce(THREE)
+    told = answer.json()
+    assert (answer.status_code, told["status"], told["written"]) == (status, status, written)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert len(told["results"]) == 3
+
+
+def test_waiting_in_vain_for_a_topic_is_404_with_phase_and_time(web: HttpApp) -> None:
+    error = TimeoutError("Topic orders not present in metadata after 500 ms.")
+    error.__cause__ = UnknownTopicOrPartitionError()
+    fail_with(web, RecordFailure(error, Phase.METADATA, Written.NO, 500))
+    answer = web.produce(ONE)
+    told = answer.json()
+    assert (answer.status_code, told["kafka_error"], told["written"]) == (
+        404,
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "no",
+    )
+    assert (told["phase"], told["waited_ms"]) == ("metadata", 500)
+    assert told["detail"] == "Topic orders not present in metadata after 500 ms."
+
+
+def test_waiting_in_vain_for_a_partition_that_the_topic_does_not_have_is_404(web: HttpApp) -> None:
+    fail_with(web, RecordFailure(TimeoutError("Partition 9 of …"), Phase.METADATA, Written.NO, 500))
+    answer = web.produce(b'{"records":[{"value":1,"partition":9}]}')
+    assert (answer.status_code, answer.json()["kafka_error"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
+
+
+def test_no_broker_in_reach_is_503_and_says_when_to_come_back(web: HttpApp) -> None:
+    fail_with(web, RecordFailure(NoBrokersError("none"), Phase.METADATA, Written.NO, 500))
+    answer = web.produce(ONE)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+def test_a_buffer_that_stays_full_is_503_with_its_phase(web: HttpApp) -> None:
+    fail_with(web, failure(Errors.REQUEST_TIMED_OUT, phase=Phase.BUFFER, written=Written.NO))
+    answer = web.produce(ONE)
+    assert (answer.status_code, answer.json()["phase"]) == (503, "buffer")
+
+
+# -- deadlines -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "block_ms", "whole_ms"),
+    [
+        ("", 60_000, 120_000),
+        ("?max_block_ms=0", 0, 120_000),
+        ("?max_block_ms=500", 500, 120_000),
+        ("?timeout_ms=900", 900, 900),
+        ("?timeout_ms=900&max_block_ms=100", 100, 900),
+    ],
+)
+def test_a_request_has_one_deadline_for_all_of_its_records(
+    web: HttpApp, query: str, block_ms: int, whole_ms: int
+) -> None:
+    now_ms = web.producer.clock.now_ms()
+    web.produce(THREE, query=query)
+    [(_, asked)] = web.producer.calls
+    assert (asked["block_deadline_ms"] - now_ms, asked["deadline_ms"] - now_ms) == (block_ms, whole_ms)
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("?timeout_ms=120001", 422),
+        ("?timeout_ms=-1", 422),
+        ("?timeout_ms=", 422),
+        ("?timeout_ms=1.5", 422),
+        ("?timeout_ms=%C2%B2", 422),
+        ("?max_block_ms=3600001", 422),
+        ("?timeout=1", 422),
+        ("?timeout_ms=1&timeout_ms=2", 400),
+    ],
+)
+def test_a_deadline_that_is_none_is_refused_before_anything_is_appended(
+    web: HttpApp, query: str, status: int
+) -> None:
+    answer = web.produce(ONE, query=query)
+    assert (answer.status_code, web.producer.submitted) == (status, [])
+
+
+# -- refused ---------------------------------------------------------------------------------------------------
+
+
+def test_a_bad_record_keeps_the_good_ones_from_being_appended(web: HttpApp) -> None:
+    answer = web.produce(b'{"records":[{"value":1},{"value":1,"partition":-1}]}')
+    told = answer.json()
+    assert (answer.status_code, told["place"], told["written"]) == (422, "records[1].partition", "no")
+    assert web.producer.submitted == []
+
+
+@pytest.mark.parametrize("name", ["a%20b", "%C3%A9", "x" * 250, "a,b"])
+def test_an_invalid_topic_is_refused_at_once(web: HttpApp, name: str) -> None:
+    answer = web.produce(ONE, topic=name)
+    assert (answer.status_code, answer.json()["kafka_error"]) == (400, "INVALID_TOPIC_EXCEPTION")
+    assert web.producer.submitted == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"content-type": "text/plain"},
+        {"content-type": "application/x-www-form-urlencoded"},
+        {"content-type": "application/json; charset=latin-1"},
+        {"content-type": "application/jsonp"},
+        {"content-type": "application/json", "content-encoding": "gzip"},
+    ],
+)
+def test_another_media_type_is_415(web: HttpApp, headers: dict[str, str]) -> None:
+    assert web.post(PATH, content=ONE, headers=headers).status_code == 415
+    assert web.producer.submitted == []
+
+
+@pytest.mark.parametrize("media_type", ["application/json", 'Application/JSON; charset="UTF-8"'])
+def test_json_in_utf_8_is_taken(web: HttpApp, media_type: str) -> None:
+    assert web.post(PATH, content=ONE, headers={"content-type": media_type}).status_code == 200
+
+
+# -- how much --------------------------------------------------------------------------------------------------
+
+
+async def in_pieces(body: bytes, pieces: int) -> AsyncIterator[bytes]:
+    size = -(-len(body) // pieces)
+    for start in range(0, len(body), size):
+        yield body[start : start + size]
+
+
+def test_a_body_in_pieces_is_put_together(web: HttpApp) -> None:
+    async def scenario() -> httpx.Response:
+        async with web.client() as client:
+            return await client.post(PATH, content=in_pieces(THREE, 7), headers=JSON)
+
+    assert len(run(scenario()).json()["results"]) == 3
+
+
+def test_a_body_too_large_is_refused_by_its_head_or_while_it_is_read() -> None:
+    web = HttpApp(max_body_bytes=len(ONE) - 1)
+    web.producer.set_topics({"orders": 1})
+    said = web.produce(ONE)
+    assert (said.status_code, said.headers["connection"]) == (413, "close")
+
+    async def unsaid() -> list[httpx.Response]:
+        async with web.client() as client:
+            return [
+                await client.post(path, content=in_pieces(ONE, 5), headers=JSON)
+                for path in (PATH, "/v1/topics/%6Frders/records", "/v1/leaders")
+            ]
+
+    assert [answer.status_code for answer in run(unsaid())] == [413, 413, 413]
+    assert web.producer.submitted == []
+    assert web.app.sidecar.room.bytes == 0
+
+
+def test_too_many_bytes_waiting_is_429_and_nothing_is_written() -> None:
+    web = HttpApp(max_waiting_bytes=len(ONE) * 2)
+    web.producer.set_topics({"orders": 1})
+    web.producer.holds_records = True
+
+    async def scenario() -> list[httpx.Response]:
+        async with web.client() as client:
+            first = [asyncio.create_task(client.post(PATH, content=ONE, headers=JSON)) for _ in range(2)]
+            await until(lambda: len(web.producer.waiting) == 2)
+            refused = await client.post(PATH, content=ONE, headers=JSON)
+            unsaid = await client.post(PATH, content=in_pieces(ONE, 3), headers=JSON)
+            for ticket in list(web.producer.waiting):
+                web.producer.acknowledge(ticket)
+            accepted = await asyncio.gather(*first)
+            web.producer.holds_records = False
+            return [refused, unsaid, *accepted, await client.post(PATH, content=ONE, headers=JSON)]
+
+    answers = run(scenario())
+    assert [answer.status_code for answer in answers] == [429, 429, 200, 200, 200]
+    assert answers[0].json()["written"] == "no"
+    assert int(answers[0].headers["retry-after"]) >= 1
+    assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
+
+
+def test_too_many_requests_waiting_is_429() -> None:
+    web = HttpApp(max_waiting_requests=1)
+    web.producer.set_topics({"orders": 1})
+    web.producer.holds_records = True
+
+    async def scenario() -> tuple[int, int]:
+        async with web.client() as client:
+            first = asyncio.create_task(client.post(PATH, content=ONE, headers=JSON))
+            await until(lambda: web.producer.waiting)
+            refused = await client.post(PATH, content=ONE, headers=JSON)
+            web.producer.acknowledge(web.producer.waiting[0])
+            return refused.status_code, (await first).status_code
+
+    assert run(scenario()) == (429, 200)
+
+
+def test_made_up_topics_are_limited_for_produces_too() -> None:
+    web = HttpApp(unknown_topics_per_second=1)
+    web.producer.set_topics({})
+    assert web.produce(ONE, topic="a").status_code == 200
+    assert web.produce(ONE, topic="b").status_code == 429
+
+
+# -- callers who leave -----------------------------------------------------------------------------------------
+
+
+def scope_of(path: str = PATH) -> dict[str, Any]:
+    return {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [
+            (b"host", b"localhost"),
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(ONE)),
+        ],
+    }
+
+
+async def never_sent(_: object) -> None:
+    raise AssertionError("nobody is there to be answered")
+
+
+def test_a_caller_who_leaves_frees_the_place_and_cancels_the_ticket(web: HttpApp) -> None:
+    web.producer.holds_records = True
+    gone = asyncio.Event()
+    body_given = False
+
+    async def receive() -> dict[str, Any]:
+        nonlocal body_given
+        if not body_given:
+            body_given = True
+            return {"type": "http.request", "body": ONE, "more_body": False}
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def scenario() -> FakeTicket:
+        request = asyncio.ensure_future(web.app(scope_of(), receive, never_sent))
+        await until(lambda: web.producer.waiting)
+        ticket = web.producer.waiting[0]
+        assert web.app.sidecar.room.requests == 1
+        gone.set()
+        await request
+        return ticket
+
+    assert run(scenario()).cancelled
+    assert web.app.sidecar.room.requests == 0
+    assert web.app.sidecar.http.in_progress == 0
+
+
+def test_a_caller_who_leaves_within_the_body_leaves_nothing_behind(web: HttpApp) -> None:
+    messages: list[dict[str, Any]] = [
+        {"type": "http.request", "body": ONE[:5], "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    run(web.app(scope_of(), receive, never_sent))
+    assert web.producer.submitted == []
+    assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
+
+
+def test_a_cancelled_request_cancels_its_ticket(web: HttpApp) -> None:
+    web.producer.holds_records = True
+
+    async def scenario() -> FakeTicket:
+        async with web.client() as client:
+            asked = asyncio.create_task(client.post(PATH, content=ONE, headers=JSON))
+            await until(lambda: web.producer.waiting)
+            ticket = web.producer.waiting[0]
+            asked.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asked
+            return ticket
+
+    assert run(scenario()).cancelled
+    assert web.app.sidecar.room.requests == 0
+
+
+def test_two_thousand_waiting_requests_do_not_hold_up_a_look_up(web: HttpApp) -> None:
+    web.producer.holds_records = True
+
+    async def scenario() -> list[int]:
+        async with web.client() as client:
+            waiting = [
+                asyncio.create_task(client.post(PATH, content=ONE, headers=JSON)) for _ in range(1_000)
+            ]
+            waiting += [
+                asyncio.create_task(client.get(f"/v1/topics/t{n % 50}?max_block_ms=60000"))
+                for n in range(1_000)
+            ]
+            await until(lambda: len(web.producer.waiting) == 2_000)
+            assert (await client.get("/v1/topics/orders")).status_code == 200
+            assert (await client.get("/v1/status")).json()["waiting_requests"] == 2_000
+            web.producer.set_topics({"orders": 3, **{f"t{n}": 1 for n in range(50)}})
+            for ticket in list(web.producer.waiting):
+                if ticket.kind == "records":
+                    web.producer.acknowledge(ticket)
+                else:
+                    web.producer.say_unknown(ticket)
+            return [answer.status_code for answer in await asyncio.gather(*waiting)]
+
+    assert run(scenario()) == [200] * 2_000
+    assert web.app.sidecar.room.requests == 0
+
+
+# -- which paths -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "topic"),
+    [
+        (b"/v1/topics/orders/records", "orders"),
+        (b"/v1/topics/records/records", "records"),
+        (b"/v1/topics//records", None),
+        (b"/v1/topics/records", None),
+        (b"/v1/topics/a/b/records", None),
+        (b"/v1/topics/%6Frders/records", None),
+        (b"/v1/topics/orders/records/", None),
+        (b"/v1/topics/orders", None),
+        (b"", None),
+    ],
+)
+def test_only_plain_paths_take_the_fast_way(path: bytes, topic: str | None) -> None:
+    assert topic_of_path(path) == topic
+
+
+def test_a_topic_may_be_called_records(web: HttpApp) -> None:
+    assert web.produce(ONE, topic="records").json()["topic"] == "records"
+
+
+def test_results_are_json_to_the_last_digit(web: HttpApp) -> None:
+    web.producer.outcome_of = lambda _, r: RecordMetadata(r.topic, 2**31 - 1, 2**63 - 1, 2**63 - 1)
+    [result] = json.loads(web.produce(ONE).content)["results"]
+    assert result == {"partition": 2**31 - 1, "offset": 2**63 - 1, "timestamp": 2**63 - 1}
