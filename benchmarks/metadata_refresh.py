@@ -1,6 +1,6 @@
 """A metadata refresh, response bytes to own structure: ours against kafka-python, thread CPU.
 
-Shape: topics of ten partitions on three brokers with three replicas. "first" begins with an empty cache,
+Shape: topics of a hundred partitions on three brokers with three replicas. "first" begins with an empty cache,
 "again" applies the same answer once more, "moved" one in which 1 % of the partitions have another leader and
 a greater epoch.
 """
@@ -12,12 +12,13 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from client_core.metadata.producer_metadata import ProducerMetadata
 from kafka.cluster import ClusterMetadata
 from kafka.protocol.metadata import MetadataResponse as KafkaPythonResponse
 
 from benchmarks.measure import Sample, goal, in_turns, median, report, table
+from client_core.clock import SystemClock
 from client_core.metadata.metadata import MetadataConfig
+from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.protocol.messages.metadata_response import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 VERSION: Final = 12
-PARTITIONS_PER_TOPIC: Final = 10
+PARTITIONS_PER_TOPIC: Final = 100
 SIZES: Final = (1_000, 10_000, 100_000)
 
 
@@ -84,7 +85,7 @@ class Ours:
         config = MetadataConfig(
             refresh_backoff_ms=100, refresh_backoff_max_ms=1_000, max_age_ms=300_000, max_idle_ms=300_000
         )
-        self.metadata = ProducerMetadata(config, Random(1))
+        self.metadata = ProducerMetadata(config, Random(1), SystemClock())
         self.metadata.bootstrap([("broker-1", 9092)])
         self.now_ms = 0
         for t in range(partitions // PARTITIONS_PER_TOPIC):

@@ -79,15 +79,12 @@ def main() -> None:
         ):
             for records, connections in SHAPES:
                 lua = script(Path(folder), records)
+
+                def turn(port: int, pid: int, lua: Path = lua, connections: int = connections) -> Sample:
+                    return wrk(port, path, pid, connections=connections, script=lua)
+
                 samples = in_turns(
-                    {
-                        "pilotfish": lambda lua=lua, c=connections: wrk(
-                            api, path, ours.pid, connections=c, script=lua
-                        ),
-                        "bridge": lambda lua=lua, c=connections: wrk(
-                            bridge, path, peer.pid, connections=c, script=lua
-                        ),
-                    }
+                    {"pilotfish": lambda: turn(api, ours.pid), "bridge": lambda: turn(bridge, peer.pid)}
                 )
                 goals += outcome(records, connections, samples)
     report(goals)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -17,10 +17,6 @@ from service.settings import OWN_NAMES, Settings, SettingsError, load_settings, 
 from service.version import pilotfish_version
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-#: A wrong call or setting, as click itself ends with.
-_USAGE: Final = 2
-
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(pilotfish_version(), prog_name="pilotfish")
@@ -58,7 +54,7 @@ def serve(config_file: str | None, kafka: tuple[str, ...], **flags: object) -> N
     except SettingsError as e:
         for line in str(e).splitlines():
             click.echo(f"pilotfish: {line}", err=True)
-        sys.exit(_USAGE)
+        sys.exit(2)  # as click ends a wrong call
     # Loaded here: the commands that only ask a sidecar need neither uvicorn nor FastAPI.
     from service.server import serve as run
 

@@ -40,6 +40,9 @@ _LAST_ANSWERS_S: Final = 5
 _KEEP_ALIVE_S: Final = 75
 
 _BACKLOG: Final = 2048
+
+#: The exit code of a setting that can't be used, as of a wrong call.
+WRONG_SETTING: Final = 2
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -56,8 +59,8 @@ def serve(settings: Settings) -> int:
     try:
         app = create_app(settings)
     except ConfigError as e:
-        _log.error("kafka %s: %s", e.name, e.message)
-        return 1
+        _log.error("kafka: %s", e.message)
+        return WRONG_SETTING
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(SidecarServer(app, api, admin).run())
 

@@ -168,7 +168,8 @@ def load_settings(
     except ValidationError as e:
         raise SettingsError("\n".join(_explained(error) for error in e.errors())) from e
     except ConfigError as e:
-        raise SettingsError(f"kafka {e.name}: {e.message}" if e.name else e.message) from e
+        # Its message names the setting already.
+        raise SettingsError(f"kafka: {e.message}") from e
     return settings
 
 

@@ -17,14 +17,9 @@ if TYPE_CHECKING:
     from client_core.metadata.topic_table import Overlay, TopicTable
 
 
-class LeadershipChange(NamedTuple):
-    """A partition whose leader or epoch differs between two tables. Negative: none, as on the wire."""
-
-    partition: int
-    old_leader_id: int
-    old_epoch: int
-    new_leader_id: int
-    new_epoch: int
+#: A partition, and its leader id and epoch before and after, negative for none as on the wire. A plain tuple of
+#: tuples: when a broker fails there are tens of thousands of them.
+LeadershipChange = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 
 class TopicDifference(NamedTuple):
@@ -48,12 +43,8 @@ def compare(old: TopicTable, new: TopicTable) -> TopicDifference:
         after = new.leaders_and_epochs()
     if before == after:
         return TopicDifference(old, new, ())
-    changes = [
-        LeadershipChange(number, *was, *is_now)
-        for number, was, is_now in zip(numbers, before, after, strict=True)
-        if was != is_now
-    ]
-    return TopicDifference(old, new, changes)
+    rows = zip(numbers, before, after, strict=True)
+    return TopicDifference(old, new, [row for row in rows if row[1] != row[2]])
 
 
 def _leader_and_epoch(table: TopicTable, partition: int) -> tuple[int, int]:
@@ -124,10 +115,10 @@ class LastSeenEpochs:
             and difference.old is known
             and difference.new is table
             and known.raw_numbers == table.raw_numbers
-            and not any(0 <= change.new_epoch < change.old_epoch for change in difference.changes)
+            and not any(0 <= now[1] < was[1] for _, was, now in difference.changes)
         ):
             self._tables[table.name] = table
-            return table, any(change.new_epoch > change.old_epoch for change in difference.changes)
+            return table, any(now[1] > was[1] for _, was, now in difference.changes)
         return self._accept_each(table, cached)
 
     def _accept_each(self, table: TopicTable, cached: TopicTable | None) -> tuple[TopicTable, bool]:

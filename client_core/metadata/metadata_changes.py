@@ -60,7 +60,7 @@ def _topic_changed(
         yield PartitionCountChanged(table.name, earlier.partition_count, table.partition_count)
     if difference is None or difference.old is not earlier or difference.new is not table:
         difference = compare(earlier, table)
-    for partition, old_leader_id, old_epoch, new_leader_id, new_epoch in difference.changes:
+    for partition, (old_leader_id, old_epoch), (new_leader_id, new_epoch) in difference.changes:
         if new_leader_id != old_leader_id or new_epoch > old_epoch:
             yield LeaderChanged(
                 table.name,

@@ -34,12 +34,13 @@ LATEST_VERSION: Final = 13
 _INT32: Final = struct.Struct(">i")
 _ERROR_NUMBER_LEADER: Final = struct.Struct(">hii")
 _LEADER_AND_EPOCH: Final = struct.Struct(">ii")
+_NUMBER_AT: Final = 2
 _LEADER_AT: Final = 6
 _EPOCH_AT: Final = 10
-#: More replicas than this take a count of two bytes in the flexible form: walked, not proved.
-_HIGHEST_PROVABLE_COUNT: Final = 120
+_FLEXIBLE_HEAD_BYTES: Final = 14
 _ZEROS: Final = bytes(256)
 _ASCII: Final = bytes(range(128))
+_NO_CODES: Final[frozenset[int]] = frozenset()
 #: Partitions per call into C where the call does more than copy: 4,096 take about 0.3 ms.
 _PIECE: Final = 4096
 
@@ -85,38 +86,22 @@ class TopicLayout:
     """
 
     has_offline_replicas: bool
-    has_leader_epoch: bool
     has_authorized_operations: bool
-    is_flexible: bool
     has_topic_id: bool
+    #: Lengths as varints, tags; and with it, reliable epochs.
+    is_flexible: bool
+    #: Error, number, leader and epoch: what precedes the replicas.
+    head_bytes: int
+    #: A partition without replicas and tags.
+    fewest_partition_bytes: int
 
     @property
     def has_reliable_epochs(self) -> bool:
         return self.is_flexible
 
     @property
-    def head_bytes(self) -> int:
-        """Error, number, leader and epoch: what precedes the replicas."""
-        return 14 if self.has_leader_epoch else 10
-
-    @property
     def replica_lists(self) -> int:
         return 3 if self.has_offline_replicas else 2
-
-    @property
-    def count_bytes(self) -> int:
-        """What the count of a short list takes."""
-        return 1 if self.is_flexible else 4
-
-    @property
-    def fewest_partition_bytes(self) -> int:
-        return self.head_bytes + self.replica_lists * self.count_bytes + self.is_flexible
-
-    @property
-    def fewest_topic_bytes(self) -> int:
-        """A topic without name and partitions: what bounds the number of topics by the bytes left."""
-        lengths = 1 + 1 + 1 if self.is_flexible else 2 + 4
-        return 2 + lengths + 16 * self.has_topic_id + 1 + 4 * self.has_authorized_operations
 
     def reader(self, buf: bytes, at: int) -> Reader:
         """A cursor of this form at an offset."""
@@ -135,7 +120,11 @@ def layout_of(version: int) -> TopicLayout:
 
 @lru_cache(maxsize=8)
 def _layout(offline: bool, epoch: bool, operations: bool, flexible: bool, topic_id: bool) -> TopicLayout:
-    return TopicLayout(offline, epoch, operations, flexible, topic_id)
+    head_bytes = 14 if epoch else 10
+    counts_bytes = (3 if offline else 2) * (1 if flexible else 4)
+    return TopicLayout(
+        offline, operations, topic_id, flexible, head_bytes, head_bytes + counts_bytes + flexible
+    )
 
 
 # -- finding -------------------------------------------------------------------------------------------------
@@ -147,53 +136,97 @@ def locate_partitions(buf: bytes, first: int, count: int, layout: TopicLayout) -
         raise SchemaError(f"{_WHAT}: {count} partitions do not fit in the {len(buf) - first} bytes left")
     if count == 0:
         return LocatedPartitions(range(0), range(0), 0, first)
-    stride = _stride_of(buf, first, count, layout)
-    if stride is not None:
-        end = first + count * stride
-        return LocatedPartitions(range(first, end, stride), range(count), stride, end)
-    return _walk(buf, first, count, layout)
+    if layout.is_flexible:
+        stride = _flexible_stride(buf, first, count)
+    else:
+        stride = _classic_stride(buf, first, count, layout)
+    if stride is None:
+        return _walk(buf, first, count, layout)
+    end = first + count * stride
+    return LocatedPartitions(range(first, end, stride), range(count), stride, end)
 
 
-def _stride_of(buf: bytes, first: int, count: int, layout: TopicLayout) -> int | None:
-    """The distance at which all partitions provably lie; None if they don't, or if it can't be shown."""
-    lists = []
-    at = layout.head_bytes
-    for _ in range(layout.replica_lists):
-        length = _short_count(buf, first + at, layout)
-        if length is None:
-            return None
-        lists.append((at, length))
-        at += layout.count_bytes + 4 * length
-    stride = at + layout.is_flexible
+def _flexible_stride(buf: bytes, first: int, count: int) -> int | None:
+    """The distance at which all partitions provably lie; None if they don't, or if it can't be shown.
+
+    Lengths are one byte each, one more than what they count; `*_at` is where the first partition has its.
+    """
+    try:
+        replicas_at = first + _FLEXIBLE_HEAD_BYTES
+        replicas = buf[replicas_at]
+        in_sync_at = replicas_at + 4 * replicas - 3
+        in_sync = buf[in_sync_at]
+        offline_at = in_sync_at + 4 * in_sync - 3
+        offline = buf[offline_at]
+        tags_at = offline_at + 4 * offline - 3
+    except IndexError:
+        return None
+    if not (0 < replicas < 0x80 and 0 < in_sync and 0 < offline and in_sync + offline < 0x80):
+        return None
+    stride = tags_at + 1 - first
     end = first + count * stride
     if end > len(buf) or not _numbers_run(buf, first, end, stride, count):
         return None
-    replicas, *others = lists
-    if not _lists_agree(buf, first, end, stride, count, [replicas], layout):
+    if buf[replicas_at:end:stride] != buf[replicas_at : replicas_at + 1] * count:
         return None
-    if layout.is_flexible and buf[first + stride - 1 : end : stride] != bytes(count):
-        return None  # tags: nobody sends any, yet they are allowed
-    if _lists_agree(buf, first, end, stride, count, others, layout):
-        return stride
-    if layout.is_flexible and _lists_compensate(buf, first, end, stride, count, replicas):
-        return stride
-    return None
+    if buf[tags_at:end:stride] != bytes(count):
+        return None  # nobody sends any, yet they are allowed
+    lengths = buf[in_sync_at:end:stride]
+    if lengths == lengths[:1] * count:
+        agree = buf[offline_at:end:stride] == buf[offline_at : offline_at + 1] * count
+        return stride if agree else None
+    return stride if _lists_compensate(buf, in_sync_at, end, stride, lengths, in_sync + offline) else None
 
 
-def _short_count(buf: bytes, at: int, layout: TopicLayout) -> int | None:
-    """A list's length if it is a provable one; None for null, long or missing."""
-    encoded = buf[at : at + layout.count_bytes]
-    if len(encoded) < layout.count_bytes:
+def _lists_compensate(
+    buf: bytes, in_sync_at: int, end: int, stride: int, lengths: bytes, together: int
+) -> bool:
+    """Whether what the in-sync replicas of a partition are fewer, its offline ones are more.
+
+    `lengths` are those of the in-sync replicas, one byte a partition; `together` what both make up.
+    """
+    for in_sync in set(lengths):
+        if not 0 < in_sync < together:
+            return False
+        offline = buf[in_sync_at + 4 * in_sync - 3 : end : stride]
+        expected = bytes((together - in_sync,)) * len(lengths)
+        concerned = lengths.translate(_ZEROS[:in_sync] + b"\xff" + _ZEROS[in_sync + 1 :])
+        if (_as_int(offline) ^ _as_int(expected)) & _as_int(concerned):
+            return False
+    return True
+
+
+def _as_int(column: bytes) -> int:
+    return int.from_bytes(column, "little")
+
+
+def _classic_stride(buf: bytes, first: int, count: int, layout: TopicLayout) -> int | None:
+    """The same for versions whose lengths take four bytes: old brokers', so only the regular case is shown."""
+    lengths_at = []
+    at = first + layout.head_bytes
+    for _ in range(layout.replica_lists):
+        lengths_at.append(at)
+        length = int.from_bytes(buf[at : at + 4], "big")
+        at += 4 + 4 * min(length, len(buf))
+    stride = at - first
+    end = first + count * stride
+    if end > len(buf) or not _numbers_run(buf, first, end, stride, count):
         return None
-    length = encoded[0] - 1 if layout.is_flexible else int.from_bytes(encoded, "big", signed=True)
-    return length if 0 <= length <= _HIGHEST_PROVABLE_COUNT else None
+    for length_at in lengths_at:
+        for k in range(length_at, length_at + 4):
+            if buf[k:end:stride] != buf[k : k + 1] * count:
+                return None
+    return stride
 
 
 def _numbers_run(buf: bytes, first: int, end: int, stride: int, count: int) -> bool:
     """Whether the partition numbers are 0, 1, 2, ... in this order."""
-    return all(
-        buf[first + 2 + k : end : stride] == expected for k, expected in enumerate(_number_columns(count))
-    )
+    at = first + _NUMBER_AT
+    for expected in _number_columns(count):
+        if buf[at:end:stride] != expected:
+            return False
+        at += 1
+    return True
 
 
 @lru_cache(maxsize=32)
@@ -208,57 +241,13 @@ def _number_columns(count: int) -> tuple[bytes, bytes, bytes, bytes]:
     return column(1 << 24), column(1 << 16), column(1 << 8), ones
 
 
-def _lists_agree(
-    buf: bytes,
-    first: int,
-    end: int,
-    stride: int,
-    count: int,
-    lists: list[tuple[int, int]],
-    layout: TopicLayout,
-) -> bool:
-    """Whether every partition has the same lengths at the same places as the first one."""
-    for at, _ in lists:
-        for k in range(layout.count_bytes):
-            at_k = first + at + k
-            if buf[at_k:end:stride] != buf[at_k : at_k + 1] * count:
-                return False
-    return True
-
-
-def _lists_compensate(
-    buf: bytes, first: int, end: int, stride: int, count: int, replicas: tuple[int, int]
-) -> bool:
-    """Whether in-sync and offline replicas add up to the same in every partition, however divided."""
-    replicas_at, replica_count = replicas
-    in_sync_at = replicas_at + 1 + 4 * replica_count
-    together = (stride - in_sync_at - 3) // 4
-    if together > _HIGHEST_PROVABLE_COUNT:
-        return False
-    in_sync_column = buf[first + in_sync_at : end : stride]
-    for encoded in set(in_sync_column):
-        in_sync = encoded - 1
-        if not 0 <= in_sync <= together:
-            return False
-        offline_column = buf[first + in_sync_at + 1 + 4 * in_sync : end : stride]
-        expected = bytes((together - in_sync + 1,)) * count
-        mask = in_sync_column.translate(_ZEROS[:encoded] + b"\xff" + _ZEROS[encoded + 1 :])
-        if (_as_int(offline_column) ^ _as_int(expected)) & _as_int(mask):
-            return False
-    return True
-
-
-def _as_int(column: bytes) -> int:
-    return int.from_bytes(column, "little")
-
-
 def _walk(buf: bytes, first: int, count: int, layout: TopicLayout) -> LocatedPartitions:
     """The partitions one after the other; of two with the same number the later one counts."""
     found: dict[int, int] = {}
     at = first
     for _ in range(count):
         behind = _skip_partition(buf, at, layout)
-        found[_INT32.unpack_from(buf, at + 2)[0]] = at
+        found[_INT32.unpack_from(buf, at + _NUMBER_AT)[0]] = at
         at = behind
     numbers = sorted(found)
     if numbers[0] < 0:
@@ -355,8 +344,8 @@ class PartitionFaults(NamedTuple):
 
 def find_faults(buf: bytes, located: LocatedPartitions, layout: TopicLayout) -> PartitionFaults:
     """The faults of a topic: a few slices when it has none."""
-    high, low, leader = (_byte_column(buf, located, at) for at in (0, 1, _LEADER_AT))
-    codes: frozenset[int] = frozenset()
+    high, low = _byte_column(buf, located, 0), _byte_column(buf, located, 1)
+    codes: frozenset[int] = _NO_CODES
     none = bytes(len(high))
     if high != none or low != none:
         pairs = set(zip(high, low, strict=True)) - {(0, 0)}
@@ -365,8 +354,10 @@ def find_faults(buf: bytes, located: LocatedPartitions, layout: TopicLayout) -> 
         misses_epoch = not _byte_column(buf, located, _EPOCH_AT).isascii()
     else:
         misses_epoch = len(located.offsets) > 0
-    # The first byte of a negative int32 is above 0x7F.
-    return PartitionFaults(codes, len(leader.translate(None, _ASCII)), misses_epoch)
+    # The first byte of a negative int32 is above 0x7F: neither an epoch nor a leader.
+    leaders = _byte_column(buf, located, _LEADER_AT)
+    leaderless = 0 if leaders.isascii() else len(leaders.translate(None, _ASCII))
+    return PartitionFaults(codes, leaderless, misses_epoch)
 
 
 def _byte_column(buf: bytes, located: LocatedPartitions, at: int) -> bytes:

@@ -41,7 +41,9 @@ class FutureRecordMetadata:
         return future
 
     def __repr__(self) -> str:
-        return f"<FutureRecordMetadata {'pending' if self._outcome is None else self._outcome!r}>"
+        return (
+            f"<FutureRecordMetadata {self._outcome!r}>" if self.done() else "<FutureRecordMetadata pending>"
+        )
 
     def done(self) -> bool:
         return self._outcome is not None

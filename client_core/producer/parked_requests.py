@@ -188,6 +188,10 @@ class ParkedRequests:
         """Appends from the queue's front as far as metadata and memory go."""
         while queue.requests:
             request = queue.first
+            if request.is_finished:  # cancelled; the command that says so is on its way
+                self._unpark(request, "error", now_ms)
+                request.drop_not_appended()
+                continue
             went = append(
                 request,
                 self._accumulator,
@@ -309,8 +313,10 @@ class ParkedRequests:
     def not_appended(self) -> tuple[Unacknowledged, ...]:
         """How many records of each topic are parked."""
         records: dict[str, int] = {}
-        for parked in (*self._queues.values(), *self._aside.values()):
-            for request in parked.requests:
+        parked = [queue.requests for queue in self._queues.values()]
+        parked += [aside.requests for aside in self._aside.values()]
+        for requests in parked:
+            for request in requests:
                 records[request.topic] = records.get(request.topic, 0) + len(request.not_appended())
         return tuple(Unacknowledged(topic, None, count) for topic, count in records.items())
 

@@ -9,22 +9,15 @@ DefaultRecordBatch, Kafka 4.3.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from client_core.record.record_batch import increment_sequence
 
 if TYPE_CHECKING:
-    from client_core.producer.producer_batch import ProducerBatch
+    from client_core.producer.producer_batch import ProducerBatch, ProducerIdAndEpoch
 
 #: How many sequence numbers there are: they are the non-negative int32.
 _SEQUENCES: Final = 2**31
-
-
-class ProducerIdAndEpoch(NamedTuple):
-    """Who a broker takes this producer for."""
-
-    producer_id: int
-    epoch: int
 
 
 def is_later(sequence: int, than: int) -> bool:

@@ -408,36 +408,39 @@ class ProducerBatch:
     def split(self, split_batch_bytes: int) -> list[ProducerBatch]:
         """Batches of at most that size with the same records, spans and sequences; ends this one (ACC-14).
 
-        A record larger than that has a batch for itself. The new batches hold no buffer memory, are closed
-        for appends and begin at attempt 0, but are as old as this one and count as drained.
+        A record larger than that has a batch for itself, and no part holds more than half of the records:
+        Java's first split of a batch that is not larger than batch.size gives the same batch again. The parts
+        hold no buffer memory, are closed for appends and begin at attempt 0, but are as old as this one and
+        count as drained.
         """
         records, spans = _decode(self._builder), self._spans
         self._move_to(FinalState.SPLIT)
         self._spans = []
-        batches: list[ProducerBatch] = []
+        most = (len(records) + 1) // 2
+        parts: list[ProducerBatch] = []
         first = 0
         while first < len(records):
-            batch = self._child_for(records, first, split_batch_bytes)
-            batch._spans = _spans_between(spans, first, first + batch.record_count)
-            self._pass_sequence_on(batch, first)
-            first += batch.record_count
-            batches.append(batch)
-        return batches
+            part = self._part_of(records, range(first, min(first + most, len(records))), split_batch_bytes)
+            part._spans = _spans_between(spans, first, first + part.record_count)
+            self._pass_sequence_on(part, first)
+            first += part.record_count
+            parts.append(part)
+        return parts
 
-    def _pass_sequence_on(self, child: ProducerBatch, first: int) -> None:
+    def _pass_sequence_on(self, part: ProducerBatch, first: int) -> None:
         producer_id, epoch, base_sequence = self.producer_id, self.producer_epoch, self.base_sequence
         if producer_id is not None and epoch is not None and base_sequence is not None:
-            child.set_producer_state(producer_id, epoch, increment_sequence(base_sequence, first))
+            part.set_producer_state(producer_id, epoch, increment_sequence(base_sequence, first))
 
-    def _child_for(self, records: Sequence[Record], first: int, split_batch_bytes: int) -> ProducerBatch:
-        record = records[first]
+    def _part_of(self, records: Sequence[Record], indices: range, split_batch_bytes: int) -> ProducerBatch:
+        record = records[indices[0]]
         needed = estimate_size_in_bytes_upper_bound(record.key, record.value, record.headers)
         builder = MemoryRecordsBuilder(max(needed, split_batch_bytes), compression=self._builder.compression)
-        builder.append_many(records, range(len(records)), first, NO_TIMESTAMP)
+        builder.append_many(records, indices, 0, NO_TIMESTAMP)
         builder.close_for_record_appends()
-        child = ProducerBatch(self.topic_partition, builder, self.created_ms, is_split_batch=True)
-        child.drained_ms = self.drained_ms
-        return child
+        part = ProducerBatch(self.topic_partition, builder, self.created_ms, is_split_batch=True)
+        part.drained_ms = self.drained_ms
+        return part
 
 
 def _decode(builder: MemoryRecordsBuilder) -> Sequence[Record]:

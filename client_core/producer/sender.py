@@ -30,7 +30,6 @@ from client_core.errors import (
 from client_core.events import BatchRetried, BatchSent, BatchSplit, ProduceFinished
 from client_core.producer.in_flight_batches import InFlightBatches
 from client_core.producer.init_producer_id_request import InitProducerIdRequestBuilder
-from client_core.producer.partition_sequences import ProducerIdAndEpoch
 from client_core.producer.produce_request import (
     NOTHING_SAID,
     PartitionRecords,
@@ -40,6 +39,7 @@ from client_core.producer.produce_request import (
     leader_nodes,
     partition_responses,
 )
+from client_core.producer.producer_batch import ProducerIdAndEpoch
 from client_core.producer.ticket import Written
 from client_core.producer.transaction_manager import State
 from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from client_core.backoff import ExponentialBackoff
     from client_core.cluster import TopicPartition
-    from client_core.producer.partition_sequences import ProducerIdAndEpoch
-    from client_core.producer.producer_batch import ProducerBatch
+    from client_core.producer.producer_batch import ProducerBatch, ProducerIdAndEpoch
 
 _log: Final = logging.getLogger(__name__)
 

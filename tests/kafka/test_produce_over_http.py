@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.golden.conftest import Golden
     from tests.kafka.conftest import NewTopic
     from tests.support.kraft import KraftCluster
 
@@ -92,7 +91,7 @@ def test_a_requests_records_without_key_stay_on_one_partition(new_topic: NewTopi
 
 
 def test_keyed_records_go_where_java_puts_them(
-    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar, golden: Golden
+    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar, golden: Callable[[str], Any]
 ) -> None:
     cases = golden("murmur2_partitions.json")
     counts = sorted(int(count) for count in cases[0]["partition"])

@@ -1,7 +1,7 @@
-"""Two plain statements of what the fast metadata code does, to hold it equal to: no bytes, no reuse, no laziness.
+"""Two plain statements of what the fast metadata code does: no bytes, no reuse, no laziness.
 
-`plain_topics` reads a response by the generated message; `PlainMetadata` applies it as Java does, with a map of
-every partition and a map of every epoch. Source: Metadata, MetadataSnapshot, Kafka 4.3.
+`plain_topics` reads a response by the generated message; `PlainMetadata` applies it as Java does, with a map
+of every partition and a map of every epoch. Source: Metadata, MetadataSnapshot, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from client_core.error_codes import Errors
 from client_core.metadata.topic_layout import PartitionMetadata
-from client_core.protocol.messages.metadata_response import MetadataResponse
 from client_core.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from uuid import UUID
+
+    from client_core.protocol.messages.metadata_response import MetadataResponse
 
 
 class PlainTopic(NamedTuple):
@@ -103,7 +104,9 @@ class PlainMetadata:
     def _merged(old: set[str], named: set[str], is_partial: bool, new: set[str]) -> set[str]:
         return (old - named) | new if is_partial else new
 
-    def _judge(self, topic: PlainTopic, number: int, partition: PartitionMetadata) -> PartitionMetadata | None:
+    def _judge(
+        self, topic: PlainTopic, number: int, partition: PartitionMetadata
+    ) -> PartitionMetadata | None:
         key = topic.name, number
         if partition.leader_epoch is None:
             self.last_seen.pop(key, None)

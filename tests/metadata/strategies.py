@@ -1,4 +1,4 @@
-"""Metadata responses for hypothesis: regular ones, such as brokers send, and any other that the schema allows."""
+"""Metadata responses for hypothesis: such as brokers send, and any other that the schema allows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def partitions(number: int) -> st.SearchStrategy[wire.MetadataResponsePartition]
 
 @st.composite
 def regular_partitions(draw: st.DrawFn) -> tuple[wire.MetadataResponsePartition, ...]:
-    """As a cluster has them: each partition has equally many replicas, and each replica is in sync or offline."""
+    """As a cluster has them: equally many replicas each, and each replica in sync or offline."""
     count = draw(st.integers(0, 300))
     replicas = tuple(range(draw(st.integers(1, 4))))
     offline_in = draw(st.dictionaries(st.integers(0, 299), st.integers(0, len(replicas)), max_size=4))
@@ -100,7 +100,7 @@ tags: Final = st.lists(
 
 
 def encode_with_tags(message: wire.MetadataResponse, version: int, fields: Sequence[Tags]) -> bytes:
-    """A flexible version's bytes with unknown tagged fields: of the response, brokers, topics and partitions."""
+    """A flexible version's bytes with tagged fields: of the response, brokers, topics and partitions."""
     of_response, of_brokers, of_topics, of_partitions = fields
     writer: Writer = FlexibleWriter()
     writer.int32(message.throttle_time_ms)

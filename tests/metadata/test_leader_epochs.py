@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from client_core.metadata.leader_epochs import LastSeenEpochs, LeadershipChange, compare
+from client_core.metadata.leader_epochs import LastSeenEpochs, compare
 from client_core.metadata.topic_table import TopicTable
 from tests.support.metadata_responses import partition, read, topic
 
@@ -24,7 +24,7 @@ def leaders(*leaders_and_epochs: tuple[int | None, int | None]) -> TopicTable:
     return table(*(partition(p, leader=n, epoch=e) for p, (n, e) in enumerate(leaders_and_epochs)))
 
 
-# -- comparing -------------------------------------------------------------------------------------------------
+# -- comparing -----------------------------------------------------------------------------------------------
 
 
 def test_equal_leadership_makes_no_changes() -> None:
@@ -34,13 +34,13 @@ def test_equal_leadership_makes_no_changes() -> None:
 
 def test_a_change_names_both_leaders_and_epochs() -> None:
     old, new = leaders((0, 5), (1, 5), (2, 5)), leaders((0, 5), (None, 6), (2, None))
-    assert compare(old, new).changes == [LeadershipChange(1, 1, 5, -1, 6), LeadershipChange(2, 2, 5, 2, -1)]
+    assert compare(old, new).changes == [(1, (1, 5), (-1, 6)), (2, (2, 5), (2, -1))]
 
 
 def test_only_partitions_of_both_are_compared() -> None:
     old, new = leaders((0, 5), (1, 5)), leaders((0, 6))
-    assert compare(old, new).changes == [LeadershipChange(0, 0, 5, 0, 6)]
-    assert compare(new, old).changes == [LeadershipChange(0, 0, 6, 0, 5)]
+    assert compare(old, new).changes == [(0, (0, 5), (0, 6))]
+    assert compare(new, old).changes == [(0, (0, 6), (0, 5))]
 
 
 def test_overlays_are_compared_too() -> None:
@@ -48,11 +48,11 @@ def test_overlays_are_compared_too() -> None:
     kept = old.metadata(1)
     assert kept is not None
     hinted = old.with_overlay({1: kept._replace(leader_id=2, leader_epoch=6)})
-    assert compare(old, hinted).changes == [LeadershipChange(1, 1, 5, 2, 6)]
+    assert compare(old, hinted).changes == [(1, (1, 5), (2, 6))]
     assert compare(old.with_overlay({1: None}), hinted).changes == ()
 
 
-# -- believing -------------------------------------------------------------------------------------------------
+# -- believing -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -88,7 +88,13 @@ def test_greater_epochs_are_progress_and_equal_ones_are_not(seen: LastSeenEpochs
 
 @pytest.mark.parametrize("is_compared", [True, False])
 def test_the_readers_comparison_changes_no_verdict(is_compared: bool) -> None:
-    for new in (leaders((1, 5)), leaders((1, 6)), leaders((1, 4)), leaders((1, None)), leaders((0, 5), (1, 0))):
+    for new in (
+        leaders((1, 5)),
+        leaders((1, 6)),
+        leaders((1, 4)),
+        leaders((1, None)),
+        leaders((0, 5), (1, 0)),
+    ):
         old = leaders((0, 5))
         seen = LastSeenEpochs()
         seen.accept(old, None, topic_id_changed=False)

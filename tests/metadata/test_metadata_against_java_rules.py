@@ -1,4 +1,4 @@
-"""Metadata, lazy as it is, against a plain restatement of Java's rules: whatever happens, in whatever order."""
+"""Metadata, lazy as it is, against a plain restatement of Java's rules, whatever happens."""
 
 from __future__ import annotations
 
@@ -179,7 +179,9 @@ class MetadataFollowsJava(RuleBasedStateMachine):
     def topic_sets_are_the_same(self) -> None:
         cluster = self.metadata.fetch()
         assert dict(cluster.topic_ids) == self.plain.topic_ids
-        assert {self.metadata.cache.topic_name(i) for i in cluster.topic_ids.values()} <= set(cluster.topic_ids)
+        assert {self.metadata.cache.topic_name(i) for i in cluster.topic_ids.values()} <= set(
+            cluster.topic_ids
+        )
         assert cluster.unauthorized_topics == self.plain.unauthorized
         assert cluster.invalid_topics == self.plain.invalid
         assert cluster.internal_topics == self.plain.internal

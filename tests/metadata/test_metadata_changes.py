@@ -32,7 +32,11 @@ class Recorder:
         self.events.append(event)
 
     def update(
-        self, nodes: int | Iterable[Node], topics: Iterable[MetadataResponseTopic], *, is_partial: bool = False
+        self,
+        nodes: int | Iterable[Node],
+        topics: Iterable[MetadataResponseTopic],
+        *,
+        is_partial: bool = False,
     ) -> list[Event]:
         self.events.clear()
         body = metadata_response(nodes, topics)
@@ -69,7 +73,10 @@ def test_brokers_join_leave_and_move(recorder: Recorder) -> None:
 
 
 def test_a_changed_leader_or_greater_epoch_is_told(recorder: Recorder) -> None:
-    moved = [partition(0, leader=2, epoch=6, replicas=(0, 1)), partition(1, leader=1, epoch=6, replicas=(0, 1))]
+    moved = [
+        partition(0, leader=2, epoch=6, replicas=(0, 1)),
+        partition(1, leader=1, epoch=6, replicas=(0, 1)),
+    ]
     assert recorder.update(3, [topic("t", moved)]) == [
         LeaderChanged("t", 0, 0, 2, 6),
         LeaderChanged("t", 1, 1, 1, 6),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from client_core.errors import SchemaError, UnsupportedVersionError
@@ -9,9 +11,11 @@ from client_core.metadata.metadata_request import MetadataRequestBuilder
 from client_core.metadata.topic_table import TopicTable
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
-from client_core.protocol.request import RequestBuilder
 from tests.metadata.strategies import VERSIONS
 from tests.support.metadata_responses import metadata_response, read
+
+if TYPE_CHECKING:
+    from client_core.protocol.request import RequestBuilder
 
 
 def test_it_is_a_request_builder() -> None:
@@ -25,7 +29,7 @@ def test_who_must_not_create_topics_needs_version_4() -> None:
     assert MetadataRequestBuilder(("t",), allow_auto_topic_creation=True).oldest_allowed_version == 1
     builder = MetadataRequestBuilder(("t",), allow_auto_topic_creation=False)
     assert builder.oldest_allowed_version == 4
-    with pytest.raises(UnsupportedVersionError, match="version 3 .* 4 or newer"):
+    with pytest.raises(UnsupportedVersionError, match=r"version 3 .* 4 or newer"):
         builder.encode(3)
     assert not MetadataRequest.decode(builder.encode(4), 4).allow_auto_topic_creation
 

@@ -31,6 +31,8 @@ from tests.support.metadata_responses import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from client_core.metadata.topic_layout import PartitionMetadata
+
 versions = st.sampled_from(VERSIONS)
 versions_and_messages = versions.flatmap(lambda version: st.tuples(st.just(version), messages(version)))
 
@@ -45,13 +47,15 @@ def shown(response: MetadataResponse) -> list[PlainTopic]:
     ]
 
 
-def _partitions(table: TopicTable) -> dict[int, object]:
-    found = {number: table.metadata(number) for number in table.numbers}
-    for number, described in found.items():
+def _partitions(table: TopicTable) -> dict[int, PartitionMetadata]:
+    found: dict[int, PartitionMetadata] = {}
+    for number in table.numbers:
+        described = table.metadata(number)
         assert described is not None
+        found[number] = described
         assert table.leader_id(number) == described.leader_id
         assert table.leader_epoch(number) == described.leader_epoch
-    described_ones = [described for described in found.values() if described is not None]
+    described_ones = list(found.values())
     assert table.partition_count == len(described_ones)
     assert table.error_codes == {d.error_code for d in described_ones} - {0}
     assert table.misses_epoch == any(d.leader_epoch is None for d in described_ones)
@@ -60,7 +64,7 @@ def _partitions(table: TopicTable) -> dict[int, object]:
         (-1 if d.leader_id is None else d.leader_id, -1 if d.leader_epoch is None else d.leader_epoch)
         for d in described_ones
     ]
-    return dict(found)
+    return found
 
 
 def expected(message: wire.MetadataResponse, version: int) -> list[PlainTopic]:
@@ -88,7 +92,7 @@ def _sorted(found: PlainTopic) -> PlainTopic:
     return found._replace(partitions=dict(sorted(found.partitions.items())))
 
 
-# -- the same as the generated reader --------------------------------------------------------------------------
+# -- the same as the generated reader ------------------------------------------------------------------------
 
 
 @given(versions_and_messages)
@@ -157,7 +161,7 @@ def test_a_zero_topic_id_is_none() -> None:
     assert [found.topic_id for found in read(1, described).topics] == [None, topic_id_of("topic3")]
 
 
-# -- reuse -----------------------------------------------------------------------------------------------------
+# -- reuse ---------------------------------------------------------------------------------------------------
 
 
 def known(response: MetadataResponse) -> dict[str, TopicTable]:
@@ -171,7 +175,9 @@ def test_reading_against_known_topics_finds_the_same(
     tables = known(read_metadata_response(first[1].encode(first[0]), first[0]))
     version, message = first if again else second
     body = message.encode(version)
-    assert shown(read_metadata_response(body, version, tables)) == shown(read_metadata_response(body, version))
+    assert shown(read_metadata_response(body, version, tables)) == shown(
+        read_metadata_response(body, version)
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -215,7 +221,7 @@ def test_a_changed_topic_goes_on_with_the_use_of_the_known_one() -> None:
     assert known(read(1, {"t": 4}, known_topics=tables))["t"].use is tables["t"].use
 
 
-# -- what brokers must not send --------------------------------------------------------------------------------
+# -- what brokers must not send ------------------------------------------------------------------------------
 
 
 def small_messages() -> list[wire.MetadataResponse]:
@@ -268,7 +274,9 @@ def hostile_bodies(version: int) -> Iterator[bytes]:
     writer: Writer = FlexibleWriter() if version >= 9 else Writer()
 
     def huge() -> bytes:
-        return writer.getvalue() + (b"\xff\xff\xff\xff\x07" if version >= 9 else b"\x7f\xff\xff\xff") + bytes(40)
+        return (
+            writer.getvalue() + (b"\xff\xff\xff\xff\x07" if version >= 9 else b"\x7f\xff\xff\xff") + bytes(40)
+        )
 
     if version >= 3:
         writer.int32(0)

@@ -103,7 +103,7 @@ def test_a_full_need_outlives_a_partial_response(schedule: RefreshSchedule) -> N
     assert not schedule.is_partial_enough(0)
 
 
-# -- reasons ---------------------------------------------------------------------------------------------------
+# -- reasons -------------------------------------------------------------------------------------------------
 
 
 def test_without_a_need_the_reason_is_the_first_request_and_then_expiry(schedule: RefreshSchedule) -> None:

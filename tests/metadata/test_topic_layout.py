@@ -94,9 +94,7 @@ def test_equal_counts_make_a_stride(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(9, 14))
 def test_offline_replicas_that_left_the_isr_keep_the_stride(version: int) -> None:
-    described = [
-        partition(p, isr=(0, 1, 2)[p % 4 :], offline=(0, 1, 2)[: p % 4]) for p in range(200)
-    ]
+    described = [partition(p, isr=(0, 1, 2)[p % 4 :], offline=(0, 1, 2)[: p % 4]) for p in range(200)]
     assert located(described, version).stride > 0
 
 
@@ -106,7 +104,9 @@ def test_offline_replicas_that_left_the_isr_keep_the_stride(version: int) -> Non
         pytest.param(partition(1, replicas=(0, 1)), id="fewer replicas"),
         pytest.param(partition(1, isr=(0,), offline=()), id="smaller isr"),
         pytest.param(partition(1, isr=(0, 1), offline=(2, 3)), id="more offline"),
-        pytest.param(partition(1, replicas=(0, 1), isr=(0, 1), offline=(2, 3)), id="same stride, fewer replicas"),
+        pytest.param(
+            partition(1, replicas=(0, 1), isr=(0, 1), offline=(2, 3)), id="same stride, fewer replicas"
+        ),
         pytest.param(partition(2), id="a gap"),
         pytest.param(partition(0), id="a number twice"),
         pytest.param(partition(257), id="a number that differs in its higher byte"),
@@ -134,7 +134,14 @@ def test_a_count_of_two_bytes_is_not_taken_for_one_of_one_byte() -> None:
     regular = written([partition(0, replicas=(1,), isr=range(100), offline=range(100))], 13)
     in_sync_at = 14 + 1 + 4
     misleading = (
-        regular[:5] + b"\x01" + regular[6:in_sync_at] + b"\x83" + b"\x01" * 520 + b"\x47" + b"\x01" * 280 + b"\0"
+        regular[:5]
+        + b"\x01"
+        + regular[6:in_sync_at]
+        + b"\x83"
+        + b"\x01" * 520
+        + b"\x47"
+        + b"\x01" * 280
+        + b"\0"
     )
     assert len(misleading) == len(regular)
     try:

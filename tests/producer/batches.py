@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -9,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 from client_core.backoff import ExponentialBackoff
 from client_core.cluster import Node, TopicPartition
 from client_core.producer.buffer_pool import BufferPool
+from client_core.producer.producer_batch import ProducerIdAndEpoch
 from client_core.producer.producer_record import ProducerRecord, RecordMetadata
 from client_core.producer.record_accumulator import AccumulatorConfig, RecordAccumulator
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
-from client_core.record.record_batch import HEADER_SIZE, decode_record_batch
+from client_core.record.record_batch import HEADER_SIZE, decode_record_batch, increment_sequence
 from tests.golden.adapters_producer import cluster_of
 from tests.support.mock_clock import MockClock
 
@@ -96,6 +98,47 @@ class Leaders:
 
     def leader_epoch_for(self, topic_partition: TopicPartition, /) -> int | None:
         return self.epochs.get(topic_partition.partition)
+
+
+class CountingSequences:
+    """As much of TransactionManager as drain asks for: sequences that are given out and seen off."""
+
+    def __init__(self) -> None:
+        self.producer_id_and_epoch: ProducerIdAndEpoch | None = ProducerIdAndEpoch(7, 0)
+        self.next: Counter[TopicPartition] = Counter()
+        self.in_flight: dict[TopicPartition, list[ProducerBatch]] = {}
+        self.stale: set[TopicPartition] = set()
+        self.unresolved: set[TopicPartition] = set()
+
+    def has_in_flight_batches(self, topic_partition: TopicPartition, /) -> bool:
+        return bool(self.in_flight.get(topic_partition))
+
+    def has_stale_producer_id_and_epoch(self, topic_partition: TopicPartition, /) -> bool:
+        return topic_partition in self.stale
+
+    def has_unresolved_sequence(self, topic_partition: TopicPartition, /) -> bool:
+        return topic_partition in self.unresolved
+
+    def first_in_flight_sequence(self, topic_partition: TopicPartition, /) -> int | None:
+        batches = self.in_flight.get(topic_partition, [])
+        return min((b.base_sequence for b in batches if b.base_sequence is not None), default=None)
+
+    def maybe_update_producer_id_and_epoch(self, topic_partition: TopicPartition, /) -> None:
+        self.stale.discard(topic_partition)
+
+    def sequence_number(self, topic_partition: TopicPartition, /) -> int:
+        return self.next[topic_partition]
+
+    def increment_sequence_number(self, topic_partition: TopicPartition, increment: int, /) -> None:
+        self.next[topic_partition] = increment_sequence(self.next[topic_partition], increment)
+
+    def add_in_flight_batch(self, batch: ProducerBatch, /) -> None:
+        self.in_flight.setdefault(batch.topic_partition, []).append(batch)
+
+    def finished(self, batch: ProducerBatch) -> None:
+        batches = self.in_flight.get(batch.topic_partition, [])
+        if batch in batches:
+            batches.remove(batch)
 
 
 class Bench:

@@ -49,6 +49,10 @@ def leadership(batch: ProducerBatch) -> tuple[int | None, int]:
     return batch.current_leader_epoch, batch.attempts_when_leader_last_changed
 
 
+def leader_changed(batch: ProducerBatch) -> bool:
+    return batch.has_leader_changed_for_the_ongoing_retry
+
+
 def was_reset(batch: ProducerBatch) -> bool:
     return batch.sequence_has_been_reset
 
@@ -251,23 +255,23 @@ def test_a_changed_leader_ends_the_backoff_of_the_ongoing_retry_only() -> None:
     batch = new_batch()
     batch.maybe_update_leader_epoch(None)
     assert leadership(batch) == (None, 0)
-    assert not batch.has_leader_changed_for_the_ongoing_retry
+    assert not leader_changed(batch)
     batch.maybe_update_leader_epoch(100)
-    assert not batch.has_leader_changed_for_the_ongoing_retry  # the first attempt is no retry
+    assert not leader_changed(batch)  # the first attempt is no retry
     assert leadership(batch) == (100, 0)
 
     batch.reenqueued(NOW_MS, 1000)
     assert batch.retry_backoff_left_ms(NOW_MS) == 1000
     for _ in range(2):
         batch.maybe_update_leader_epoch(101)
-        assert batch.has_leader_changed_for_the_ongoing_retry
+        assert leader_changed(batch)
         assert batch.retry_backoff_left_ms(NOW_MS) == 0
         assert leadership(batch) == (101, 1)
 
     batch.reenqueued(NOW_MS, 1000)
     for epoch in (101, 100, None):
         batch.maybe_update_leader_epoch(epoch)
-        assert not batch.has_leader_changed_for_the_ongoing_retry
+        assert not leader_changed(batch)
         assert leadership(batch) == (101, 1)
 
 

@@ -28,6 +28,7 @@ from tests.golden.adapters_producer import GivenRandom
 from tests.producer.batches import (
     TOPIC,
     Bench,
+    CountingSequences,
     Leaders,
     Owner,
     body_size_of,
@@ -39,6 +40,9 @@ from tests.producer.batches import (
 )
 
 RECORD = record(b"value", b"key")
+#: Two of these never fit into the memory of one: that has some room for what the estimate of a size allows
+#: for.
+LARGER = record(bytes(100))
 
 
 def numbered(count: int, start: int = 0) -> list[ProducerRecord]:
@@ -59,7 +63,7 @@ def has_undrained(bench: Bench) -> bool:
     return bench.accumulator.has_undrained
 
 
-# -- appending (ACC-01 .. ACC-04) ----------------------------------------------------------------------------
+# -- appending (ACC-01 .. ACC-04) --------------------------------------------------------------------------
 
 
 def test_records_fill_a_batch_and_the_next_one_begins_another() -> None:
@@ -106,7 +110,7 @@ def test_a_record_larger_than_a_batch_has_one_for_itself_and_its_memory() -> Non
 
 def test_a_batch_size_of_zero_sends_each_record_alone() -> None:
     bench = Bench(batch_bytes=0)
-    bench.append(numbered(3))
+    bench.append([LARGER] * 3)
     assert queued(bench, 0) == [1, 1, 1]
 
 
@@ -174,19 +178,21 @@ def test_records_before_one_that_is_refused_are_appended_and_the_next_call_raise
         bench.append(records, indices=[1])
 
 
-def test_a_record_that_cant_be_encoded_leaves_no_batch_and_no_lost_memory() -> None:
+@pytest.mark.parametrize(
+    "bad", [ProducerRecord(TOPIC, b"v", headers=(("\ud800", None),)), record(timestamp_ms=-2)]
+)
+def test_a_record_that_cant_be_encoded_leaves_no_batch_and_no_lost_memory(bad: ProducerRecord) -> None:
     bench = Bench(batch_bytes=100)
-    bad = ProducerRecord(TOPIC, b"v", headers=(("\ud800", None),))
     assert bench.pool.try_allocate(100)
     for reserved_bytes in (0, 100):
-        with pytest.raises(UnicodeEncodeError):
+        with pytest.raises(ValueError, match=r"surrogates|negative timestamp"):
             bench.append([bad], reserved_bytes=reserved_bytes)
         assert bench.pool.available_bytes == 2**20 - 100  # what was reserved is still the caller's
     assert not has_incomplete(bench)
     assert not has_undrained(bench)
 
 
-# -- ready (ACC-05 .. ACC-07) ----------------------------------------------------------------------------------
+# -- ready (ACC-05 .. ACC-07) ------------------------------------------------------------------------------
 
 
 def test_a_batch_is_ready_when_it_has_lingered() -> None:
@@ -267,22 +273,22 @@ def test_only_partitions_with_batches_are_asked_for() -> None:
 
 
 def test_a_full_request_leaves_the_rest_for_the_next_drain_and_starves_none() -> None:
-    bench = Bench(batch_bytes=size_of(RECORD), leaders=(0, 0, 0, 1))
+    bench = Bench(batch_bytes=size_of(LARGER), leaders=(0, 0, 0, 1))
     for partition in (0, 1, 2):
-        bench.append([RECORD] * 3, partition)
+        bench.append([LARGER] * 3, partition)
     drained = []
     for _ in range(9):
-        (batch,) = bench.drain(0, max_bytes=size_of(RECORD))
+        (batch,) = bench.drain(0, max_bytes=size_of(LARGER))
         drained.append(batch.topic_partition.partition)
     assert drained == [2, 1, 0] * 3
     assert bench.drain(0) == []
 
 
 def test_one_batch_per_partition_and_as_many_partitions_as_fit() -> None:
-    bench = Bench(batch_bytes=size_of(RECORD), leaders=(0, 0, 0))
+    bench = Bench(batch_bytes=size_of(LARGER), leaders=(0, 0, 0))
     for partition in (0, 1, 2):
-        bench.append([RECORD] * 2, partition)
-    batches = bench.drain(max_bytes=2 * size_of(RECORD))
+        bench.append([LARGER] * 2, partition)
+    batches = bench.drain(max_bytes=2 * size_of(LARGER))
     assert len({batch.topic_partition for batch in batches}) == len(batches) == 2
 
 
@@ -330,7 +336,7 @@ def test_a_drained_batch_is_closed_and_takes_no_more_records() -> None:
     assert queued(bench, 0) == [1]
 
 
-# -- retries (ACC-08, ACC-10) ----------------------------------------------------------------------------------
+# -- retries (ACC-08, ACC-10) ------------------------------------------------------------------------------
 
 
 def test_a_failed_batch_goes_first_after_its_backoff() -> None:
@@ -473,7 +479,7 @@ def test_the_next_expiry_covers_a_batch_in_flight() -> None:
     assert bench.accumulator.next_batch_expiry_ms == 5_100
 
 
-# -- flush and abort (ACC-12, ACC-13) --------------------------------------------------------------------------
+# -- flush and abort (ACC-12, ACC-13) ----------------------------------------------------------------------
 
 
 def test_a_flush_makes_everything_ready_until_it_is_done() -> None:
@@ -593,23 +599,23 @@ def test_a_batch_that_was_too_large_comes_back_in_parts_ahead_of_the_rest() -> N
     assert [owner.receipts[n].offset for n in range(1, 100)] == list(range(1, 100))
 
 
-def test_parts_that_are_too_large_again_come_out_at_half_their_size() -> None:
+def test_parts_that_are_too_large_again_are_halved_down_to_single_records() -> None:
     bench = Bench(batch_bytes=4096)
     bench.append(numbered(64))
     (batch,) = bench.drain(0)
-    sizes = []
-    for _ in range(8):
+    while batch.record_count > 1:
+        before = batch.record_count
         bench.accumulator.split_and_reenqueue(batch)
         bench.accumulator.complete_and_deallocate_batch(batch)
         (batch,) = bench.drain(0)
-        sizes.append(len(batch.records()))
-        if batch.record_count == 1:
-            break
-    assert batch.record_count == 1
-    assert all(
-        after <= before // 2 + 1 or after < 120 for before, after in zip(sizes[1:], sizes[2:], strict=False)
-    )
-    assert len(sizes) <= 8
+        assert batch.record_count <= (before + 1) // 2
+    log = values_in(batch)
+    bench.finish(batch)
+    while has_undrained(bench):
+        (part,) = bench.drain(0)
+        log += values_in(part)
+        bench.finish(part)
+    assert log == [r.value for r in numbered(64)]
 
 
 def test_split_batches_hold_no_memory_of_the_pool() -> None:
@@ -623,7 +629,129 @@ def test_split_batches_hold_no_memory_of_the_pool() -> None:
     assert bench.pool.available_bytes == 1024
 
 
-# -- records without a key (ACC-15 .. ACC-17) ------------------------------------------------------------------
+# -- sequences (IDM-02, IDM-03, IDM-05) --------------------------------------------------------------------
+
+
+def idempotent_bench(batches: int) -> tuple[Bench, CountingSequences]:
+    """Batches of two records each in partition 0."""
+    sequences = CountingSequences()
+    bench = Bench(
+        batch_bytes=size_of(LARGER, LARGER), retry_backoff_ms=0, sequences=sequences, leaders=(0, 0)
+    )
+    bench.append([LARGER] * 2 * batches, 0)
+    return bench, sequences
+
+
+def test_a_batch_gets_its_sequence_at_its_first_drain_and_keeps_it() -> None:
+    bench, sequences = idempotent_bench(2)
+    (first,) = bench.drain(0)
+    (second,) = bench.drain(0)
+    assert (first.base_sequence, second.base_sequence) == (0, 2)
+    assert decode_record_batch(second.records()).base_sequence == 2
+    assert sequences.in_flight[tp(0)] == [first, second]
+    bench.accumulator.reenqueue(first, bench.now_ms)
+    assert bench.drain(0) == [first]
+    assert (first.base_sequence, sequences.next[tp(0)]) == (0, 4)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (0, 2, 1)])
+def test_retried_batches_queue_in_the_order_of_their_sequences(order: tuple[int, ...]) -> None:
+    bench, _ = idempotent_bench(4)
+    drained = [batch for _ in range(3) for batch in bench.drain(0)]
+    for number in order:
+        bench.accumulator.reenqueue(drained[number], bench.now_ms)
+    queue = list(bench.accumulator.batches_of(tp(0)))
+    assert queue[:3] == drained
+    assert not queue[3].has_sequence
+
+
+def test_sequences_that_wrapped_stand_behind_those_that_did_not() -> None:
+    bench, sequences = idempotent_bench(3)
+    sequences.next[tp(0)] = 2**31 - 2
+    drained = [batch for _ in range(3) for batch in bench.drain(0)]
+    assert [batch.base_sequence for batch in drained] == [2**31 - 2, 0, 2]
+    for batch in (drained[2], drained[0], drained[1]):
+        bench.accumulator.reenqueue(batch, bench.now_ms)
+    assert list(bench.accumulator.batches_of(tp(0))) == drained
+
+
+def test_of_several_retries_only_the_lowest_unacknowledged_is_sent() -> None:
+    bench, sequences = idempotent_bench(3)
+    first, second, third = (batch for _ in range(3) for batch in bench.drain(0))
+    bench.accumulator.reenqueue(second, bench.now_ms)
+    assert bench.drain(0) == []  # the first is not answered yet
+    bench.accumulator.reenqueue(first, bench.now_ms)
+    assert bench.drain(0) == [first]
+    assert bench.drain(0) == []
+    sequences.finished(first)
+    assert bench.drain(0) == [second]
+    sequences.finished(second)
+    sequences.finished(third)
+    bench.append([LARGER], 0)
+    (new,) = bench.drain(0)
+    assert new.base_sequence == 6
+
+
+def test_nothing_is_drained_before_there_is_a_producer_id() -> None:
+    bench, sequences = idempotent_bench(1)
+    sequences.producer_id_and_epoch = None
+    assert bench.drain(0) == []
+    assert bench.ready_ids == {0}
+
+
+def test_nothing_new_is_drained_while_an_earlier_sequence_is_unresolved() -> None:
+    bench, sequences = idempotent_bench(2)
+    (first,) = bench.drain(0)
+    sequences.unresolved.add(tp(0))
+    assert bench.drain(0) == []
+    bench.accumulator.reenqueue(first, bench.now_ms)
+    assert bench.drain(0) == [first]  # what has its sequence may go
+
+
+def test_nothing_new_is_drained_while_something_is_in_flight_under_another_epoch() -> None:
+    bench, sequences = idempotent_bench(2)
+    (first,) = bench.drain(0)
+    sequences.stale.add(tp(0))
+    assert bench.drain(0) == []
+    sequences.finished(first)
+    assert len(bench.drain(0)) == 1
+
+
+def test_a_partition_that_waits_for_its_sequence_does_not_hold_up_the_nodes_others() -> None:
+    bench, sequences = idempotent_bench(1)
+    bench.append([LARGER], 1)
+    for waiting in (0, 1):
+        sequences.unresolved = {tp(waiting)}
+        other = 1 - waiting
+        assert [batch.topic_partition.partition for batch in bench.drain(0)] == [other]
+        bench.append([LARGER], other)
+
+
+def test_the_parts_of_a_split_batch_are_in_flight_in_its_stead() -> None:
+    bench, sequences = idempotent_bench(2)
+    (batch,) = bench.drain(0)
+    sequences.finished(batch)
+    bench.accumulator.split_and_reenqueue(batch)
+    assert [part.base_sequence for part in bench.accumulator.batches_of(tp(0))] == [0, 1, None]
+    assert sorted(part.base_sequence or 0 for part in sequences.in_flight[tp(0)]) == [0, 1]
+
+
+def test_putting_back_what_is_not_tracked_as_in_flight_is_a_bug() -> None:
+    bench, sequences = idempotent_bench(1)
+    (batch,) = bench.drain(0)
+    sequences.finished(batch)
+    with pytest.raises(IllegalStateError, match="not tracked as in flight"):
+        bench.accumulator.reenqueue(batch, bench.now_ms)
+
+
+def test_putting_back_what_never_got_a_sequence_is_a_bug() -> None:
+    bench, _ = idempotent_bench(1)
+    (batch,) = bench.accumulator.batches_of(tp(0))
+    with pytest.raises(IllegalStateError, match="without a sequence"):
+        bench.accumulator.reenqueue(batch, bench.now_ms)
+
+
+# -- records without a key (ACC-15 .. ACC-17) --------------------------------------------------------------
 
 
 class Counting(GivenRandom):
@@ -651,16 +779,23 @@ def test_records_without_a_key_stick_until_their_batches_are_full() -> None:
     assert appended_to == [0, 0, 1, 2, 0]
 
 
+def shape(bench: Bench, partition: int) -> list[tuple[int, bool]]:
+    """How many records each of a partition's batches has, and whether it takes no more."""
+    return [(batch.record_count, batch.is_full) for batch in bench.accumulator.batches_of(tp(partition))]
+
+
 def test_many_records_without_a_key_go_where_they_would_go_one_by_one() -> None:
     records = [record(bytes(20 + n % 7)) for n in range(300)]
     at_once, one_by_one = (Bench(batch_bytes=300, leaders=(0, 1, 0, 1), random=Counting()) for _ in range(2))
-    for start in range(0, 300, 50):
-        at_once.append(records, None, indices=range(start, start + 50))
-    for r in records:
-        one_by_one.append([r], None)
-    for partition in range(4):
-        assert queued(at_once, partition) == queued(one_by_one, partition)
-        assert len(queued(at_once, partition)) > 3
+    for start in range(0, 300, 5):
+        indices = range(start, start + 5)
+        at_once.append(records, None, indices=indices)
+        for index in indices:
+            one_by_one.append([records[index]], None)
+        for partition in range(4):
+            assert shape(at_once, partition) == shape(one_by_one, partition)
+        if start % 10 == 0:  # batches that are sent before they are full delay the switch
+            assert len(at_once.drain()) == len(one_by_one.drain())
 
 
 def test_a_batch_that_was_sent_unfilled_does_not_leave_fractions_behind() -> None:
@@ -752,7 +887,9 @@ def test_what_was_drained_once_is_not_taken_back() -> None:
     assert bench.accumulator.cancel([owner]) == []
     bench.accumulator.reenqueue(batch, bench.now_ms)
     assert bench.accumulator.cancel([owner]) == []
-    assert bench.accumulator.split_and_reenqueue(batch) == 1
+    bench.clock.advance(2000)
+    assert bench.drain(0) == [batch]
+    assert bench.accumulator.split_and_reenqueue(batch) == 2
     assert bench.accumulator.cancel([owner]) == []
 
 

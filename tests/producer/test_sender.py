@@ -600,22 +600,19 @@ def test_several_named_culprits_are_invalid_records_with_their_own_messages() ->
 
 
 def test_a_batch_that_is_too_large_is_sent_again_in_parts() -> None:  # testTooLargeBatchesAreSafelyRemoved
-    rig = SenderRig(batch_bytes=4_096)
+    rig = SenderRig(batch_bytes=4_096, guarantee_message_order=True)
     futures = [rig.append(value=b"x" * 1_000) for _ in range(3)]
     rig.turn()
-    rig.respond(produced(ORDERS_0, error=Errors.MESSAGE_TOO_LARGE))
-    rig.turn()
-    assert rig.events.of(BatchSplit) == [BatchSplit("orders", 0, 3)]
     offset = 0
     for _ in range(12):
-        rig.turn()
         if rig.client.requests:
             records = rig.sent(0)[0].record_count
-            too_large = records > 1 and offset == 0 and len(rig.events.of(BatchSplit)) < 3
-            error = Errors.MESSAGE_TOO_LARGE if too_large else Errors.NONE
+            error = Errors.MESSAGE_TOO_LARGE if records > 1 else Errors.NONE
             rig.respond(produced(ORDERS_0, offset=offset, error=error))
-            offset += 0 if too_large else records
+            offset += 1 if records == 1 else 0
+        rig.turn()
     assert [future.result(0).offset for future in futures] == [0, 1, 2]
+    assert rig.events.of(BatchSplit)[0] == BatchSplit("orders", 0, 3)
     assert rig.pool.available_bytes == rig.pool.total_bytes
 
 

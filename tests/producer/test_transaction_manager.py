@@ -21,8 +21,7 @@ from client_core.errors import (
     UnsupportedVersionError,
     error_for,
 )
-from client_core.producer.partition_sequences import ProducerIdAndEpoch
-from client_core.producer.producer_batch import ProducerBatch
+from client_core.producer.producer_batch import ProducerBatch, ProducerIdAndEpoch
 from client_core.producer.transaction_manager import State, TransactionManager
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from tests.support.sender_rig import ORDERS_0, ORDERS_1
@@ -63,12 +62,10 @@ def sequence_of(batch: ProducerBatch) -> tuple[int | None, int | None]:
 def test_there_is_no_id_before_a_broker_gave_one() -> None:
     made = manager(ready=False)
     assert not made.has_producer_id
-    assert made.producer_id is None
     made.init_sent()
-    assert made.init_in_flight
-    assert made.state is State.INITIALIZING
+    assert (made.state.value, made.init_in_flight) == ("initializing", True)
     made.init_succeeded(PRODUCER)
-    assert (made.producer_id, made.state, made.init_in_flight) == (77, State.READY, False)
+    assert (made.producer_id, made.state.value, made.init_in_flight) == (77, "ready", False)
 
 
 def test_it_is_not_asked_for_twice_at_a_time() -> None:
@@ -95,11 +92,11 @@ def test_a_refusal_fails_what_waits_and_leaves_the_producer_usable() -> None:  #
     made = manager(ready=False)
     made.init_sent()
     made.init_failed(ClusterAuthorizationError(), now_ms=0)
-    assert made.state is State.UNAUTHORIZED
+    assert made.state.value == "unauthorized"
     assert made.init_was_refused
     assert isinstance(made.last_error, ClusterAuthorizationError)
     made.waiting_batches_failed()
-    assert made.state is State.UNINITIALIZED
+    assert made.state.value == "uninitialized"
     made.init_sent()
     made.init_succeeded(PRODUCER)
     assert not made.init_was_refused

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from pydantic import BaseModel
 
 from service import schemas
 from tests.support.http_app import HttpApp
 from tests.support.metadata_responses import node, partition, topic
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 
 @pytest.fixture

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 
 from client_core import ListingResult, NoBrokersError
 from service.errors import ProblemError
 from service.listing import Listing
 from service.lookups import NO_DEMANDS
-from tests.support.fake_producer import FakeTicket
 from tests.support.http_app import HttpApp, run, until
+
+if TYPE_CHECKING:
+    import httpx
+
+    from tests.support.fake_producer import FakeTicket
 
 
 @pytest.fixture

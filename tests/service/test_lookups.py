@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -16,8 +16,10 @@ from client_core import (
     partition_for_key,
 )
 from client_core.errors import LeaderNotAvailableError, TopicAuthorizationError
-from tests.support.fake_producer import FakeTicket
 from tests.support.http_app import HttpApp, run, until
+
+if TYPE_CHECKING:
+    from tests.support.fake_producer import FakeTicket
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ async def while_waiting(web: HttpApp, path: str, end: Any, **sent: Any) -> httpx
         return await asked
 
 
-# -- what is known ---------------------------------------------------------------------------------------------
+# -- what is known -------------------------------------------------------------------------------------------
 
 
 def test_the_cluster_has_no_controller(web: HttpApp) -> None:
@@ -68,7 +70,7 @@ def test_a_name_that_kafka_would_not_take_is_400_at_once(web: HttpApp) -> None:
     assert web.producer.calls == []
 
 
-# -- by key ----------------------------------------------------------------------------------------------------
+# -- by key --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", ["user-1", "", "é", "a b"])
@@ -114,7 +116,7 @@ def test_a_look_up_that_names_no_one_partition_is_refused(
     assert web.get(f"/v1/topics/orders/leader{query}", headers=headers).status_code == status
 
 
-# -- freshness -------------------------------------------------------------------------------------------------
+# -- freshness -----------------------------------------------------------------------------------------------
 
 
 def test_every_answer_says_how_fresh_it_is(web: HttpApp) -> None:
@@ -212,7 +214,7 @@ def test_metadata_is_served_while_brokers_are_away_and_its_age_says_so(web: Http
     assert (answer.status_code, answer.headers["age"]) == (200, "3600")
 
 
-# -- unknown topics --------------------------------------------------------------------------------------------
+# -- unknown topics ------------------------------------------------------------------------------------------
 
 
 def test_an_unknown_topic_is_404_when_the_brokers_have_settled_it(web: HttpApp) -> None:
@@ -310,7 +312,7 @@ def test_before_the_first_answer_the_cluster_waits_and_then_is_503() -> None:
     assert (answer.status_code, answer.json()["phase"]) == (503, "metadata")
 
 
-# -- many at once ----------------------------------------------------------------------------------------------
+# -- many at once --------------------------------------------------------------------------------------------
 
 
 def test_leaders_are_answered_in_order_with_an_error_per_item(web: HttpApp) -> None:
@@ -347,7 +349,7 @@ def test_leaders_are_refused_whole_where_the_body_is_wrong(web: HttpApp) -> None
     assert answer.status_code == 415
 
 
-# -- refresh, status -------------------------------------------------------------------------------------------
+# -- refresh, status -----------------------------------------------------------------------------------------
 
 
 def test_a_refresh_answers_with_the_version_it_brought(web: HttpApp) -> None:
@@ -382,7 +384,7 @@ def test_status_tells_who_waits(web: HttpApp) -> None:
     assert web.get("/v1/status").json()["waiting_requests"] == 0
 
 
-# -- what goes wrong -------------------------------------------------------------------------------------------
+# -- what goes wrong -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

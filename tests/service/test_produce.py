@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
 
 from client_core import (
@@ -23,8 +21,14 @@ from client_core import (
 )
 from client_core.errors import error_for
 from service.produce_endpoint import topic_of_path
-from tests.support.fake_producer import FakeTicket
 from tests.support.http_app import HttpApp, run, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import httpx
+
+    from tests.support.fake_producer import FakeTicket
 
 ONE = b'{"records":[{"value":1}]}'
 THREE = b'{"records":[{"value":0},{"value":1},{"value":2}]}'
@@ -54,7 +58,7 @@ def fail_with(web: HttpApp, *failures: RecordFailure | None) -> None:
     web.producer.outcome_of = tell
 
 
-# -- acknowledged ----------------------------------------------------------------------------------------------
+# -- acknowledged --------------------------------------------------------------------------------------------
 
 
 def test_acknowledged_records_are_told_in_order(web: HttpApp) -> None:
@@ -79,7 +83,7 @@ def test_without_acknowledgements_it_is_202() -> None:
     assert web.produce(ONE).status_code == 202
 
 
-# -- some, none ------------------------------------------------------------------------------------------------
+# -- some, none ----------------------------------------------------------------------------------------------
 
 
 def test_a_partial_failure_is_207_with_an_error_in_its_place(web: HttpApp) -> None:
@@ -164,7 +168,7 @@ def test_a_buffer_that_stays_full_is_503_with_its_phase(web: HttpApp) -> None:
     assert (answer.status_code, answer.json()["phase"]) == (503, "buffer")
 
 
-# -- deadlines -------------------------------------------------------------------------------------------------
+# -- deadlines -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -206,7 +210,7 @@ def test_a_deadline_that_is_none_is_refused_before_anything_is_appended(
     assert (answer.status_code, web.producer.submitted) == (status, [])
 
 
-# -- refused ---------------------------------------------------------------------------------------------------
+# -- refused -------------------------------------------------------------------------------------------------
 
 
 def test_a_bad_record_keeps_the_good_ones_from_being_appended(web: HttpApp) -> None:
@@ -244,7 +248,7 @@ def test_json_in_utf_8_is_taken(web: HttpApp, media_type: str) -> None:
     assert web.post(PATH, content=ONE, headers={"content-type": media_type}).status_code == 200
 
 
-# -- how much --------------------------------------------------------------------------------------------------
+# -- how much ------------------------------------------------------------------------------------------------
 
 
 async def in_pieces(body: bytes, pieces: int) -> AsyncIterator[bytes]:
@@ -326,7 +330,7 @@ def test_made_up_topics_are_limited_for_produces_too() -> None:
     assert web.produce(ONE, topic="b").status_code == 429
 
 
-# -- callers who leave -----------------------------------------------------------------------------------------
+# -- callers who leave ---------------------------------------------------------------------------------------
 
 
 def scope_of(path: str = PATH) -> dict[str, Any]:
@@ -433,7 +437,7 @@ def test_two_thousand_waiting_requests_do_not_hold_up_a_look_up(web: HttpApp) ->
     assert web.app.sidecar.room.requests == 0
 
 
-# -- which paths -----------------------------------------------------------------------------------------------
+# -- which paths ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

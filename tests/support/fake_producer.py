@@ -1,20 +1,17 @@
 """A producer without brokers: the face that the sidecar talks to, steered by the test.
 
-`set_topics` swaps the snapshot as a refresh would, with real tables in a real MetadataCache. Requests that the snapshot
-can't answer wait in `waiting` until the test ends them (`finish`, `say_unknown`), or are answered at once from
-`on_brokers`. Records are acknowledged at once unless `outcome_of` says otherwise or `holds_records` is set.
-Callers come on one thread; results go through the given sink.
+`set_topics` swaps the snapshot as a refresh would, with real tables in a real MetadataCache. Requests that
+the snapshot can't answer wait in `waiting` until the test ends them (`finish`, `say_unknown`), or are
+answered at once from `on_brokers`. Records are acknowledged at once unless `outcome_of` says otherwise or
+`holds_records` is set. Callers come on one thread; results go through the given sink.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
-from uuid import UUID
+from typing import TYPE_CHECKING, Any
 
-from client_core.cluster import Node
 from client_core.errors import IllegalStateError, KafkaError, TimeoutError, UnknownTopicOrPartitionError
 from client_core.metadata.metadata_cache import ClusterAnswer, MetadataCache, RefreshTime
 from client_core.metadata.topic_answers import TopicAnswers
@@ -26,6 +23,12 @@ from client_core.producer.status import BufferStatus, ClientStatus, CloseReport,
 from client_core.producer.ticket import CallInline, CompletionSink, Done, RecordFailure, Result
 from tests.support.metadata_responses import node, read
 from tests.support.mock_clock import MockClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from uuid import UUID
+
+    from client_core.cluster import Node
 
 Outcome = RecordMetadata | RecordFailure
 
@@ -206,7 +209,7 @@ class FakeProducer:
 
     def acknowledge(self, ticket: FakeTicket) -> None:
         """Ends a produce request as `outcome_of` says."""
-        tell = self.outcome_of or self._receipt
+        tell = self.outcome_of or self.receipt
         outcomes = [tell(i, record) for i, record in enumerate(ticket.asked["records"])]
         self.finish(ticket, FakeResult(outcomes))
 
@@ -248,7 +251,7 @@ class FakeProducer:
         return {name: table.partition_count for name, table in self.cache.topics.items()}
 
     @staticmethod
-    def _receipt(index: int, record: ProducerRecord) -> RecordMetadata:
+    def receipt(index: int, record: ProducerRecord) -> RecordMetadata:
         timestamp_ms = 1_700_000_000_000 if record.timestamp_ms is None else record.timestamp_ms
         return RecordMetadata(record.topic, record.partition or 0, 100 + index, timestamp_ms)
 

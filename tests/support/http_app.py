@@ -4,21 +4,23 @@
     with_app.producer.set_topics({"orders": 3})
     with_app.get("/v1/topics/orders").json()
 
-`get` and `post` run one request each on a loop of its own; scenarios with several at once use `client()` inside one
-`asyncio.run`.
+`get` and `post` run one request each on a loop of its own; scenarios with several at once use `client()`
+inside one `asyncio.run`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
 from service.app import App, create_app
 from service.settings import Settings
 from tests.support.fake_producer import FakeProducer
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
 
 T = TypeVar("T")
 

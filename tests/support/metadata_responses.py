@@ -1,9 +1,9 @@
 """Metadata responses for tests: a short description becomes the message, its bytes, or what the client reads.
 
-metadata_response(nodes=3, topics={"orders": 3})          bytes of version 13, leaders round-robin, epochs 0
-topic("orders", [partition(0, leader=2, epoch=5)])        a topic in full
-metadata_message(...)                                     the generated message, to alter and encode
-read(...)                                                 the response as Metadata.update takes it
+metadata_response(nodes=3, topics={"orders": 3})    bytes of version 13; leaders in turn, epochs 0
+topic("orders", [partition(0, leader=2, epoch=5)])  a topic in full
+metadata_message(...)                               the generated message, to alter and encode
+read(...)                                           the response as Metadata.update takes it
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from client_core.metadata.metadata import MetadataConfig
 from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.producer.buffer_pool import BufferPool
 from client_core.producer.future_record_metadata import FutureRecordMetadata
-from client_core.producer.partition_sequences import ProducerIdAndEpoch
 from client_core.producer.produce_request import ProduceRequestBuilder
+from client_core.producer.producer_batch import ProducerIdAndEpoch
 from client_core.producer.producer_record import ProducerRecord
 from client_core.producer.record_accumulator import AccumulatorConfig, RecordAccumulator
 from client_core.producer.sender import Sender, SenderConfig

@@ -1,0 +1,135 @@
+"""MetadataSnapshotTest: one picture of the cluster, and the next one made of it."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from client_core.cluster import Node, TopicPartition
+from client_core.metadata.metadata_cache import ClusterAnswer, MetadataCache, RefreshTime
+from client_core.metadata.topic_answers import TopicAnswers
+from client_core.metadata.topic_table import TopicTable
+from tests.support.metadata_responses import node, partition, read, topic, topic_id_of
+
+NODES = {n: node(n) for n in (6, 7, 8)}
+CLUSTER = ClusterAnswer("clusterId", NODES, None)
+
+
+def tables(*topics: TopicTable) -> TopicAnswers:
+    """What a response with these topics says."""
+    return TopicAnswers(
+        names={table.name for table in topics},
+        tables={table.name: table for table in topics},
+        topic_ids={table.name: table.topic_id for table in topics if table.topic_id is not None},
+    )
+
+
+def table(name: str, number: int = 0, *, epoch: int | None = 10, has_id: bool = True) -> TopicTable:
+    """A topic with one partition, led by node 5, which is not there."""
+    described = [partition(number, leader=5, epoch=epoch, replicas=(5, 6, 7))]
+    [found] = read(1, [topic(name, described, topic_id=topic_id_of(name) if has_id else None)]).topics
+    assert isinstance(found, TopicTable)
+    return found
+
+
+def snapshot(*topics: TopicTable) -> MetadataCache:
+    return MetadataCache.empty().replaced_by(CLUSTER, tables(*topics))
+
+
+def test_missing_leader_endpoint() -> None:
+    """A partition of an earlier response may be led by a broker that the last one did not name."""
+    cache = snapshot(table("topic"))
+    topic_partition = TopicPartition("topic", 0)
+    assert cache.leader_for(topic_partition) is None
+    found = cache.cluster.partition(topic_partition)
+    assert found is not None
+    assert found.leader is None
+    assert [replica.is_empty for replica in found.replicas] == [True, False, False]
+    assert found.replicas[1:] == (NODES[6], NODES[7])
+
+
+def test_merge_with_that_pre_existing_partition_is_retained_post_merge() -> None:
+    merged = snapshot(table("topic1", 1)).merge_with(CLUSTER, tables(table("topic2", 2)), lambda name: True)
+    assert set(merged.cluster.topics) == {"topic1", "topic2"}
+    for name in ("topic1", "topic2"):
+        assert merged.topic_id(name) == topic_id_of(name)
+        assert merged.topic_name(topic_id_of(name)) == name
+
+
+def test_a_merge_drops_what_is_not_retained() -> None:
+    merged = snapshot(table("topic1"), table("topic2")).merge_with(
+        CLUSTER, tables(table("topic3")), lambda name: name == "topic2"
+    )
+    assert set(merged.topics) == {"topic2", "topic3"}
+    assert merged.topic_name(topic_id_of("topic1")) is None
+
+
+def test_a_merge_takes_brokers_and_cluster_id_from_the_response() -> None:
+    newer = ClusterAnswer("other", {1: node(1)}, node(1))
+    merged = snapshot(table("topic")).merge_with(newer, TopicAnswers(), lambda name: True)
+    assert (merged.cluster_id, merged.nodes_by_id, merged.controller) == ("other", {1: node(1)}, node(1))
+
+
+def test_topic_names_cache_built_from_topic_ids() -> None:
+    cache = snapshot(table("topic1"), table("topic2"))
+    assert cache.topic_names == {topic_id_of("topic1"): "topic1", topic_id_of("topic2"): "topic2"}
+
+
+def test_empty_topic_names_cache_built_from_topic_ids() -> None:
+    assert snapshot(table("topic", has_id=False)).topic_names == {}
+
+
+def test_leader_epoch_for() -> None:
+    cache = snapshot(table("known"), table("unknown", epoch=None))
+    assert cache.leader_epoch_for(TopicPartition("known", 0)) == 10
+    assert cache.leader_epoch_for(TopicPartition("unknown", 0)) is None
+    assert cache.leader_epoch_for(TopicPartition("topic_missing", 0)) is None
+
+
+def test_what_is_unknown_is_none() -> None:
+    cache = MetadataCache.empty()
+    assert cache.topic("t") is None
+    assert cache.partition_count("t") is None
+    assert cache.topic_id("t") is None
+    assert cache.leader_for(TopicPartition("t", 0)) is None
+    assert cache.refreshed_ms("t") is None
+    assert cache.refreshed_wall_ms("t") is None
+    assert cache.last_successful_refresh_ms is None
+
+
+def test_bootstrap_addresses_are_nodes() -> None:
+    cache = MetadataCache.bootstrap([("boot", 9092)], 4)
+    assert cache.is_bootstrap
+    assert cache.nodes_by_id == {-1: Node(-1, "boot", 9092)}
+    assert cache.update_version == 4
+
+
+def test_nothing_can_be_patched() -> None:
+    cache = snapshot(table("topic"))
+    with pytest.raises(FrozenInstanceError):
+        cache.update_version = 9  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        cache.topics["other"] = cache.topics["topic"]  # type: ignore[index]
+    with pytest.raises(TypeError):
+        cache.topic_ids["other"] = topic_id_of("other")  # type: ignore[index]
+
+
+def test_each_topic_has_the_time_of_the_last_response_that_held_it() -> None:
+    first, partly, second = RefreshTime(100, 1_100), RefreshTime(200, 1_200), RefreshTime(300, 1_300)
+    cache = snapshot(table("a"), table("b")).refreshed_at(first, 1, None)
+    answered = tables(table("b"), table("c"))
+    merged = cache.merge_with(CLUSTER, answered, lambda name: True).refreshed_at(partly, 2, answered)
+    assert [merged.refreshed_ms(name) for name in "abc"] == [100, 200, 200]
+    assert [merged.refreshed_wall_ms(name) for name in "abc"] == [1_100, 1_200, 1_200]
+    assert merged.last_successful_refresh_ms == 100
+    assert merged.update_version == 2
+
+    fewer = tables(table("a"))
+    dropped = merged.merge_with(CLUSTER, fewer, lambda name: name == "b").refreshed_at(second, 3, fewer)
+    assert [dropped.refreshed_ms(name) for name in "abc"] == [300, 200, None]
+    assert dropped.refreshed_apart.keys() == {"a", "b"}
+
+    whole = dropped.replaced_by(CLUSTER, tables(table("a"), table("b"))).refreshed_at(second, 4, None)
+    assert [whole.refreshed_ms(name) for name in "ab"] == [300, 300]
+    assert whole.last_successful_refresh_ms == 300

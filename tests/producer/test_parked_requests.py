@@ -1,0 +1,405 @@
+"""Requests that wait for metadata or memory: in order, each to its own deadline, without anyone's thread."""
+
+from __future__ import annotations
+
+import pytest
+
+from client_core.cluster import TopicPartition
+from client_core.errors import (
+    BufferExhaustedError,
+    InvalidTopicError,
+    NoBrokersError,
+    SaslAuthenticationError,
+    TimeoutError,
+    TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
+)
+from client_core.events import WaitFinished
+from client_core.producer.produce_request import ProduceRequestBuilder
+from client_core.producer.producer_record import ProducerRecord
+from client_core.producer.ticket import Phase, Written
+from client_core.record.record_batch import decode_record_batch
+from tests.support.producer_rig import ProducerRig
+from tests.support.sender_rig import ORDERS_0, produced
+
+UNKNOWN, INVALID, UNAUTHORIZED = 3, 17, 29
+
+
+def values_of(rig: ProducerRig) -> list[bytes | None]:
+    """What waits in the batches of orders-0, in order."""
+    batches = rig.producer._accumulator.batches_of(ORDERS_0)
+    decoded = [decode_record_batch(batch.records()) for batch in batches]
+    return [record.value for batch in decoded for record in batch.records()]
+
+
+def full_buffer_rig(**settings: object) -> ProducerRig:
+    """A producer with memory for one batch of 1,000 bytes, taken by a request to orders-0."""
+    rig = ProducerRig(topics={"orders": 1, "other": 1}, buffer_memory=1_000, batch_size=1_000, **settings)
+    rig.client.set_unreachable(rig.client.least_loaded_node(0).node or pytest.fail("no node"), 10_000)
+    rig.submit("orders", b"x" * 800)
+    return rig
+
+
+# -- metadata ------------------------------------------------------------------------------------------------
+
+
+def test_a_request_for_an_unknown_topic_waits_and_goes_on_when_the_topic_is_known() -> None:
+    rig = ProducerRig(topics={})
+    waiting = rig.submit("orders", b"a", b"b")
+    rig.will_know({"orders": 1})
+    rig.turn()
+    assert rig.producer.status().waiting_for_metadata == 1
+    rig.turn()
+    assert rig.producer.status().waiting_for_metadata == 0
+    rig.respond(produced(ORDERS_0, offset=3))
+    rig.turn()
+    assert waiting.offsets == [3, 4]
+
+
+def test_it_fails_at_its_own_deadline_with_javas_words() -> None:
+    rig = ProducerRig(topics={})
+    early, late = rig.submit("orders", b"a", block_ms=1_000), rig.submit("orders", b"b", block_ms=2_000)
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn()
+    rig.clock.advance(999)
+    rig.turn()
+    assert early.told == []
+    rig.clock.advance(1)
+    rig.turn()
+    (failure,) = early.failures
+    assert isinstance(failure.error, TimeoutError)
+    assert str(failure.error) == "Topic orders not present in metadata after 1000 ms."
+    assert isinstance(failure.error.__cause__, UnknownTopicOrPartitionError)
+    assert (failure.phase, failure.written, failure.waited_ms) == (Phase.METADATA, Written.NO, 1_000)
+    assert late.told == []
+
+
+def test_where_no_broker_ever_answered_the_cause_says_so() -> None:
+    rig = ProducerRig()
+    rig.client.backoff(rig.client.least_loaded_node(0).node or pytest.fail("no node"), 10_000)
+    waiting = rig.submit("orders", b"a", block_ms=500)
+    rig.turn()
+    rig.clock.advance(500)
+    rig.turn()
+    assert isinstance(waiting.failures[0].error.__cause__, NoBrokersError)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [(INVALID, InvalidTopicError), (UNAUTHORIZED, TopicAuthorizationError)]
+)
+def test_what_the_broker_forbids_fails_as_soon_as_it_says_so(code: int, error: type[Exception]) -> None:
+    rig = ProducerRig(topics={})
+    waiting = [rig.submit("orders", b"a"), rig.submit("orders", b"b")]
+    rig.will_know({}, errors={"orders": code})
+    rig.turn(2)
+    assert [type(one.failures[0].error) for one in waiting] == [error, error]
+    assert rig.producer.status().waiting_for_metadata == 0
+
+
+def test_a_missing_topic_is_asked_for_again_and_again() -> None:  # PROD-01
+    rig = ProducerRig(topics={})
+    rig.submit("orders", b"a")
+    for _ in range(3):
+        rig.will_know({}, errors={"orders": UNKNOWN})
+        rig.turn()
+        assert not rig.client.has_pending_metadata_updates
+    rig.turn()
+    assert rig.metadata.update_requested
+
+
+def test_only_who_may_create_a_topic_asks_for_its_creation() -> None:
+    rig = ProducerRig(topics={})
+    rig.submit("orders", b"a", create=False)
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn()
+    now_ms = rig.clock.now_ms()
+    assert not rig.metadata.new_metadata_request_and_version(now_ms).builder.allow_auto_topic_creation
+    rig.submit("orders", b"b", create=True)
+    rig.producer.io_thread._take_what_came(now_ms)
+    assert rig.metadata.new_metadata_request_and_version(now_ms).builder.allow_auto_topic_creation
+
+
+def test_a_fatal_error_fails_all_who_wait_for_metadata() -> None:
+    rig = ProducerRig(topics={})
+    waiting = rig.submit("orders", b"a")
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn()
+    rig.metadata.fatal_error(SaslAuthenticationError("wrong password"))
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn()
+    (failure,) = waiting.failures
+    assert str(failure.error) == "wrong password"
+    assert failure.phase is Phase.METADATA
+
+
+def test_requests_for_one_topic_keep_their_order() -> None:
+    rig = ProducerRig(topics={}, linger_ms=1_000)
+    rig.submit("orders", b"first")
+    rig.will_know({"orders": 1})
+    rig.turn()  # the topic is known now, but the first request has not been looked at
+    rig.submit("orders", b"second")
+    rig.turn()
+    rig.submit("orders", b"third")
+    assert values_of(rig) == [b"first", b"second", b"third"]
+
+
+def test_a_request_for_another_topic_is_not_held_up() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    rig.submit("missing", b"a")
+    rig.submit("orders", b"b")
+    rig.will_know({"orders": 1}, errors={"missing": UNKNOWN})
+    rig.turn()
+    assert rig.client.in_flight_request_count() == 1
+
+
+def test_five_thousand_waits_for_one_topic_are_one_look_at_it() -> None:
+    rig = ProducerRig(topics={})
+    waiting = [rig.submit("orders", b"%d" % n, block_ms=1_000) for n in range(5_000)]
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn()
+    looked = 0
+    topic_error = rig.metadata.request_update_for_topic
+
+    def count(topic: str) -> int:
+        nonlocal looked
+        looked += 1
+        return topic_error(topic)
+
+    rig.metadata.request_update_for_topic = count  # type: ignore[method-assign]
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn()
+    assert looked == 1
+    assert rig.producer.status().waiting_for_metadata == 5_000
+    rig.clock.advance(1_000)
+    rig.turn()
+    assert all(one.told for one in waiting)
+    assert rig.producer.status().waiting_for_metadata == 0
+
+
+# -- partitions ----------------------------------------------------------------------------------------------
+
+
+def test_a_partition_that_does_not_exist_is_waited_for_without_holding_anybody_up() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    aside = rig.submit("orders", ProducerRecord("orders", b"a", partition=1))
+    rig.submit("orders", b"b")
+    rig.will_know({"orders": 1})
+    rig.turn()
+    assert rig.client.in_flight_request_count() == 1
+    assert rig.producer.status().waiting_for_metadata == 1
+    rig.will_know({"orders": 2})
+    rig.turn(3)
+    assert rig.producer.status().waiting_for_metadata == 0
+    rig.respond(produced(ORDERS_0, offset=0))
+    rig.turn()
+    assert aside.told == []
+    rig.respond(produced(TopicPartition("orders", 1), offset=5))
+    rig.turn()
+    assert aside.offsets == [5]
+
+
+def test_a_partition_that_never_comes_fails_with_javas_words() -> None:  # PROD-03
+    rig = ProducerRig(topics={"orders": 2})
+    waiting = rig.submit(
+        "orders", ProducerRecord("orders", b"a", partition=7), ProducerRecord("orders", b"b"), block_ms=1_000
+    )
+    rig.will_know({"orders": 2})
+    rig.turn()
+    rig.clock.advance(1_000)
+    rig.will_know({"orders": 2})
+    rig.turn()
+    builder = rig.client.requests[0].builder
+    assert isinstance(builder, ProduceRequestBuilder)
+    partition = builder.batches[0].topic_partition
+    rig.respond(produced(partition, offset=3))
+    rig.turn()
+    failed, sent = waiting.produced.outcomes
+    assert str(getattr(failed, "error", None)) == (
+        "Partition 7 of topic orders with partition count 2 is not present in metadata after 1000 ms."
+    )
+    assert getattr(sent, "offset", None) == 3
+
+
+# -- memory --------------------------------------------------------------------------------------------------
+
+
+def test_a_request_waits_for_memory_and_goes_on_when_some_is_freed() -> None:
+    rig = full_buffer_rig()
+    waiting = rig.submit("orders", b"y" * 800)
+    rig.turn()
+    status = rig.producer.status()
+    assert (status.waiting_for_buffer, status.buffer.waiters) == (1, 1)
+    rig.clock.advance(10_000)
+    rig.turn()
+    rig.respond(produced(ORDERS_0, offset=0))
+    rig.turn(2)
+    assert rig.producer.status().waiting_for_buffer == 0
+    rig.respond(produced(ORDERS_0, offset=1))
+    rig.turn()
+    assert waiting.offsets == [1]
+    assert rig.producer.status().buffer.available_bytes == 1_000
+
+
+def test_memory_that_does_not_come_fails_with_javas_words_and_frees_the_place() -> None:  # BUF-03
+    rig = full_buffer_rig()
+    waiting = rig.submit("other", b"y" * 800, block_ms=300)
+    rig.turn()
+    rig.clock.advance(300)
+    rig.turn()
+    (failure,) = waiting.failures
+    assert isinstance(failure.error, BufferExhaustedError)
+    assert str(failure.error) == (
+        "Failed to allocate 1000 bytes within the configured max blocking time 300 ms. Total memory: 1000 "
+        "bytes. Available memory: 0 bytes. Poolable size: 1000 bytes"
+    )
+    assert (failure.phase, failure.written) == (Phase.BUFFER, Written.NO)
+    assert rig.producer.status().buffer.waiters == 0
+    assert rig.events.of(WaitFinished) == [WaitFinished("buffer", "timeout", 300)]
+
+
+def test_when_the_first_of_a_queue_gives_up_the_next_one_takes_its_place() -> None:
+    rig = full_buffer_rig()
+    first = rig.submit("other", b"y" * 800, block_ms=300)
+    second = rig.submit("other", b"z" * 800)
+    rig.turn()
+    rig.clock.advance(300)
+    rig.turn()
+    assert first.told
+    assert second.told == []
+    assert rig.producer.status().buffer.waiters == 1
+    rig.clock.advance(10_000)
+    rig.turn()
+    rig.respond(produced(ORDERS_0, offset=0))
+    rig.turn(2)
+    rig.respond(produced(TopicPartition("other", 0), offset=4))
+    rig.turn()
+    assert second.offsets == [4]
+
+
+def test_a_request_that_needs_more_memory_than_there_ever_is_goes_in_parts() -> None:
+    rig = ProducerRig(topics={"orders": 1}, buffer_memory=1_000, batch_size=1_000)
+    waiting = rig.submit("orders", *(b"x" * 700 for _ in range(3)))
+    for offset in range(3):
+        rig.turn(2)
+        rig.respond(produced(ORDERS_0, offset=offset))
+    rig.turn(2)
+    assert waiting.offsets == [0, 1, 2]
+    assert rig.producer.status().buffer.available_bytes == 1_000
+
+
+# -- deadlines and cancelling --------------------------------------------------------------------------------
+
+
+def test_at_its_deadline_what_was_not_sent_is_taken_back() -> None:
+    rig = ProducerRig(topics={"orders": 1}, linger_ms=10_000)
+    waiting = rig.submit("orders", b"mine", timeout_ms=500)
+    neighbour = rig.submit("orders", b"theirs")
+    rig.turn()
+    rig.clock.advance(500)
+    rig.turn()
+    (failure,) = waiting.failures
+    assert str(failure.error) == "Records for topic orders were not acknowledged within 500 ms."
+    assert (failure.phase, failure.written, failure.waited_ms) == (Phase.DELIVERY, Written.NO, 500)
+    assert values_of(rig) == [b"theirs"]
+    assert neighbour.told == []
+
+
+def test_at_its_deadline_what_is_on_its_way_is_unknown_and_still_delivered() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    waiting = rig.submit("orders", b"mine", timeout_ms=500)
+    rig.turn()
+    rig.clock.advance(500)
+    rig.turn()
+    assert [failure.written for failure in waiting.failures] == [Written.UNKNOWN]
+    rig.respond(produced(ORDERS_0, offset=0))
+    rig.turn()
+    assert len(waiting.told) == 1
+    assert rig.producer.status().buffer.batches == 0
+
+
+def test_a_deadline_before_the_block_deadline_ends_the_wait_for_metadata() -> None:
+    rig = ProducerRig(topics={})
+    waiting = rig.submit("orders", b"a", block_ms=10_000, timeout_ms=500)
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn()
+    rig.clock.advance(500)
+    rig.turn()
+    (failure,) = waiting.failures
+    assert str(failure.error) == "Topic orders not present in metadata after 500 ms."
+    assert failure.phase is Phase.METADATA
+
+
+def test_the_next_deadline_bounds_the_sleep() -> None:
+    rig = ProducerRig(topics={})
+    rig.submit("orders", b"a", block_ms=700)
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn()
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn()
+    rig.producer.io_thread._metadata_changed = False
+    assert rig.producer.io_thread.poll_limit_ms(rig.clock.now_ms()) == 700
+
+
+def test_a_cancelled_request_frees_its_place_and_tells_nobody() -> None:
+    rig = full_buffer_rig()
+    waiting = rig.submit("other", b"y" * 800)
+    rig.turn()
+    assert waiting.ticket is not None
+    waiting.ticket.cancel()
+    waiting.ticket.cancel()
+    rig.turn()
+    status = rig.producer.status()
+    assert (status.buffer.waiters, status.waiting_for_buffer) == (0, 0)
+    rig.clock.advance(200_000)
+    rig.turn()
+    assert waiting.told == []
+
+
+def test_what_was_appended_for_a_cancelled_request_is_still_delivered() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    waiting = rig.submit("orders", b"a")
+    assert waiting.ticket is not None
+    waiting.ticket.cancel()
+    rig.turn()
+    assert rig.client.in_flight_request_count() == 1
+    rig.respond(produced(ORDERS_0, offset=0))
+    rig.turn()
+    assert waiting.told == []
+
+
+def test_a_request_cancelled_before_it_was_looked_at_holds_nobody_up() -> None:
+    rig = ProducerRig(topics={})
+    waiting = rig.submit("orders", b"a")
+    assert waiting.ticket is not None
+    waiting.ticket.cancel()
+    rig.will_know({"orders": 1})
+    rig.metadata.add("orders", rig.clock.now_ms())
+    rig.turn(2)
+    assert not rig.producer._parked.holds_back("orders")
+    rig.submit("orders", b"b")
+    assert values_of(rig) == [b"b"]
+
+
+def test_memory_granted_to_a_cancelled_request_goes_back() -> None:
+    rig = full_buffer_rig()
+    waiting = rig.submit("other", b"y" * 800)
+    rig.turn()
+    rig.clock.advance(10_000)
+    rig.turn()
+    rig.respond(produced(ORDERS_0, offset=0))
+    rig.turn()  # the memory is the parked request's now, but it has not gone on yet
+    assert waiting.ticket is not None
+    waiting.ticket.cancel()
+    rig.turn(2)
+    assert rig.producer.status().buffer.available_bytes == 1_000
+
+
+def test_how_long_a_wait_took_is_told() -> None:
+    rig = ProducerRig(topics={})
+    rig.submit("orders", b"a")
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn()
+    rig.clock.advance(250)
+    rig.will_know({"orders": 1})
+    rig.turn(2)
+    assert rig.events.of(WaitFinished) == [WaitFinished("metadata", "success", 250)]

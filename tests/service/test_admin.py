@@ -1,0 +1,161 @@
+"""Probes and metrics on the admin listener."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from client_core import ClientStatus, NodeStatus
+from service.admin import AdminApp, make_registry
+from service.health import Health
+from tests.support.fake_producer import with_status
+from tests.support.http_app import HttpApp, run
+
+if TYPE_CHECKING:
+    import httpx
+
+
+async def probe(web: HttpApp, path: str, *, listening: bool = True, method: str = "GET") -> httpx.Response:
+    health = Health(web.app.sidecar, asyncio.get_running_loop(), lambda: listening)
+    async with web.client(AdminApp(make_registry(web.app), health)) as client:
+        return await client.request(method, path)
+
+
+def ask(web: HttpApp, path: str, **how: Any) -> httpx.Response:
+    return run(probe(web, path, **how))
+
+
+@pytest.fixture
+def web() -> HttpApp:
+    app = HttpApp(liveness_timeout_ms=50)
+    app.producer.set_topics({"orders": 3})
+    app.producer.start()
+    return app
+
+
+# -- livez -----------------------------------------------------------------------------------------------------
+
+
+def test_it_lives_while_both_loops_turn(web: HttpApp) -> None:
+    assert (ask(web, "/livez").status_code, ask(web, "/livez").text) == (200, "ok\n")
+
+
+def test_it_lives_without_kafka() -> None:
+    assert ask(HttpApp(), "/livez").status_code == 200
+
+
+def test_a_poll_loop_that_does_not_turn_when_woken_is_dead(web: HttpApp) -> None:
+    web.producer.turns_when_woken = False
+    answer = ask(web, "/livez")
+    assert (answer.status_code, answer.text) == (503, "the poll loop did not turn within 50 ms\n")
+
+
+def test_an_event_loop_that_does_not_turn_is_dead(web: HttpApp) -> None:
+    async def scenario() -> str | None:
+        stuck = asyncio.new_event_loop()
+        try:
+            return await Health(web.app.sidecar, stuck, lambda: True).fault_of_life()
+        finally:
+            stuck.close()
+
+    assert run(scenario()) == "the event loop did not turn within 50 ms"
+
+
+def test_a_client_that_failed_is_dead_at_once(web: HttpApp) -> None:
+    web.producer.state = "failed"
+    assert ask(web, "/livez").text == "the client has failed\n"
+
+
+def test_a_client_that_closes_is_not_dead(web: HttpApp) -> None:
+    web.producer.turns_when_woken = False
+    web.app.sidecar.drain.begun = True
+    assert ask(web, "/livez").status_code == 200
+
+
+# -- readyz ----------------------------------------------------------------------------------------------------
+
+
+def test_it_is_ready_when_metadata_is_there(web: HttpApp) -> None:
+    assert ask(web, "/readyz").status_code == 200
+    assert ask(HttpApp(), "/readyz").text == "no metadata yet\n"
+
+
+def node(state: str, error_age_ms: int | None) -> NodeStatus:
+    error = None if error_age_ms is None else "refused"
+    return NodeStatus(1, "host", 9092, state, 0, None, 0, 0, error, error_age_ms)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ready"),
+    [
+        ((node("ready", None), node("disconnected", 5)), True),
+        ((node("disconnected", None),), True),
+        ((node("disconnected", 500),), False),
+        ((node("disconnected", 1_500),), True),
+    ],
+)
+def test_it_is_not_ready_when_every_broker_has_gone(
+    web: HttpApp, nodes: tuple[NodeStatus, ...], ready: bool
+) -> None:
+    web.producer.clock.advance(1_000)
+    with_status(web.producer, nodes=nodes)
+    assert (ask(web, "/readyz").status_code == 200) is ready
+
+
+def test_a_refresh_that_failed_after_the_last_good_one_is_not_ready(web: HttpApp) -> None:
+    web.producer.clock.advance(1_000)
+    told: ClientStatus = web.producer.status()
+    with_status(web.producer, metadata=replace(told.metadata, last_error="x", last_error_age_ms=10))
+    assert ask(web, "/readyz").status_code == 503
+
+
+def test_it_is_not_ready_once_it_is_told_to_end(web: HttpApp) -> None:
+    web.app.sidecar.drain.announced = True
+    assert ask(web, "/readyz").text == "shutting down\n"
+
+
+# -- startupz --------------------------------------------------------------------------------------------------
+
+
+def test_it_has_started_when_it_listens_and_knows_the_cluster(web: HttpApp) -> None:
+    assert ask(web, "/startupz").status_code == 200
+    assert ask(web, "/startupz", listening=False).text == "the API does not listen yet\n"
+
+
+@pytest.mark.parametrize(
+    ("policy", "waited_ms", "started"),
+    [
+        ("wait", 29_999, False),
+        ("wait", 30_000, True),
+        ("strict", 9_000_000, False),
+        ("none", 0, True),
+    ],
+)
+def test_without_metadata_it_starts_as_the_policy_says(policy: str, waited_ms: int, started: bool) -> None:
+    web = HttpApp(startup_require_metadata=policy)
+
+    async def scenario() -> str | None:
+        health = Health(web.app.sidecar, asyncio.get_running_loop(), lambda: True)
+        web.producer.clock.advance(waited_ms)
+        return health.fault_of_startup()
+
+    assert (run(scenario()) is None) is started
+
+
+# -- metrics, and the rest -------------------------------------------------------------------------------------
+
+
+def test_metrics_are_text_that_prometheus_reads(web: HttpApp) -> None:
+    answer = ask(web, "/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert "pilotfish_build_info{" in answer.text
+    assert "process_resident_memory_bytes" in answer.text
+
+
+def test_what_is_not_there_is_404_and_nothing_can_be_posted(web: HttpApp) -> None:
+    assert ask(web, "/").status_code == 404
+    assert ask(web, "/v1/topics/orders").status_code == 404
+    assert ask(web, "/metrics", method="POST").status_code == 405

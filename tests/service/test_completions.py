@@ -1,0 +1,78 @@
+"""Results on their way from the I/O thread to the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+from service.completions import LoopCompletions
+from tests.support.fake_producer import FakeResult
+from tests.support.http_app import run
+
+if TYPE_CHECKING:
+    import pytest
+
+    from client_core import Result
+
+
+def on_another_thread(completions: LoopCompletions, finished: list[object]) -> None:
+    thread = threading.Thread(target=completions.post, args=(finished,))
+    thread.start()
+    thread.join()
+
+
+def test_results_arrive_on_the_loop_in_order_and_together() -> None:
+    completions = LoopCompletions()
+    arrived: list[tuple[int, int]] = []
+    me = threading.get_ident()
+
+    async def scenario() -> None:
+        completions.bind(asyncio.get_running_loop())
+        all_there = asyncio.Event()
+
+        def done(n: int) -> object:
+            def take(_: Result) -> None:
+                arrived.append((n, threading.get_ident()))
+                if n == 2:
+                    all_there.set()
+
+            return take
+
+        on_another_thread(completions, [(done(n), FakeResult()) for n in range(3)])
+        assert arrived == []
+        await all_there.wait()
+
+    run(scenario())
+    assert arrived == [(0, me), (1, me), (2, me)]
+
+
+def test_a_callback_that_fails_does_not_cost_the_others_theirs(caplog: pytest.LogCaptureFixture) -> None:
+    completions = LoopCompletions()
+
+    def fails(_: Result) -> None:
+        raise ValueError("mine")
+
+    async def scenario() -> Result:
+        completions.bind(asyncio.get_running_loop())
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        completions.post([(fails, FakeResult()), (future.set_result, FakeResult())])
+        return await future
+
+    assert run(scenario()) == FakeResult()
+    assert "mine" in caplog.text
+
+
+def test_after_the_loop_has_ended_results_are_nobodys() -> None:
+    completions = LoopCompletions()
+
+    async def scenario() -> None:
+        completions.bind(asyncio.get_running_loop())
+
+    run(scenario())
+    completions.post([(lambda _: None, FakeResult())])
+
+
+def test_before_a_loop_is_bound_losing_results_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
+    LoopCompletions().post([(lambda _: None, FakeResult())])
+    assert "before an event loop was bound" in caplog.text

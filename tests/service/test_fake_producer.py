@@ -1,0 +1,60 @@
+"""The fake has the face of the real thing."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from client_core import KafkaProducer, MetadataResult, ProducerRecord
+from service.face import Producer
+from tests.support.fake_producer import FakeProducer
+
+CALLS = (
+    "start",
+    "close",
+    "wakeup",
+    "status",
+    "configure_topics",
+    "request_topics",
+    "request_update",
+    "list_topics",
+    "submit",
+)
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("other", [FakeProducer, Producer])
+def test_every_call_takes_what_the_producers_own_takes(name: str, other: type) -> None:
+    real = inspect.signature(getattr(KafkaProducer, name)).parameters
+    fake = inspect.signature(getattr(other, name)).parameters
+    assert list(fake) == list(real)
+    assert [p.kind for p in fake.values()] == [p.kind for p in real.values()]
+
+
+def test_a_refresh_keeps_the_tables_of_unchanged_topics() -> None:
+    producer = FakeProducer()
+    producer.set_topics({"a": 1, "b": 1})
+    before = producer.cache
+    producer.set_topics({"a": 1, "b": 2})
+    assert producer.cache.topics["a"] is before.topics["a"]
+    assert producer.cache.topics["b"] is not before.topics["b"]
+    assert producer.cache.update_version == before.update_version + 1
+
+
+def test_a_cancelled_ticket_waits_no_more() -> None:
+    producer = FakeProducer(holds_records=True)
+    ticket = producer.submit(
+        "a", [ProducerRecord("a")], block_deadline_ms=0, deadline_ms=0, done=lambda _: None
+    )
+    ticket.cancel()
+    assert (ticket.cancelled, producer.waiting) == (True, [])
+
+
+def test_known_topics_are_answered_at_once() -> None:
+    producer = FakeProducer(on_brokers={"a": 2})
+    results: list[object] = []
+    producer.request_topics(["a"], deadline_ms=0, done=results.append)
+    [result] = results
+    assert isinstance(result, MetadataResult)
+    assert result.cache.partition_count("a") == 2

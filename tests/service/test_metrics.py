@@ -1,0 +1,296 @@
+"""What Prometheus sees, from events, from status and from requests."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from client_core import Errors, NodeStatus, Phase, RecordFailure, Written
+from client_core import events as e
+from client_core.errors import error_for
+from service.admin import make_registry
+from service.metrics import OTHER_TOPICS, ClientMetrics
+from service.tally import Histogram, counters
+from tests.support.fake_producer import with_status
+from tests.support.http_app import HttpApp
+
+ONE = b'{"records":[{"value":1}]}'
+
+
+def scraped(web: HttpApp) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+    """Every sample: name to labels to value."""
+    samples: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    text = generate_latest(make_registry(web.app)).decode()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            samples.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    return samples
+
+
+def value(web: HttpApp, name: str, **labels: str) -> float | None:
+    return scraped(web).get(f"pilotfish_{name}", {}).get(tuple(sorted(labels.items())))
+
+
+@pytest.fixture
+def web() -> HttpApp:
+    app = HttpApp(topic_metrics=True, topic_metrics_limit=2)
+    app.producer.set_topics({"orders": 3})
+    return app
+
+
+def emit(web: HttpApp, *events: e.Event) -> None:
+    for event in events:
+        web.app.client_metrics.emit(event)
+
+
+# -- tallies ---------------------------------------------------------------------------------------------------
+
+
+def test_a_histogram_counts_a_value_on_a_bound_below_it() -> None:
+    histogram = Histogram((1.0, 2.0))
+    for seen in (0.5, 1.0, 1.5, 2.0, 9.0):
+        histogram.observe(seen)
+    assert histogram.buckets() == [("1.0", 2.0), ("2.0", 4.0), ("+Inf", 5.0)]
+    assert (histogram.count, histogram.sum) == (5, 14.0)
+
+
+def test_a_family_gives_the_same_child_for_the_same_labels() -> None:
+    family = counters("x", "help", "a", "b")
+    family.child("1", "2").add(3)
+    assert family.child("1", "2").value == 3
+    assert family.child("2", "1").value == 0
+
+
+def test_a_family_forgets_by_label_and_a_reader_is_not_disturbed() -> None:
+    family = counters("x", "help", "a", "b")
+    for labels in (("1", "x"), ("1", "y"), ("2", "x")):
+        family.child(*labels)
+    reading = family.items()
+    family.forget("a", "1")
+    assert len(list(reading)) == 3
+    assert [labels for labels, _ in family.items()] == [("2", "x")]
+
+
+# -- events ----------------------------------------------------------------------------------------------------
+
+
+def test_refreshes_are_counted_by_reason_and_outcome(web: HttpApp) -> None:
+    emit(
+        web,
+        e.MetadataRefreshed("expired", 2, 2, False, 40, 1, 3, 1, "c"),
+        e.MetadataRefreshFailed("expired", "timeout", "late"),
+    )
+    assert value(web, "metadata_refreshes_total", reason="expired", outcome="success") == 1
+    assert value(web, "metadata_refreshes_total", reason="expired", outcome="timeout") == 1
+    assert value(web, "metadata_refresh_duration_seconds_sum") == 0.04
+    assert value(web, "metadata_leaderless_partitions") == 1
+    assert (value(web, "metadata_last_refresh_success_timestamp_seconds") or 0) > 1.7e9
+
+
+def test_series_that_alerts_look_at_begin_at_zero(web: HttpApp) -> None:
+    assert value(web, "metadata_refreshes_total", reason="manual", outcome="success") == 0
+    assert value(web, "record_errors_total", error="REQUEST_TIMED_OUT") == 0
+    assert value(web, "buffer_exhausted_total") == 0
+    assert value(web, "produce_duration_seconds_count", outcome="error") == 0
+
+
+def test_batches_and_records_are_counted(web: HttpApp) -> None:
+    emit(
+        web,
+        e.BatchSent(records=10, batch_bytes=500, raw_bytes=1000, queue_ms=5, attempt=1),
+        e.BatchRetried("orders", 0, 10, Errors.NOT_LEADER_OR_FOLLOWER),
+        e.BatchSplit("orders", 0, 10),
+        e.ProduceFinished("orders", 0, 1, 10, 500, 20, 1, Errors.NONE),
+        e.ProduceFinished("orders", 0, 1, 4, 500, 20, 1, Errors.MESSAGE_TOO_LARGE),
+    )
+    assert value(web, "batch_records_sum") == 10
+    assert value(web, "batch_compression_ratio_sum") == 0.5
+    assert value(web, "record_retries_total") == 10
+    assert value(web, "batch_splits_total") == 1
+    assert value(web, "records_sent_total") == 10
+    assert value(web, "record_errors_total", error="MESSAGE_TOO_LARGE") == 4
+
+
+def test_requests_are_counted_by_api_and_bytes_by_broker(web: HttpApp) -> None:
+    emit(
+        web,
+        e.RequestCompleted("Produce", 1, 30, 100, 20),
+        e.RequestCompleted("Produce", -2, 30, 7, 0, Errors.REQUEST_TIMED_OUT),
+        e.RequestCompleted("Produce", -1, 30, 8, 0, Errors.NETWORK_EXCEPTION),
+    )
+    assert value(web, "request_duration_seconds_count", api="Produce") == 3
+    assert value(web, "request_timeouts_total", api="Produce") == 1
+    assert value(web, "request_errors_total", api="Produce", error="NETWORK_EXCEPTION") == 1
+    assert value(web, "network_sent_bytes_total", broker="1") == 100
+    assert value(web, "network_received_bytes_total", broker="1") == 20
+    assert value(web, "network_sent_bytes_total", broker="bootstrap") == 15
+
+
+def test_waits_are_counted_by_phase(web: HttpApp) -> None:
+    emit(
+        web,
+        e.WaitFinished("metadata", "timeout", 500),
+        e.WaitFinished("buffer", "timeout", 250),
+        e.WaitFinished("buffer", "success", 250),
+        e.NodeThrottled(1, 100),
+    )
+    assert value(web, "metadata_wait_seconds_sum", outcome="timeout") == 0.5
+    assert value(web, "buffer_pool_wait_seconds_sum") == 0.5
+    assert value(web, "buffer_exhausted_total") == 1
+    assert value(web, "produce_throttle_seconds_sum") == 0.1
+
+
+def test_a_broker_that_left_takes_its_series_with_it(web: HttpApp) -> None:
+    emit(web, e.NodeReady(1), e.NodeReady(2), e.RequestCompleted("Metadata", 2, 1, 10, 10))
+    emit(web, e.BrokersChanged(joined=(), left=(2,), moved=()))
+    emit(web, e.NodeDisconnected(2, "closed", "gone", 0), e.RequestCompleted("Metadata", 2, 1, 10, 10))
+    assert value(web, "broker_connections_total", broker="1") == 1
+    for name in ("broker_connections_total", "network_sent_bytes_total"):
+        assert value(web, name, broker="2") is None
+    assert value(web, "broker_disconnects_total", broker="2", reason="closed") is None
+    emit(web, e.BrokersChanged(joined=(2,), left=(), moved=()), e.NodeReady(2))
+    assert value(web, "broker_connections_total", broker="2") == 1
+
+
+def test_topics_beyond_the_limit_share_a_label(web: HttpApp) -> None:
+    for topic in ("a", "b", "c", "d", "a"):
+        emit(web, e.ProduceFinished(topic, 0, 1, 1, 10, 1, 0, Errors.NONE))
+    assert value(web, "topic_records_sent_total", topic="a") == 2
+    assert value(web, "topic_records_sent_total", topic="b") == 1
+    assert value(web, "topic_records_sent_total", topic=OTHER_TOPICS) == 2
+
+
+def test_without_being_asked_no_topic_is_a_label() -> None:
+    metrics = ClientMetrics()
+    metrics.emit(e.ProduceFinished("a", 0, 1, 1, 10, 1, 0, Errors.NONE))
+    topics = [f for f in metrics.collect() if f.name == "pilotfish_topic_records_sent"]
+    assert [family.samples for family in topics] == [[]]
+
+
+def test_an_event_that_nobody_counts_is_taken_all_the_same(web: HttpApp) -> None:
+    emit(web, e.NodeConnecting(1), e.PartitionCountChanged("a", None, 3))
+
+
+# -- status ----------------------------------------------------------------------------------------------------
+
+
+def a_node(node_id: int, state: str, in_flight: int = 0, backoff_ms: int = 0) -> NodeStatus:
+    return NodeStatus(node_id, "host", 9092, state, in_flight, None, backoff_ms, 0, None, None)
+
+
+def test_connections_are_gauges_of_this_moment(web: HttpApp) -> None:
+    nodes = (a_node(1, "ready", 3), a_node(2, "disconnected", 0, 500))
+    with_status(web.producer, nodes=nodes)
+    assert value(web, "broker_in_flight_requests", broker="1") == 3
+    assert value(web, "broker_connection_state", broker="1", state="ready") == 1
+    assert value(web, "broker_connection_state", broker="1", state="connecting") == 0
+    assert value(web, "broker_reconnect_backoff_seconds", broker="2") == 0.5
+
+
+def test_bootstrap_addresses_share_one_label(web: HttpApp) -> None:
+    with_status(web.producer, nodes=(a_node(-1, "ready", 1), a_node(-2, "connecting", 2)))
+    assert value(web, "broker_in_flight_requests", broker="bootstrap") == 3
+    assert value(web, "broker_connection_state", broker="bootstrap", state="ready") == 1
+    assert value(web, "broker_connection_state", broker="bootstrap", state="connecting") == 1
+    assert value(web, "broker_in_flight_requests", broker="-1") is None
+
+
+def test_metadata_and_buffer_are_gauges(web: HttpApp) -> None:
+    web.producer.clock.advance(2_500)
+    assert value(web, "metadata_age_seconds") == 2.5
+    assert value(web, "metadata_max_age_seconds") == 300
+    assert value(web, "metadata_partitions") == 3
+    assert value(web, "cluster_info", cluster_id="cluster") == 1
+    assert value(web, "buffer_pool_size_bytes") == 33_554_432
+
+
+def test_before_the_first_answer_there_is_no_age_and_no_cluster() -> None:
+    web = HttpApp()
+    assert value(web, "metadata_age_seconds") is None
+    assert "pilotfish_cluster_info" not in scraped(web)
+
+
+# -- HTTP ------------------------------------------------------------------------------------------------------
+
+
+def requests(web: HttpApp, method: str, route: str, code: str) -> float | None:
+    return value(web, "http_requests_total", method=method, route=route, code=code)
+
+
+def test_requests_are_counted_by_route_never_by_path(web: HttpApp) -> None:
+    etag = web.get("/v1/topics/orders").headers["etag"]
+    web.get("/v1/topics/orders", headers={"if-none-match": etag})
+    web.get("/v1/topics/%6Frders")
+    web.get("/v1/topics/orders/partitions/99")
+    web.get("/v1/brokers/1")
+    web.get("/no/such/path")
+    web.get("/v1/cluster", headers={"host": "evil.example"})
+    web.produce(ONE)
+    assert requests(web, "GET", "/v1/topics/{topic}", "200") == 2
+    assert requests(web, "GET", "/v1/topics/{topic}", "304") == 1
+    assert requests(web, "GET", "/v1/topics/{topic}/partitions/{partition}", "404") == 1
+    assert requests(web, "GET", "/v1/brokers/{broker_id}", "200") == 1
+    assert requests(web, "GET", "other", "404") == 1
+    assert requests(web, "GET", "other", "421") == 1
+    assert requests(web, "POST", "/v1/topics/{topic}/records", "200") == 1
+    assert value(web, "http_requests_in_progress") == 0
+
+
+def test_a_made_up_method_makes_no_series_up(web: HttpApp) -> None:
+    web.ask("BREW", "/v1/cluster")
+    assert requests(web, "other", "/v1/cluster", "405") == 1
+
+
+def test_fast_and_slow_way_share_their_series(web: HttpApp) -> None:
+    web.get("/v1/cluster")
+    web.get("/v1/cluster?max_age_ms=1000")
+    assert requests(web, "GET", "/v1/cluster", "200") == 2
+    seconds = value(web, "http_request_duration_seconds_count", method="GET", route="/v1/cluster")
+    assert seconds == 2
+
+
+def test_produces_are_timed_by_how_they_ended(web: HttpApp) -> None:
+    web.produce(ONE)
+    web.produce(b"{")
+    fails = RecordFailure(error_for(10), Phase.DELIVERY, Written.UNKNOWN, 1)
+    web.producer.outcome_of = lambda i, r: fails if i else web.producer.receipt(i, r)
+    web.produce(b'{"records":[{"value":1},{"value":2}]}')
+    counts = {
+        o: value(web, "produce_duration_seconds_count", outcome=o) for o in ("success", "error", "partial")
+    }
+    assert counts == {"success": 1, "error": 1, "partial": 1}
+
+
+def test_a_caller_who_left_is_499(web: HttpApp) -> None:
+    messages: list[dict[str, Any]] = [{"type": "http.disconnect"}]
+
+    async def receive() -> dict[str, Any]:
+        return messages[0]
+
+    async def send(_: object) -> None:
+        raise AssertionError
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    path = "/v1/topics/orders/records"
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode()}
+    asyncio.run(web.app({**scope, "query_string": b"", "headers": headers}, receive, send))
+    assert requests(web, "POST", "/v1/topics/{topic}/records", "499") == 1
+
+
+def test_a_scrape_of_a_busy_sidecar_stays_small(web: HttpApp) -> None:
+    """Below 2,000 lines, though every api, error, reason, status and route was seen on twenty brokers."""
+    for api in ("Produce", "Metadata", "ApiVersions", "InitProducerId"):
+        for error in list(Errors)[:10]:
+            for node_id in range(20):
+                emit(web, e.RequestCompleted(api, node_id, 5, 10, 10, error))
+    for node_id in range(20):
+        emit(web, e.NodeReady(node_id), e.NodeDisconnected(node_id, "closed", "x", 0))
+    with_status(web.producer, nodes=tuple(a_node(n, "ready") for n in range(20)))
+    for path in ("cluster", "brokers/1", "topics/orders", "topics/orders/leader?key=a", "status", "x"):
+        web.get(f"/v1/{path}")
+    web.produce(ONE)
+    assert len(generate_latest(make_registry(web.app)).splitlines()) < 2_000

@@ -1,0 +1,169 @@
+"""A whole KafkaProducer over MockClient and MockClock, turned by hand instead of by its thread.
+
+rig = ProducerRig(topics={"orders": 2})
+result = rig.submit("orders", b"a", b"b")         a Waiting, until it is told
+rig.turn()
+rig.respond(produced(ORDERS_0, offset=7))
+rig.turn()                                        result.told
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from client_core.metadata.producer_metadata import ProducerMetadata
+from client_core.producer.config import ProducerConfig
+from client_core.producer.kafka_producer import KafkaProducer
+from client_core.producer.producer_record import ProducerRecord, RecordMetadata
+from client_core.producer.results import ListingResult, MetadataResult, ProduceResult
+from client_core.producer.ticket import CallInline, RecordFailure
+from client_core.producer.wiring import metadata_config
+from tests.support.metadata_responses import metadata_response
+from tests.support.mock_client import MockClient
+from tests.support.mock_clock import MockClock
+from tests.support.recorded_events import RecordedEvents
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from client_core.producer.ticket import Done, Result, Ticket
+
+
+class Waiting:
+    """What one ticket is waited for with."""
+
+    def __init__(self) -> None:
+        self.told: list[Result] = []
+        self.ticket: Ticket | None = None
+
+    def __call__(self, result: Result) -> None:
+        self.told.append(result)
+
+    @property
+    def produced(self) -> ProduceResult:
+        (result,) = self.told
+        assert isinstance(result, ProduceResult)
+        return result
+
+    @property
+    def looked_up(self) -> MetadataResult:
+        (result,) = self.told
+        assert isinstance(result, MetadataResult)
+        return result
+
+    @property
+    def listed(self) -> ListingResult:
+        (result,) = self.told
+        assert isinstance(result, ListingResult)
+        return result
+
+    @property
+    def offsets(self) -> list[int | None]:
+        """The offsets of a request that succeeded whole."""
+        offsets = []
+        for outcome in self.produced.outcomes:
+            assert isinstance(outcome, RecordMetadata), outcome
+            offsets.append(outcome.offset)
+        return offsets
+
+    @property
+    def failures(self) -> list[RecordFailure]:
+        """The failures of a request that failed whole."""
+        failures = []
+        for outcome in self.produced.outcomes:
+            assert isinstance(outcome, RecordFailure), outcome
+            failures.append(outcome)
+        return failures
+
+
+class CountedPosts:
+    """A CompletionSink that calls inline and counts how often it is posted to."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def post(self, finished: Sequence[tuple[Done, Result]], /) -> None:
+        self.sizes.append(len(finished))
+        CallInline().post(finished)
+
+
+class ProducerRig:
+    """A KafkaProducer that a test turns. Kafka's settings, but for fixed backoffs and no idempotence."""
+
+    def __init__(self, *, topics: Mapping[str, int] | None = None, **settings: object) -> None:
+        self.settings: dict[str, object] = {
+            "bootstrap.servers": "localhost:9092",
+            "enable.idempotence": False,
+            "linger.ms": 0,
+            "retry.backoff.ms": 100,
+            "retry.backoff.max.ms": 100,
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        }
+        config = ProducerConfig.from_mapping(self.settings)
+        self.clock = MockClock(now_ms=1_000_000)
+        self.events = RecordedEvents()
+        self.posts = CountedPosts()
+        random = Random(3)
+        self.metadata = ProducerMetadata(metadata_config(config), random, self.clock, self.events)
+        self.metadata.bootstrap([("localhost", 9092)])
+        self.client = MockClient(self.clock, self.metadata)
+        self.producer = KafkaProducer(
+            config,
+            clock=self.clock,
+            events=self.events,
+            completions=self.posts,
+            random=random,
+            metadata=self.metadata,
+            client=self.client,
+        )
+        if topics is not None:
+            for topic in topics:
+                self.metadata.add(topic, self.clock.now_ms())
+            self.know(topics)
+
+    def know(self, topics: Mapping[str, int], *, errors: Mapping[str, int] | None = None) -> None:
+        """Applies a metadata response now."""
+        self.client.update_metadata(metadata_response(nodes=1, topics=topics, errors=errors), 13)
+
+    def will_know(self, topics: Mapping[str, int], *, errors: Mapping[str, int] | None = None) -> None:
+        """Answers the next metadata request so."""
+        self.client.prepare_metadata_update(metadata_response(nodes=1, topics=topics, errors=errors), 13)
+
+    def turn(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.producer.io_thread.turn()
+
+    def respond(self, body: object) -> None:
+        self.client.respond(body)
+
+    def submit(
+        self,
+        topic: str,
+        *records: bytes | ProducerRecord,
+        block_ms: int = 60_000,
+        timeout_ms: int = 120_000,
+        create: bool = True,
+    ) -> Waiting:
+        """Submits values, or records."""
+        waiting = Waiting()
+        now_ms = self.clock.now_ms()
+        waiting.ticket = self.producer.submit(
+            topic,
+            [r if isinstance(r, ProducerRecord) else ProducerRecord(topic, r) for r in records],
+            block_deadline_ms=now_ms + block_ms,
+            deadline_ms=now_ms + timeout_ms,
+            done=waiting,
+            create=create,
+        )
+        return waiting
+
+    def look_up(
+        self, *topics: str, wait_ms: int = 60_000, create: bool = False, settle: bool = True
+    ) -> Waiting:
+        waiting = Waiting()
+        deadline_ms = self.clock.now_ms() + wait_ms
+        waiting.ticket = self.producer.request_topics(
+            topics, deadline_ms=deadline_ms, create=create, settle=settle, done=waiting
+        )
+        return waiting
