@@ -1,6 +1,6 @@
 """A metadata refresh, response bytes to own structure: ours against kafka-python, thread CPU.
 
-Shape: topics of a hundred partitions on three brokers with three replicas. "first" begins with an empty cache,
+Shape: topics of a hundred partitions, three brokers, three replicas. "first" begins with an empty cache,
 "again" applies the same answer once more, "moved" one in which 1 % of the partitions have another leader and
 a greater epoch.
 """

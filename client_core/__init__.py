@@ -1,4 +1,4 @@
-"""A Kafka producer client in pure Python: metadata, records and delivery as Kafka's Java client has them.
+"""A Kafka producer client in pure Python: metadata, records and delivery as the Java client has them.
 
     config = ProducerConfig.from_mapping({"bootstrap.servers": "localhost:9092"})
     producer = KafkaProducer(config)
@@ -131,8 +131,10 @@ from client_core.producer.config import (
 )
 from client_core.producer.config_options import (
     OPTIONS,
-    UNSUPPORTED,
     Option,
+)
+from client_core.producer.config_refusals import (
+    UNSUPPORTED,
 )
 from client_core.producer.future_record_metadata import (
     FutureRecordMetadata,

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
+from service.cli.commands import COMMANDS
 from service.settings import OWN_NAMES, Settings, SettingsError, load_settings, settings_table
 from service.version import pilotfish_version
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+#: A wrong call or setting, as click itself ends with.
+_USAGE: Final = 2
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(pilotfish_version(), prog_name="pilotfish")
@@ -45,26 +51,45 @@ def _own_settings(command: _Command) -> _Command:
 @click.option(
     "--kafka", multiple=True, metavar="NAME=VALUE", help="A Kafka setting: linger.ms=0. Repeatable."
 )
+@click.option("--embedded", is_flag=True, help="Run on a small Kafka inside this process, to try it out.")
 @_own_settings
-def serve(config_file: str | None, kafka: tuple[str, ...], **flags: object) -> None:
+def serve(config_file: str | None, kafka: tuple[str, ...], embedded: bool, **flags: object) -> None:
     """Run a sidecar until SIGTERM."""
     given = {name: value for name, value in flags.items() if value is not None and value != ()}
+    # Loaded here: the commands that only ask a sidecar need neither uvicorn nor FastAPI, nor a cluster.
+    from service.server import serve as run
+
+    if not embedded:
+        sys.exit(run(_loaded(given, kafka, config_file)))
+    from service.embedded import DEMO_TOPIC, EmbeddedCluster, EmbeddedClusterError, lines_to_try
+
     try:
-        settings = load_settings(given, kafka, config_file)
+        with EmbeddedCluster(topics=(DEMO_TOPIC,)) as cluster:
+            settings = _loaded(given, (*kafka, f"bootstrap.servers={cluster.bootstrap_servers}"), config_file)
+            click.echo(lines_to_try(f"http://{settings.api_host}:{settings.api_port}"))
+            sys.exit(run(settings))
+    except EmbeddedClusterError as e:
+        raise click.ClickException(str(e)) from e
+
+
+def _loaded(given: dict[str, object], kafka: tuple[str, ...], config_file: str | None) -> Settings:
+    """The settings, or the end of the process with a line for each fault."""
+    try:
+        return load_settings(given, kafka, config_file)
     except SettingsError as e:
         for line in str(e).splitlines():
             click.echo(f"pilotfish: {line}", err=True)
-        sys.exit(2)  # as click ends a wrong call
-    # Loaded here: the commands that only ask a sidecar need neither uvicorn nor FastAPI.
-    from service.server import serve as run
-
-    sys.exit(run(settings))
+        sys.exit(_USAGE)
 
 
 @main.command()
 def settings() -> None:
     """Print the sidecar's own settings as a Markdown table."""
     click.echo(settings_table())
+
+
+for _ask in COMMANDS:
+    main.add_command(_ask)
 
 
 if __name__ == "__main__":

@@ -53,15 +53,17 @@ _PARAMETERS: Final = frozenset({"query", "path", "header", "body"})
 class App:
     """The ASGI application and its parts."""
 
-    def __init__(self, settings: Settings, producer: Producer | None) -> None:
-        self._completions = LoopCompletions()
-        self._owns_producer = producer is None
+    def __init__(
+        self, settings: Settings, producer: Producer | None = None, *, owns_producer: bool = False
+    ) -> None:
+        self.completions: Final = LoopCompletions()
+        self._owns_producer = owns_producer or producer is None
         self._report: CloseReport | None = None
         self.client_metrics = ClientMetrics(
             by_topic=settings.topic_metrics, topic_limit=settings.topic_metrics_limit
         )
         if producer is None:
-            producer = _make_producer(settings, self.client_metrics, self._completions)
+            producer = _make_producer(settings, self.client_metrics, self.completions)
         self.sidecar: Final = build_sidecar(settings, producer, secrets.token_hex(_BOOT_BYTES))
         endpoint = ProduceEndpoint(_never, self.sidecar)
         self.api: Final = _make_api(self.sidecar, endpoint, self._lifespan)
@@ -90,7 +92,7 @@ class App:
 
     @asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
-        self._completions.bind(asyncio.get_running_loop())
+        self.completions.bind(asyncio.get_running_loop())
         if self._owns_producer:
             self.sidecar.producer.start()
         if self.sidecar.settings.warm_topics:

@@ -12,6 +12,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from client_core import ProducerConfig
+from service.errors import refused
 from service.face import Producer
 from service.guards import Drain
 from service.http_metrics import HttpMetrics
@@ -68,6 +69,11 @@ def build_sidecar(settings: Settings, producer: Producer, boot: str) -> Sidecar:
 
 
 def sidecar_of(request: Request) -> Sidecar:
+    """The app's parts. Refuses a query that says a thing twice: FastAPI would take the last."""
+    names = [name for name, _ in request.query_params.multi_items()]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise refused(400, f"query.{twice}: stands twice")
     return cast("Sidecar", request.app.state.sidecar)
 
 

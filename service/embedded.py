@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Final, Self
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
+#: The topic that is there from the start.
+DEMO_TOPIC: Final = "demo"
+
 _ANSWER_TIMEOUT_S: Final = 10.0
 _TOPIC_ATTEMPTS: Final = 20
 
@@ -99,3 +102,17 @@ def _mock_cluster(brokers: int) -> AdminClient:
             "log_level": 0,  # it warns on stderr that mocking is experimental
         }
     )
+
+
+def lines_to_try(api_url: str) -> str:
+    """What to type at a sidecar on an embedded cluster."""
+    topic = f"{api_url}/v1/topics/{DEMO_TOPIC}"
+    return f"""Pilotfish runs on a Kafka inside its own process. Try:
+
+  curl -s '{topic}/leader?key=customer-7'
+  curl -s {topic}/records -H 'Content-Type: application/json' \\
+       -d '{{"key_format":"text","records":[{{"key":"customer-7","value":{{"total":12.50}}}}]}}'
+  curl -s {api_url}/v1/status
+
+Ctrl-C ends it.
+"""

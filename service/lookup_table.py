@@ -18,13 +18,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from client_core import MetadataCache, Node, TopicTable
+from client_core import MetadataCache, Node, TopicTable, partition_for_key
 from service.answers import cluster_body, leader_body, partition_body, topic_body
 from service.asgi import HeaderPairs
 from service.face import Producer
 from service.freshness import etag_of, freshness_headers, version_text
 
 JSON: Final = b"application/json"
+
+_TOPICS: Final = b"/v1/topics/"
+_LEADER: Final = b"/leader"
 
 #: Callers may keep an answer, but ask each time whether it still holds.
 CACHE_CONTROL: Final = (b"cache-control", b"no-cache")
@@ -131,6 +134,15 @@ class LookupTable:
                 return None
         entry.use.touched = True
         return entry
+
+    def find_by_key(self, path: bytes, key: bytes) -> Entry | None:
+        """The answer to `/v1/topics/{topic}/leader?key=…`: that of the key's partition."""
+        if not path.startswith(_TOPICS) or not path.endswith(_LEADER):
+            return None
+        topic = self._producer.cache.topics.get(path[len(_TOPICS) : -len(_LEADER)].decode("latin-1"))
+        if topic is None or not topic.partition_count:
+            return None
+        return self.find(b"%s?partition=%d" % (path, partition_for_key(key, topic.partition_count)))
 
     def freshness(self, topic: str | None, now_ms: int) -> HeaderPairs:
         """The freshness headers of an answer about a topic, or about the cluster as a whole."""

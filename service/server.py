@@ -56,11 +56,13 @@ def serve(settings: Settings) -> int:
     except OSError as e:
         _log.error("%s", e)
         return 1
+    _log.info("settings: %r", settings)
     try:
         app = create_app(settings)
     except ConfigError as e:
         _log.error("kafka: %s", e.message)
         return WRONG_SETTING
+    _log.info("kafka: %r", app.sidecar.config)  # which masks its secrets
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(SidecarServer(app, api, admin).run())
 

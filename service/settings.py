@@ -44,7 +44,7 @@ SIDECAR_DEFAULTS: Final[Mapping[str, str]] = {"linger.ms": "0"}
 
 #: What kubelet sets for a Service whose name begins with "pilotfish"; none of these is meant for us.
 _SERVICE_LINK: Final = re.compile(
-    r".*_SERVICE_(HOST|PORT(_\w+)?)|(.*_)?PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?"
+    r"(.*_)?SERVICE_(HOST|PORT(_\w+)?)|(.*_)?PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?"
 )
 
 
@@ -69,68 +69,85 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
 
-    api_host: str = Field("127.0.0.1", description="Where the API listens. Loopback keeps everyone else out.")
-    api_port: Port = Field(8085, description="The API's port; 0 takes a free one.")
-    admin_host: str = Field("127.0.0.1", description="Where probes and metrics listen; 0.0.0.0 in the chart.")
+    api_host: str = Field(
+        default="127.0.0.1", description="Where the API listens. Loopback keeps everyone else out."
+    )
+    api_port: Port = Field(default=8085, description="The API's port; 0 takes a free one.")
+    admin_host: str = Field(
+        default="127.0.0.1", description="Where probes and metrics listen; 0.0.0.0 in the chart."
+    )
     admin_port: Port = Field(
-        9464, description="The port of /livez /readyz /startupz /metrics; 0: a free one."
+        default=9464, description="The port of /livez /readyz /startupz /metrics; 0: a free one."
     )
     allowed_hosts: Names = Field(
-        ("localhost", "127.0.0.1", "[::1]"),
+        default=("localhost", "127.0.0.1", "[::1]"),
         description="Host headers that the API answers to, without port; * for any.",
     )
     allowed_origins: Names = Field(
-        (), description="Web origins that may call the API besides its own, such as https://ops.example."
+        default=(),
+        description="Web origins that may call the API besides its own, such as https://ops.example.",
     )
     auto_create_topics: bool = Field(
-        False,
+        default=False,
         description="Whether a produce may make the brokers create an unknown topic. Look-ups never do.",
     )
-    warm_topics: Names = Field((), description="Topics to know from the start on and never to forget.")
+    warm_topics: Names = Field(
+        default=(), description="Topics to know from the start on and never to forget."
+    )
     lookup_wait_ms: Milliseconds = Field(
-        5_000,
+        default=5_000,
         description="How long a look-up without max_block_ms waits for the brokers to answer.",
     )
     unknown_topic_memory_ms: Milliseconds = Field(
-        1_000, description="How long a topic that the brokers do not know is answered without asking again."
+        default=1_000,
+        description="How long a topic that the brokers do not know is answered without asking again.",
     )
     unknown_topics_per_second: int = Field(
-        200, ge=1, description="How many new unknown topic names may be asked for in a second."
+        default=200, ge=1, description="How many new unknown topic names may be asked for in a second."
     )
     listing_max_age_ms: Milliseconds = Field(
-        10_000, description="How old the list of all topics may be before it is fetched again for who asks."
+        default=10_000,
+        description="How old the list of all topics may be before it is fetched again for who asks.",
     )
-    max_body_bytes: int = Field(16 * 1024 * 1024, ge=1, description="The largest request body.")
+    max_body_bytes: int = Field(default=16 * 1024 * 1024, ge=1, description="The largest request body.")
     max_waiting_requests: int = Field(
-        10_000, ge=1, description="How many requests may wait for metadata, memory or acknowledgements."
+        default=10_000,
+        ge=1,
+        description="How many requests may wait for metadata, memory or acknowledgements.",
     )
     max_waiting_bytes: int = Field(
-        64 * 1024 * 1024, ge=1, description="How many bytes of request bodies may wait to be delivered."
+        default=64 * 1024 * 1024,
+        ge=1,
+        description="How many bytes of request bodies may wait to be delivered.",
     )
     drain_delay_ms: Milliseconds = Field(
-        0,
+        default=0,
         description="How long to go on serving after SIGTERM, where the app is stopped later.",
     )
     drain_timeout_ms: Milliseconds = Field(
-        20_000, description="How long to wait after SIGTERM for what was accepted to be acknowledged."
+        default=20_000, description="How long to wait after SIGTERM for what was accepted to be acknowledged."
     )
     startup_require_metadata: Literal["wait", "strict", "none"] = Field(
-        "wait",
+        default="wait",
         description="startupz waits for metadata: for startup_max_wait_ms (wait), for ever (strict) "
         "or not at all (none).",
     )
-    startup_max_wait_ms: Milliseconds = Field(30_000, description="See startup_require_metadata.")
+    startup_max_wait_ms: Milliseconds = Field(default=30_000, description="See startup_require_metadata.")
     liveness_timeout_ms: Milliseconds = Field(
-        4_000, description="How long livez gives the poll loop and the event loop for one turn."
+        default=4_000, description="How long livez gives the poll loop and the event loop for one turn."
     )
-    topic_metrics: bool = Field(False, description="Whether to count records by topic as well.")
+    topic_metrics: bool = Field(default=False, description="Whether to count records by topic as well.")
     topic_metrics_limit: int = Field(
-        100, ge=1, description='How many topics get a label of their own; the others share "_other".'
+        default=100, ge=1, description='How many topics get a label of their own; the others share "_other".'
     )
-    access_log: bool = Field(False, description="A line for each request. Costs more than a look-up.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")
+    access_log: bool = Field(default=False, description="A line for each request. Costs more than a look-up.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="What is logged."
+    )
     kafka: dict[str, str] = Field(
-        default_factory=dict, description="Kafka's producer settings by Kafka's names, such as linger.ms."
+        default_factory=dict,
+        repr=False,
+        description="Kafka's producer settings by Kafka's names, such as linger.ms.",
     )
 
     @classmethod

@@ -151,8 +151,8 @@ def _read_topic(
     topic_id = reader.uuid() if layout.has_topic_id else ZERO_UUID
     is_internal = reader.boolean()
     count = reader.array_length(layout.fewest_partition_bytes)
-    located = locate_partitions(reader.buf, reader.pos, count, layout)
-    reader.pos = located.end
+    located = locate_partitions(reader.buf, reader.pos, count, layout, start)
+    reader.pos = start + located.end
     if layout.has_authorized_operations:
         reader.int32()
     reader.skip_tags()
@@ -167,7 +167,7 @@ def _read_topic(
         id_or_none,
         is_internal,
         raw,
-        located.moved(start),
+        located,
         layout,
         use if use is not None else TopicUse(),
     )

@@ -190,8 +190,6 @@ class ProducerMetadata(Metadata):
             self._to_create.update(dict.fromkeys(to_create))
             if is_first_answer:
                 self._schedule.need_new_topics()
-        if self._to_create:
-            self._schedule.need_partial_update = True
 
     def _note_answers(self, answered: Iterable[str], failed: dict[str, int]) -> None:
         for topic in answered:

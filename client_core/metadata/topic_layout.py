@@ -68,14 +68,6 @@ class LocatedPartitions(NamedTuple):
     stride: int
     end: int
 
-    def moved(self, by: int) -> LocatedPartitions:
-        """The same partitions when `by` bytes in front of them are cut off."""
-        if isinstance(self.offsets, range):
-            offsets: Sequence[int] = range(self.offsets.start - by, self.offsets.stop - by, self.offsets.step)
-        else:
-            offsets = array("I", [offset - by for offset in self.offsets])
-        return LocatedPartitions(offsets, self.numbers, self.stride, self.end - by)
-
 
 @dataclass(frozen=True, slots=True)
 class TopicLayout:
@@ -130,20 +122,25 @@ def _layout(offline: bool, epoch: bool, operations: bool, flexible: bool, topic_
 # -- finding -------------------------------------------------------------------------------------------------
 
 
-def locate_partitions(buf: bytes, first: int, count: int, layout: TopicLayout) -> LocatedPartitions:
-    """Where `count` partitions lie from `first` on. Raises SchemaError if they are malformed."""
+def locate_partitions(
+    buf: bytes, first: int, count: int, layout: TopicLayout, start: int = 0
+) -> LocatedPartitions:
+    """Where `count` partitions lie from `first` on, as offsets from `start`, where their topic begins.
+
+    Raises SchemaError if they are malformed.
+    """
     if count * layout.fewest_partition_bytes > len(buf) - first:
         raise SchemaError(f"{_WHAT}: {count} partitions do not fit in the {len(buf) - first} bytes left")
     if count == 0:
-        return LocatedPartitions(range(0), range(0), 0, first)
+        return LocatedPartitions(range(0), range(0), 0, first - start)
     if layout.is_flexible:
         stride = _flexible_stride(buf, first, count)
     else:
         stride = _classic_stride(buf, first, count, layout)
     if stride is None:
-        return _walk(buf, first, count, layout)
-    end = first + count * stride
-    return LocatedPartitions(range(first, end, stride), range(count), stride, end)
+        return _walk(buf, first, count, layout, start)
+    end = first - start + count * stride
+    return LocatedPartitions(range(first - start, end, stride), range(count), stride, end)
 
 
 def _flexible_stride(buf: bytes, first: int, count: int) -> int | None:
@@ -161,7 +158,7 @@ def _flexible_stride(buf: bytes, first: int, count: int) -> int | None:
         tags_at = offline_at + 4 * offline - 3
     except IndexError:
         return None
-    if not (0 < replicas < 0x80 and 0 < in_sync and 0 < offline and in_sync + offline < 0x80):
+    if not (0 < replicas < 0x80 and in_sync > 0 and offline > 0 and in_sync + offline < 0x80):
         return None
     stride = tags_at + 1 - first
     end = first + count * stride
@@ -201,7 +198,7 @@ def _as_int(column: bytes) -> int:
 
 
 def _classic_stride(buf: bytes, first: int, count: int, layout: TopicLayout) -> int | None:
-    """The same for versions whose lengths take four bytes: old brokers', so only the regular case is shown."""
+    """The same for versions whose lengths take four bytes; of these only the regular case is shown."""
     lengths_at = []
     at = first + layout.head_bytes
     for _ in range(layout.replica_lists):
@@ -241,7 +238,7 @@ def _number_columns(count: int) -> tuple[bytes, bytes, bytes, bytes]:
     return column(1 << 24), column(1 << 16), column(1 << 8), ones
 
 
-def _walk(buf: bytes, first: int, count: int, layout: TopicLayout) -> LocatedPartitions:
+def _walk(buf: bytes, first: int, count: int, layout: TopicLayout, start: int) -> LocatedPartitions:
     """The partitions one after the other; of two with the same number the later one counts."""
     found: dict[int, int] = {}
     at = first
@@ -253,8 +250,8 @@ def _walk(buf: bytes, first: int, count: int, layout: TopicLayout) -> LocatedPar
     if numbers[0] < 0:
         raise SchemaError(f"{_WHAT}: partition number {numbers[0]} is negative")
     is_dense = numbers[-1] == len(numbers) - 1
-    offsets = array("I", [found[number] for number in numbers])
-    return LocatedPartitions(offsets, range(len(numbers)) if is_dense else tuple(numbers), 0, at)
+    offsets = array("I", [found[number] - start for number in numbers])
+    return LocatedPartitions(offsets, range(len(numbers)) if is_dense else tuple(numbers), 0, at - start)
 
 
 def _skip_partition(buf: bytes, start: int, layout: TopicLayout) -> int:
@@ -346,8 +343,7 @@ def find_faults(buf: bytes, located: LocatedPartitions, layout: TopicLayout) -> 
     """The faults of a topic: a few slices when it has none."""
     high, low = _byte_column(buf, located, 0), _byte_column(buf, located, 1)
     codes: frozenset[int] = _NO_CODES
-    none = bytes(len(high))
-    if high != none or low != none:
+    if high.strip(b"\0") or low.strip(b"\0"):
         pairs = set(zip(high, low, strict=True)) - {(0, 0)}
         codes = frozenset(int.from_bytes(pair, "big", signed=True) for pair in pairs)
     if layout.has_reliable_epochs:

@@ -1,7 +1,7 @@
-"""Appends as much of a submitted request as metadata and memory allow, and says what the rest waits for.
+"""The two ways into the accumulator: as far as it goes without waiting, and one record that waits for memory.
 
-The one way into the accumulator for submitted requests: on the caller's thread when they come, on the I/O
-thread when they go on. Never blocks.
+`append` is for submitted requests: on the caller's thread when they come, on the I/O thread when they go on;
+it never blocks and says what the rest waits for. `append_blocking` is Java's, for `send`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,12 @@ from client_core.producer.metadata_wait import Fail, Known, judge_metadata_wait
 from client_core.producer.pending_request import PartitionGroup, group_by_partition
 
 if TYPE_CHECKING:
+    from client_core.clock import Clock
     from client_core.metadata.metadata_cache import MetadataCache
+    from client_core.producer.batch_outcome import RecordOwner
+    from client_core.producer.buffer_pool import BufferPool
     from client_core.producer.pending_request import PendingRequest
+    from client_core.producer.producer_record import ProducerRecord
     from client_core.producer.record_accumulator import RecordAccumulator
 
 
@@ -120,3 +124,49 @@ def _append_groups(
         todo.extend(beyond)
         return Appending(Appended.UP_TO_A_MISSING_PARTITION, wakes)
     return Appending(Appended.ALL, wakes)
+
+
+def append_blocking(
+    record: ProducerRecord,
+    owner: RecordOwner,
+    accumulator: RecordAccumulator,
+    pool: BufferPool,
+    cache: MetadataCache,
+    clock: Clock,
+    max_block_ms: int,
+    *,
+    ignore_keys: bool,
+) -> bool:
+    """Appends one record whose topic is known, when there is memory; whether the I/O thread must look at it.
+
+    Raises BufferExhaustedError after max_block_ms, ProducerClosedError when the producer closes.
+    """
+    (group,) = group_by_partition(
+        (record,), (0,), cache.partition_count(record.topic) or 1, ignore_keys=ignore_keys
+    )
+    reserved_bytes, left_ms = 0, max_block_ms
+    while True:
+        # The time after each wait: it is the record's timestamp and the batch's creation (PROD-13).
+        now_ms = clock.now_ms()
+        try:
+            result = accumulator.append_many(
+                record.topic,
+                group.partition,
+                (record,),
+                group.indices,
+                owner,
+                cache.cluster,
+                now_ms,
+                clock.wall_ms(),
+                reserved_bytes=reserved_bytes,
+            )
+        except BaseException:
+            pool.deallocate(reserved_bytes)
+            raise
+        if result.reserved_left:
+            pool.deallocate(result.reserved_left)
+        if result.needed_bytes is None:
+            return result.batch_is_full or result.new_batch_created
+        pool.allocate(result.needed_bytes, left_ms)
+        reserved_bytes = result.needed_bytes
+        left_ms = max(left_ms - (clock.now_ms() - now_ms), 0)

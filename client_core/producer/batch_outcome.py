@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Protocol
 
+from client_core.errors import IllegalStateError
 from client_core.producer.producer_record import RecordMetadata
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from client_core.errors import KafkaError
     from client_core.producer.ticket import Written
     from client_core.record.timestamp_runs import TimestampRuns
@@ -67,3 +71,48 @@ class BatchOutcome:
             None if self.base_offset is None else self.base_offset + position,
             self.timestamps.at(position) if timestamp_ms is None else timestamp_ms,
         )
+
+
+class FinalState(Enum):
+    """How a batch ended."""
+
+    ABORTED = "aborted"
+    FAILED = "failed"
+    SUCCEEDED = "succeeded"
+    SPLIT = "split"
+
+
+#: What may follow what, and whether it is done (True) or ignored: a late answer to a batch that was given up.
+#: A pair that is not named is a bug.
+_MOVES: Final[Mapping[tuple[FinalState | None, FinalState], bool]] = {
+    (None, FinalState.ABORTED): True,
+    (None, FinalState.FAILED): True,
+    (None, FinalState.SUCCEEDED): True,
+    (None, FinalState.SPLIT): True,
+    (FinalState.ABORTED, FinalState.FAILED): False,
+    (FinalState.ABORTED, FinalState.SUCCEEDED): False,
+    (FinalState.FAILED, FinalState.FAILED): False,
+    (FinalState.FAILED, FinalState.SUCCEEDED): False,
+}
+
+
+def may_end(before: FinalState | None, after: FinalState) -> bool:
+    """Whether a batch in the state `before` (None: open) ends so; False if that is to be ignored (BAT-01).
+
+    Raises IllegalStateError for what must never happen.
+    """
+    allowed = _MOVES.get((before, after))
+    if allowed is None:
+        name = "open" if before is None else before.name
+        raise IllegalStateError(f"A {name} batch must not attempt another state change to {after.name}")
+    return allowed
+
+
+def spans_between(spans: Sequence[Span], first: int, end: int) -> list[Span]:
+    """The parts of spans that lie at the positions first..end, counted from `first` on."""
+    parts = []
+    for owner, indices, start in spans:
+        low, high = max(start, first), min(start + len(indices), end)
+        if low < high:
+            parts.append((owner, indices[low - start : high - start], low - first))
+    return parts

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from client_core.errors import ConfigError
 from client_core.producer import config_options as options
-from client_core.producer.config_options import OPTIONS, Option, refusal
+from client_core.producer.config_options import OPTIONS, Option
+from client_core.producer.config_refusals import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

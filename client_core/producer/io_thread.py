@@ -170,10 +170,9 @@ class IoThread:
             self._completions.post()
             while not self._forced and self._has_work():
                 self._guarded_turn()
-        except BaseException:
+        except BaseException:  # noqa: BLE001 -- nobody is above: status and this line are all that tells of it
             self.life_cycle = LifeCycle.FAILED
             _log.critical("The I/O thread has died", exc_info=True)
-            raise
         finally:
             self._end()
             _log.info("The I/O thread has ended")

@@ -20,34 +20,32 @@ from client_core.errors import (
     IllegalStateError,
     KafkaError,
     ProducerClosedError,
-    RecordTooLargeError,
     TimeoutError,
 )
 from client_core.events import NO_EVENTS, WaitFinished
 from client_core.metadata.producer_metadata import ProducerMetadata
-from client_core.producer.appending import Appended, append
+from client_core.producer.appending import Appended, append, append_blocking
 from client_core.producer.buffer_pool import BufferPool
 from client_core.producer.completions import Completions
 from client_core.producer.future_record_metadata import FutureRecordMetadata
 from client_core.producer.io_thread import CLOSED_WHILE_WAITING, IoThread
 from client_core.producer.metadata_wait import Fail, Known, judge_metadata_wait, metadata_timeout
 from client_core.producer.parked_requests import ParkedRequests
-from client_core.producer.partitioner import partition_for_key
 from client_core.producer.pending_metadata import Kind, PendingLookup, PendingLookups
 from client_core.producer.pending_request import PendingRequest
 from client_core.producer.record_accumulator import RecordAccumulator
+from client_core.producer.record_checks import check_arguments, ensure_valid_size
+from client_core.producer.refreshes import RefreshFailures, metadata_status, node_statuses
 from client_core.producer.sender import Sender
-from client_core.producer.status import ClientStatus, CloseReport, MetadataStatus, NodeStatus
+from client_core.producer.status import ClientStatus, CloseReport
 from client_core.producer.ticket import CallInline, Phase, RecordFailure, Ticket, Written
 from client_core.producer.transaction_manager import TransactionManager
 from client_core.producer.wiring import (
-    RefreshFailures,
     accumulator_config,
     metadata_config,
     network_client,
     sender_config,
 )
-from client_core.record.memory_records_builder import estimate_size_in_bytes_upper_bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -68,10 +66,6 @@ IO_THREAD_NAME: Final = "pilotfish-io"
 #: How long close() waits for the I/O thread after it has told it to give up: what keeps it longer is a DNS
 #: look-up.
 _FORCED_CLOSE_GRACE_MS: Final = 5_000
-
-#: A record's bytes beyond those of its key, value and headers, at most: the batch's header of 61, the
-#: record's own 21, and lengths. Records smaller than the limit by more than this need no exact count.
-_OVERHEAD_BYTES: Final = 128
 
 
 class KafkaProducer:
@@ -321,8 +315,8 @@ class KafkaProducer:
         if not records:
             raise IllegalArgumentError("A request needs at least one record.")
         for record in records:
-            self._check(record)
-            self._ensure_valid_size(record)
+            check_arguments(record)
+            ensure_valid_size(record, self.config.max_request_size, self.config.buffer_memory)
         now_ms = self.clock.now_ms()
         request = PendingRequest(
             topic,
@@ -391,7 +385,7 @@ class KafkaProducer:
         before a flush ends.
         """
         self._ensure_open()
-        self._check(record)
+        check_arguments(record)
         future = FutureRecordMetadata()
         if on_done is not None:
             future.add_done_callback(on_done)
@@ -410,75 +404,20 @@ class KafkaProducer:
             if self._metadata.is_closed:
                 raise ProducerClosedError(CLOSED_WHILE_WAITING) from error
             raise
-        self._ensure_valid_size(record)
-        partition = record.partition
-        if partition is None and record.key is not None and not self.config.partitioner_ignore_keys:
-            partition = partition_for_key(record.key, cache.partition_count(record.topic) or 1)
+        ensure_valid_size(record, self.config.max_request_size, self.config.buffer_memory)
         left_ms = 0 if self.io_thread.is_current else max(max_block_ms - waited_ms, 0)
-        reserved_bytes = 0
-        while True:
-            # The time after each wait: it is the record's timestamp and the batch's creation (PROD-13).
-            now_ms = self.clock.now_ms()
-            try:
-                result = self._accumulator.append_many(
-                    record.topic,
-                    partition,
-                    (record,),
-                    (0,),
-                    future,
-                    cache.cluster,
-                    now_ms,
-                    self.clock.wall_ms(),
-                    reserved_bytes=reserved_bytes,
-                )
-            except BaseException:
-                self._give_back(reserved_bytes)
-                raise
-            if result.needed_bytes is None:
-                break
-            self._give_back(result.reserved_left)
-            self._pool.allocate(result.needed_bytes, left_ms)  # PROD-05: metadata has used up its share
-            reserved_bytes = result.needed_bytes
-            left_ms = max(left_ms - (self.clock.now_ms() - now_ms), 0)
-        self._give_back(result.reserved_left)
-        if result.batch_is_full or result.new_batch_created:
+        wakes = append_blocking(
+            record,
+            future,
+            self._accumulator,
+            self._pool,
+            cache,
+            self.clock,
+            left_ms,  # PROD-05: metadata has used up its share
+            ignore_keys=self.config.partitioner_ignore_keys,
+        )
+        if wakes:
             self.wakeup()
-
-    def _give_back(self, reserved_bytes: int) -> None:
-        if reserved_bytes:
-            self._pool.deallocate(reserved_bytes)
-
-    @staticmethod
-    def _check(record: ProducerRecord) -> None:
-        """What Java's ProducerRecord refuses; a topic's name is judged by the broker (PROD-12)."""
-        if record.timestamp_ms is not None and record.timestamp_ms < 0:
-            raise IllegalArgumentError(
-                f"Invalid timestamp: {record.timestamp_ms}. Timestamp should always be non-negative or null."
-            )
-        if record.partition is not None and record.partition < 0:
-            raise IllegalArgumentError(
-                f"Invalid partition: {record.partition}. "
-                "Partition number should always be non-negative or null."
-            )
-
-    def _ensure_valid_size(self, record: ProducerRecord) -> None:
-        """Refuses what no request, or no buffer, could ever hold (PROD-07)."""
-        limit_bytes = min(self.config.max_request_size, self.config.buffer_memory)
-        if not record.headers:
-            raw_bytes = len(record.key or b"") + len(record.value or b"")
-            if raw_bytes + _OVERHEAD_BYTES <= limit_bytes:
-                return
-        size_bytes = estimate_size_in_bytes_upper_bound(record.key, record.value, record.headers)
-        if size_bytes > self.config.max_request_size:
-            raise RecordTooLargeError(
-                f"The message is {size_bytes} bytes when serialized which is larger than "
-                f"{self.config.max_request_size}, which is the value of the max.request.size configuration."
-            )
-        if size_bytes > self.config.buffer_memory:
-            raise RecordTooLargeError(
-                f"The message is {size_bytes} bytes when serialized which is larger than the total memory "
-                "buffer you have configured with the buffer.memory configuration."
-            )
 
     def flush(self) -> None:
         """Sends all that was appended, linger or not, and blocks until it is acknowledged or failed
@@ -501,11 +440,8 @@ class KafkaProducer:
 
     def status(self) -> ClientStatus:
         """What the client is doing, without waiting for it."""
+        io_thread, manager = self.io_thread, self._transaction_manager
         now_ms = self.clock.now_ms()
-        cache = self._metadata.cache
-        refreshed_ms = self._metadata.last_successful_refresh_ms
-        failed = self._refreshes.last
-        io_thread = self.io_thread
         return ClientStatus(
             state=io_thread.life_cycle.value,
             loop_turns=io_thread.turns,
@@ -513,33 +449,10 @@ class KafkaProducer:
             waiting_for_metadata=self._parked.waiting_for_metadata + len(self._lookups),
             waiting_for_buffer=self._parked.waiting_for_buffer,
             in_flight_batches=self._sender.in_flight_batches,
-            producer_id=None if self._transaction_manager is None else self._transaction_manager.producer_id,
-            metadata=MetadataStatus(
-                update_version=cache.update_version,
-                request_version=self._metadata.request_version,
-                age_ms=None if refreshed_ms is None else max(now_ms - refreshed_ms, 0),
-                refresh_in_progress=self._refreshes.in_progress,
-                topics=len(cache.topics),
-                partitions=cache.partition_total,
-                last_error=None if failed is None else failed.detail,
-                last_error_age_ms=None if failed is None else max(now_ms - failed.at_ms, 0),
-            ),
+            producer_id=None if manager is None else manager.producer_id,
+            metadata=metadata_status(self._metadata, self._refreshes, now_ms),
             buffer=self._accumulator.status(now_ms),
-            nodes=tuple(
-                NodeStatus(
-                    id=node.node_id,
-                    host=node.host,
-                    port=node.port,
-                    state=node.state.value,
-                    in_flight_requests=node.in_flight_requests,
-                    oldest_in_flight_age_ms=node.oldest_in_flight_age_ms,
-                    backoff_left_ms=node.backoff_left_ms,
-                    throttle_left_ms=node.throttle_left_ms,
-                    last_error=node.last_error,
-                    last_error_age_ms=node.last_error_age_ms,
-                )
-                for node in self._client.node_statuses(now_ms)
-            ),
+            nodes=node_statuses(self._client, now_ms),
         )
 
     def close(self, timeout_ms: int = FOREVER_MS) -> CloseReport:

@@ -6,7 +6,7 @@ When the batch is done, each span's owner hears of it once, with an outcome that
 BAT-02). A batch that is too large is split: its spans move to the new batches, and then it is done itself
 (ACC-14).
 
-    open -> SUCCEEDED | FAILED | ABORTED | SPLIT    (see _MOVES)
+    open -> SUCCEEDED | FAILED | ABORTED | SPLIT    (see batch_outcome.may_end)
 
 Under its partition's lock while it stands in a queue; once drained, the I/O thread's alone.
 Source: ProducerBatch, ProduceRequestResult, FutureRecordMetadata, Kafka 4.3.
@@ -15,11 +15,10 @@ Source: ProducerBatch, ProduceRequestResult, FutureRecordMetadata, Kafka 4.3.
 from __future__ import annotations
 
 import logging
-from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.errors import IllegalStateError
-from client_core.producer.batch_outcome import BatchOutcome
+from client_core.producer.batch_outcome import BatchOutcome, FinalState, may_end, spans_between
 from client_core.producer.ticket import Written
 from client_core.record.memory_records_builder import (
     NO_LIMIT,
@@ -45,34 +44,6 @@ class ProducerIdAndEpoch(NamedTuple):
 
     producer_id: int
     epoch: int
-
-
-class FinalState(Enum):
-    """How a batch ended."""
-
-    ABORTED = "aborted"
-    FAILED = "failed"
-    SUCCEEDED = "succeeded"
-    SPLIT = "split"
-
-
-class _Move(Enum):
-    ALLOWED = "allowed"
-    IGNORED = "ignored"
-
-
-#: What may follow what; a pair that is not named is a bug. A late answer to a batch that was given up is
-#: ignored.
-_MOVES: Final = {
-    (None, FinalState.ABORTED): _Move.ALLOWED,
-    (None, FinalState.FAILED): _Move.ALLOWED,
-    (None, FinalState.SUCCEEDED): _Move.ALLOWED,
-    (None, FinalState.SPLIT): _Move.ALLOWED,
-    (FinalState.ABORTED, FinalState.FAILED): _Move.IGNORED,
-    (FinalState.ABORTED, FinalState.SUCCEEDED): _Move.IGNORED,
-    (FinalState.FAILED, FinalState.FAILED): _Move.IGNORED,
-    (FinalState.FAILED, FinalState.SUCCEEDED): _Move.IGNORED,
-}
 
 
 class ProducerBatch:
@@ -383,13 +354,7 @@ class ProducerBatch:
         return True
 
     def _move_to(self, final_state: FinalState) -> bool:
-        move = _MOVES.get((self.final_state, final_state))
-        if move is None:
-            before = "open" if self.final_state is None else self.final_state.name
-            raise IllegalStateError(
-                f"A {before} batch must not attempt another state change to {final_state.name}"
-            )
-        if move is _Move.IGNORED:
+        if not may_end(self.final_state, final_state):
             _logger.debug("Ignored %s for %r: it had ended", final_state.name, self)
             return False
         self.final_state = final_state
@@ -421,7 +386,7 @@ class ProducerBatch:
         first = 0
         while first < len(records):
             part = self._part_of(records, range(first, min(first + most, len(records))), split_batch_bytes)
-            part._spans = _spans_between(spans, first, first + part.record_count)
+            part._spans = spans_between(spans, first, first + part.record_count)
             self._pass_sequence_on(part, first)
             first += part.record_count
             parts.append(part)
@@ -446,13 +411,3 @@ class ProducerBatch:
 def _decode(builder: MemoryRecordsBuilder) -> Sequence[Record]:
     built = builder.build()
     return decode_record_batch(built).records() if built else ()
-
-
-def _spans_between(spans: Sequence[Span], first: int, end: int) -> list[Span]:
-    """The parts of spans that lie at the positions first..end, counted from `first` on."""
-    parts = []
-    for owner, indices, start in spans:
-        low, high = max(start, first), min(start + len(indices), end)
-        if low < high:
-            parts.append((owner, indices[low - start : high - start], low - first))
-    return parts

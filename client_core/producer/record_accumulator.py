@@ -264,9 +264,12 @@ class RecordAccumulator:
     def abort_incomplete_batches(self, error: KafkaError) -> None:
         """Gives up all that is not accounted for, in flight or not (ACC-13). I/O thread.
 
-        After close() nothing can be appended behind its back: appending looks at the closed flag under the
-        lock. The memory of a batch in flight comes back when the client is done with it.
+        After close() nothing is appended behind its back. The memory of a batch in flight comes back when the
+        client is done with it.
         """
+        for queues in tuple(self._queues.topics.values()):
+            with queues.lock:
+                pass  # an append that found the accumulator open is through now: its batch is seen below
         for batch in self._incomplete.snapshot():
             self._abort(batch, error, only_if_undrained=False)
 

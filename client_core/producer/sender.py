@@ -1,4 +1,4 @@
-"""Drains batches into Produce requests, one per node, and settles every batch by what comes back.
+"""Drains batches into Produce requests, one per node, and hears what comes back.
 
 `run_once` is one turn, in Java's order (SND-01): upkeep of idempotence, leaders that are missing, nodes
 that can take something, drain, expiry, requests, poll. One deviation: batches expire before the drain and
@@ -19,28 +19,23 @@ from typing import TYPE_CHECKING, Final
 from client_core.clock import FOREVER_MS
 from client_core.error_codes import Errors
 from client_core.errors import (
-    ClusterAuthorizationError,
-    InvalidRecordError,
     KafkaError,
     TimeoutError,
-    TopicAuthorizationError,
-    UnsupportedVersionError,
     error_for,
 )
-from client_core.events import BatchRetried, BatchSent, BatchSplit, ProduceFinished
+from client_core.events import BatchSent
+from client_core.producer.batch_settlement import BatchSettlement
 from client_core.producer.in_flight_batches import InFlightBatches
 from client_core.producer.init_producer_id_request import InitProducerIdRequestBuilder
 from client_core.producer.produce_request import (
     NOTHING_SAID,
     PartitionRecords,
-    PartitionResponse,
     ProduceRequestBuilder,
     failure,
     leader_nodes,
     partition_responses,
 )
 from client_core.producer.producer_batch import ProducerIdAndEpoch
-from client_core.producer.ticket import Written
 from client_core.producer.transaction_manager import State
 from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from client_core.protocol.messages.produce_response import ProduceResponse
@@ -104,6 +99,9 @@ class Sender:
         self._transaction_manager = transaction_manager
         self._poll_limit_ms = poll_limit_ms
         self._in_flight = InFlightBatches(config.delivery_timeout_ms)
+        self._settlement = BatchSettlement(
+            metadata, accumulator, self._in_flight, config, events, transaction_manager
+        )
 
     def __repr__(self) -> str:
         return f"<Sender in_flight={len(self._in_flight)} {self._transaction_manager!r}>"
@@ -309,7 +307,9 @@ class Sender:
         )
         # The memory of a batch on its way is counted until its request is answered or lost (SND-14,
         # KAFKA-19012).
-        self._fail_batch(batch, error, adjust_sequences=False, deallocate=not is_in_flight, now_ms=now_ms)
+        self._settlement.fail(
+            batch, error, adjust_sequences=False, deallocate=not is_in_flight, now_ms=now_ms
+        )
         if self._transaction_manager is not None and batch.has_sequence:
             # It was sent: nothing new for its partition before it is known what became of its sequences.
             # Java looks only at batches that were retried, and runs into a gap after the others.
@@ -339,7 +339,7 @@ class Sender:
         else:
             said = NOTHING_SAID
         for batch in batches.values():
-            self._complete_batch(batch, said, response.destination, now_ms)
+            self._settlement.settle(batch, said, response.destination, now_ms)
 
     def _handle_answer(
         self,
@@ -359,147 +359,13 @@ class Sender:
                 continue
             if said.error in _LEADER_HAS_MOVED and said.current_leader is not None:
                 leaders[topic_partition] = said.current_leader
-            self._complete_batch(batch, said, node_id, now_ms)
+            self._settlement.settle(batch, said, node_id, now_ms)
         for topic_partition, batch in unanswered.items():
             message = f"Node {node_id} did not answer for partition {topic_partition}"
-            self._complete_batch(batch, failure(Errors.NETWORK_EXCEPTION, message), node_id, now_ms)
+            self._settlement.settle(batch, failure(Errors.NETWORK_EXCEPTION, message), node_id, now_ms)
         if leaders:
             updated = self._metadata.update_partition_leadership(leaders, leader_nodes(body))
             _log.debug("Leaders were updated for %s", updated)
-
-    def _complete_batch(
-        self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int
-    ) -> None:
-        """Done, retried, split or failed: exactly one of them, whatever was said (BAT-01)."""
-        batch.is_in_flight = False
-        error = said.error
-        if error is Errors.MESSAGE_TOO_LARGE and batch.record_count > 1 and not batch.is_done:
-            self._split(batch)
-        elif error is Errors.NONE or (error is Errors.DUPLICATE_SEQUENCE_NUMBER and not batch.is_done):
-            # Of a duplicate the broker may no longer know the offset: success, without one (SND-11).
-            self._succeed(batch, said, node_id, now_ms)
-        elif self._can_retry(batch, said, now_ms):
-            self._retry(batch, said, now_ms)
-        else:
-            # Sequences of a batch that may be in the log, by an attempt whose answer was lost, are not
-            # given away.
-            adjust = batch.attempts < self._config.retries
-            self._fail_by_answer(batch, said, adjust_sequences=adjust, node_id=node_id, now_ms=now_ms)
-        if error.refreshes_metadata:
-            _log.warning("Produce to %s failed, asking for metadata: %s", batch.topic_partition, said)
-            missing = error is Errors.UNKNOWN_TOPIC_OR_PARTITION
-            self._metadata.request_update(False, "topic_missing" if missing else "leader_error")
-        if self._config.guarantee_message_order:
-            self._accumulator.unmute_partition(batch.topic_partition)
-
-    def _split(self, batch: ProducerBatch) -> None:
-        """Too large for the broker: sent again in parts, without counting an attempt (SND-09, ACC-14)."""
-        records = batch.record_count
-        _log.warning("A batch of %d records is too large for %s: splitting", records, batch.topic_partition)
-        if self._transaction_manager is not None:
-            self._transaction_manager.remove_in_flight_batch(batch)
-        self._accumulator.split_and_reenqueue(batch)
-        self._in_flight.remove(batch)
-        self._accumulator.complete_and_deallocate_batch(batch)
-        self._events.emit(BatchSplit(*batch.topic_partition, records))
-
-    def _can_retry(self, batch: ProducerBatch, said: PartitionResponse, now_ms: int) -> bool:
-        """Within time and attempts, and of use (SND-05)."""
-        if (
-            batch.is_done
-            or batch.attempts >= self._config.retries
-            or batch.has_reached_delivery_timeout(self._config.delivery_timeout_ms, now_ms)
-        ):
-            return False
-        if self._transaction_manager is None:
-            return said.error.retriable
-        return self._transaction_manager.can_retry(batch, said.error, said.log_start_offset)
-
-    def _retry(self, batch: ProducerBatch, said: PartitionResponse, now_ms: int) -> None:
-        _log.warning(
-            "Produce to %s failed, retrying (%d attempts left): %s",
-            batch.topic_partition,
-            self._config.retries - batch.attempts - 1,
-            said,
-        )
-        self._accumulator.reenqueue(batch, now_ms)
-        self._in_flight.remove(batch)
-        self._events.emit(BatchRetried(*batch.topic_partition, batch.record_count, said.error))
-
-    def _succeed(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
-        if self._transaction_manager is not None:
-            self._transaction_manager.handle_completed_batch(batch, said.base_offset)
-        self._in_flight.remove(batch)
-        if batch.complete(said.base_offset, said.log_append_time_ms):
-            self._accumulator.complete_and_deallocate_batch(batch)
-            self._tell_finished(batch, Errors.NONE, node_id, now_ms)
-        else:
-            self._accumulator.deallocate(batch)
-
-    def _fail_by_answer(
-        self,
-        batch: ProducerBatch,
-        said: PartitionResponse,
-        *,
-        adjust_sequences: bool,
-        node_id: int,
-        now_ms: int,
-    ) -> None:
-        error = _error_of(batch, said)
-        record_errors = _record_errors(said) if said.record_errors else None
-        # The broker refused the one attempt there was: nothing of it is in the log.
-        is_clear = not error.retriable and said.error is not Errors.UNKNOWN_SERVER_ERROR
-        refused = is_clear and batch.attempts == 0
-        self._fail_batch(
-            batch,
-            error,
-            record_errors,
-            adjust_sequences=adjust_sequences,
-            deallocate=True,
-            now_ms=now_ms,
-            node_id=node_id,
-            written=Written.NO if refused else None,
-        )
-
-    def _fail_batch(
-        self,
-        batch: ProducerBatch,
-        error: KafkaError,
-        record_errors: Callable[[int], KafkaError] | None = None,
-        *,
-        adjust_sequences: bool,
-        deallocate: bool,
-        now_ms: int,
-        node_id: int | None = None,
-        written: Written | None = None,
-    ) -> None:
-        self._in_flight.remove(batch)
-        if not batch.complete_exceptionally(error, record_errors, written=written):
-            # It was given up before, and its owners know; only its memory is still to be given back (SND-14).
-            if deallocate:
-                self._accumulator.deallocate(batch)
-            return
-        if self._transaction_manager is not None:
-            self._transaction_manager.handle_failed_batch(batch, error, adjust_sequences=adjust_sequences)
-        if deallocate:
-            self._accumulator.complete_and_deallocate_batch(batch)
-        else:
-            self._accumulator.complete_batch(batch)
-        self._tell_finished(batch, error.error, node_id, now_ms)
-
-    def _tell_finished(self, batch: ProducerBatch, error: Errors, node_id: int | None, now_ms: int) -> None:
-        self._events.emit(
-            ProduceFinished(
-                topic=batch.topic_partition.topic,
-                partition=batch.topic_partition.partition,
-                node_id=node_id,
-                records=batch.record_count,
-                batch_bytes=batch.estimated_size_bytes,
-                produce_ms=now_ms - batch.created_ms,
-                retries=batch.attempts,
-                error=error,
-            )
-        )
 
 
 #: With these a broker may name the leader (KIP-951).
@@ -508,31 +374,3 @@ _LEADER_HAS_MOVED: Final = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENC
 
 def _disconnected(response: ClientResponse) -> str:
     return f"Disconnected from node {response.destination}"
-
-
-def _error_of(batch: ProducerBatch, said: PartitionResponse) -> KafkaError:
-    """The exception of a batch as a whole (SND-11)."""
-    if said.error is Errors.TOPIC_AUTHORIZATION_FAILED:
-        return TopicAuthorizationError(f"Not authorized to access topics: [{batch.topic_partition.topic}]")
-    if said.error is Errors.CLUSTER_AUTHORIZATION_FAILED:
-        return ClusterAuthorizationError("The producer is not authorized to do idempotent sends")
-    if said.error is Errors.UNSUPPORTED_VERSION:
-        return UnsupportedVersionError(said.error_message)
-    return error_for(said.code, said.error_message)
-
-
-def _record_errors(said: PartitionResponse) -> Callable[[int], KafkaError]:
-    """Why each record of a batch failed whose culprits the broker names (SND-10).
-
-    One culprit has the exception of the code. Several may be wrong in different ways that one code can't
-    tell, so they are invalid, and their messages say how. The others suffered for them.
-    """
-    several = len(said.record_errors) > 1
-    named: dict[int, KafkaError] = {}
-    for index, message in said.record_errors:
-        text = message or said.error_message or said.error.message
-        named[index] = InvalidRecordError(text) if several else error_for(said.code, text)
-    innocent = KafkaError(
-        "Failed to append record because it was part of a batch which had one more more invalid records"
-    )
-    return lambda index: named.get(index, innocent)

@@ -6,7 +6,7 @@ ClientUtils.createNetworkClient, Kafka 4.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from client_core.client.bootstrap_addresses import (
     ClientDnsLookup,
@@ -17,7 +17,6 @@ from client_core.client.host_resolver import DefaultHostResolver
 from client_core.client.metadata_updater import DefaultMetadataUpdater
 from client_core.client.network_client import NetworkClient
 from client_core.client.network_client_config import MetadataRecoveryStrategy, NetworkClientConfig
-from client_core.events import MetadataRefreshFailed
 from client_core.metadata.metadata import MetadataConfig
 from client_core.network.channel_builder import PlaintextChannelBuilder
 from client_core.network.network_config import NetworkConfig
@@ -30,9 +29,9 @@ if TYPE_CHECKING:
 
     from client_core.client.kafka_client import KafkaClient
     from client_core.clock import Clock
-    from client_core.events import Event, EventSink
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.config import ProducerConfig
+    from client_core.producer.refreshes import RefreshFailures
 
 
 def metadata_config(config: ProducerConfig) -> MetadataConfig:
@@ -110,33 +109,3 @@ def network_client(
         clock,
     )
     return NetworkClient(selector, updater, settings, resolver, random, refreshes)
-
-
-class RefreshFailure(NamedTuple):
-    """The last refresh that failed."""
-
-    detail: str
-    at_ms: int
-
-
-class RefreshFailures:
-    """Passes events on and remembers the last failed refresh, for status.
-
-    Written by the I/O thread, read by any.
-    """
-
-    def __init__(self, events: EventSink, clock: Clock) -> None:
-        self._events = events
-        self._clock = clock
-        self.last: RefreshFailure | None = None
-        self.updater: DefaultMetadataUpdater | None = None
-
-    @property
-    def in_progress(self) -> bool:
-        """Whether a refresh is under way."""
-        return self.updater is not None and self.updater.is_in_progress
-
-    def emit(self, event: Event, /) -> None:
-        if isinstance(event, MetadataRefreshFailed):
-            self.last = RefreshFailure(event.detail, self._clock.now_ms())
-        self._events.emit(event)

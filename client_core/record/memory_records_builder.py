@@ -32,6 +32,7 @@ from client_core.record.record_batch import (
     NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
 )
+from client_core.record.record_content import NULL, content_pieces, size_of_content
 from client_core.record.timestamp_runs import TimestampRuns
 from client_core.record.varint import (
     LENGTH_AND_ATTRIBUTES,
@@ -55,7 +56,6 @@ MIN_RECORD_SIZE: Final = 7
 #: An estimate of packed bytes is raised by a twentieth, to be on the safe side. Source: MemoryRecordsBuilder.
 COMPRESSION_RATE_ESTIMATION_FACTOR: Final = 1.05
 
-_NULL: Final = b"\x01"  # varint(-1)
 _ZERO: Final = b"\x00"  # varint(0): no headers, or no distance to the first timestamp
 _ATTRIBUTES: Final = b"\x00"  # no record attribute is in use
 #: append_many goes on while there is room.
@@ -186,7 +186,7 @@ class MemoryRecordsBuilder:
             1
             + size_of_varint(timestamp_ms - self._base_timestamp_ms)
             + size_of_varint(self.record_count)
-            + _size_of_content(key, value, headers)
+            + size_of_content(key, value, headers)
         )
         return self._estimated_bytes_written() + size_of_varint(body) + body <= self.write_limit_bytes
 
@@ -205,7 +205,7 @@ class MemoryRecordsBuilder:
             raise IllegalStateError(
                 "Tried to append a record, but MemoryRecordsBuilder is closed for record appends"
             )
-        content = _content(key, value, headers)
+        content = content_pieces(key, value, headers)
         if timestamp_ms != self._last_timestamp_ms:
             self._begin_timestamp(timestamp_ms, self.record_count)
         offset_delta = encode_varint(self.record_count)
@@ -260,11 +260,11 @@ class MemoryRecordsBuilder:
             if timestamp is None:
                 timestamp = default_timestamp_ms
             if headers or value is None:
-                content = _content(key, value, headers)
+                content = content_pieces(key, value, headers)
                 content_size = sum(map(len, content))
             elif key is None:
                 size = len(value)
-                lead = NULL_KEY_AND_LENGTH[size] if size < TABLE_SIZE else _NULL + encode_varint(size)
+                lead = NULL_KEY_AND_LENGTH[size] if size < TABLE_SIZE else NULL + encode_varint(size)
                 content = (lead, value, _ZERO)
                 content_size = len(lead) + size + 1
             else:
@@ -393,23 +393,4 @@ def estimate_size_in_bytes_upper_bound(
 
     Source: AbstractRecords.estimateSizeInBytesUpperBound.
     """
-    return HEADER_SIZE + MAX_RECORD_OVERHEAD + _size_of_content(key, value, headers)
-
-
-def _size_of_content(key: bytes | None, value: bytes | None, headers: RecordHeaders) -> int:
-    if not headers and key is None and value is not None:
-        return 2 + size_of_varint(len(value)) + len(value)
-    return sum(map(len, _content(key, value, headers)))
-
-
-def _content(key: bytes | None, value: bytes | None, headers: RecordHeaders) -> tuple[bytes, ...]:
-    """What follows a record's offset delta: key, value and headers, each with its length (REC-03)."""
-    pieces = [*_sized(key), *_sized(value), encode_varint(len(headers))]
-    for name, header_value in headers:
-        pieces += _sized(name.encode())
-        pieces += _sized(header_value)
-    return tuple(pieces)
-
-
-def _sized(content: bytes | None) -> tuple[bytes, ...]:
-    return (_NULL,) if content is None else (encode_varint(len(content)), content)
+    return HEADER_SIZE + MAX_RECORD_OVERHEAD + size_of_content(key, value, headers)

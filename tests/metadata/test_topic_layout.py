@@ -60,9 +60,9 @@ def located(
     """Where they lie, with something in front and something behind."""
     in_front, behind = b"....", b"\xff" * 9
     buf = in_front + written(partitions, version, fields) + behind
-    found = locate_partitions(buf, len(in_front), len(partitions), layout_of(version))
-    assert found.end == len(buf) - len(behind)
-    return found.moved(len(in_front))
+    found = locate_partitions(buf, len(in_front), len(partitions), layout_of(version), len(in_front))
+    assert found.end == len(buf) - len(in_front) - len(behind)
+    return found
 
 
 def test_one_partition_of_a_flexible_version_is_read() -> None:

@@ -1,97 +1,109 @@
 """Whatever happens in whatever order: each record is in one place, and each owner hears of it once.
 
-A machine appends, drains, acknowledges, fails, enqueues again, splits, expires, cancels and aborts at random,
-with and without idempotence, and counts after every step.
+A simulation appends, drains, acknowledges, fails, enqueues again, splits, expires, cancels and aborts at
+random, from a given seed, with and without idempotence, and counts after every step.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 from typing import TYPE_CHECKING, Final
 
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+import pytest
 
 from client_core.errors import KafkaError, ProducerClosedError
 from client_core.record.record_batch import decode_record_batch
 from tests.producer.batches import Bench, CountingSequences, Leaders, Owner, record
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from client_core.producer.batch_outcome import RecordOwner
     from client_core.producer.producer_batch import ProducerBatch
 
 BATCH_BYTES: Final = 300
-TOTAL_BYTES: Final = 6 * BATCH_BYTES
-DELIVERY_TIMEOUT_MS: Final = 100
+TOTAL_BYTES: Final = 12 * BATCH_BYTES
+DELIVERY_TIMEOUT_MS: Final = 200
 PARTITIONS: Final = 2
+STEPS: Final = 250
 
 
-class AccumulatorMachine(RuleBasedStateMachine):
+class Simulation:
     """The accumulator, and a book of what was put into it."""
 
-    @initialize(is_idempotent=st.booleans(), adaptive=st.booleans())
-    def begin(self, is_idempotent: bool, adaptive: bool) -> None:
+    def __init__(self, random: Random, *, is_idempotent: bool) -> None:
+        self.random = random
         self.sequences = CountingSequences() if is_idempotent else None
         self.bench = Bench(
             batch_bytes=BATCH_BYTES,
             total_bytes=TOTAL_BYTES,
-            linger_ms=1,
+            linger_ms=5,
             delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
             retry_backoff_ms=5,
             retry_backoff_max_ms=20,
-            adaptive=adaptive,
+            adaptive=random.random() < 0.5,
             leaders=(0, 1),
             sequences=self.sequences,
         )
-        self.owners: list[Owner] = []
         self.appended: dict[Owner, int] = {}
-        self.cancelled: Counter[tuple[Owner, int]] = Counter()
+        self.cancelled: Counter[tuple[RecordOwner, int]] = Counter()
         self.in_requests: list[ProducerBatch] = []
-        self.granted: list[int] = []
-        self.is_closed = False
+        self.steps: dict[Callable[[], None], int] = {
+            self.append: 30,
+            self.drain: 40,
+            self.time_passes: 20,
+            self.acknowledged: 12,
+            self.refused: 3,
+            self.the_connection_broke: 6,
+            self.too_large: 4,
+            self.expire: 10,
+            self.cancel: 4,
+            self.metadata_changes: 4,
+            self.abort_undrained: 1,
+            self.abort_all: 1,
+        }
+
+    def step(self) -> None:
+        (chosen,) = self.random.choices(list(self.steps), list(self.steps.values()))
+        chosen()
 
     # -- what callers do -----------------------------------------------------------------------------------
 
-    @precondition(lambda self: not self.is_closed)
-    @rule(
-        partition=st.none() | st.integers(0, PARTITIONS - 1),
-        sizes=st.lists(st.sampled_from([0, 5, 40, 120, 400]), min_size=1, max_size=12),
-        reserve=st.booleans(),
-    )
-    def append(self, partition: int | None, sizes: list[int], reserve: bool) -> None:
-        owner = Owner(f"owner {len(self.owners)}")
+    def append(self) -> None:
+        owner = Owner(f"owner {len(self.appended)}")
+        sizes = self.random.choices([0, 5, 40, 120, 400], k=self.random.randrange(1, 12))
         records = [record(bytes(size)) for size in sizes]
-        reserved = BATCH_BYTES if reserve and self.bench.pool.try_allocate(BATCH_BYTES) else 0
-        result = self.bench.append(records, partition, owner, reserved_bytes=reserved)
+        partition = self.random.choice([None, *range(PARTITIONS)])
+        reserve = self.random.random() < 0.2 and self.bench.pool.try_allocate(BATCH_BYTES)
+        result = self.bench.append(records, partition, owner, reserved_bytes=BATCH_BYTES if reserve else 0)
         assert (result.needed_bytes is None) == (result.appended == len(records))
         if result.reserved_left:
             self.bench.pool.deallocate(result.reserved_left)
-        self.owners.append(owner)
         self.appended[owner] = result.appended
 
-    @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
-        if not self.owners:
-            return
-        leaving = data.draw(st.lists(st.sampled_from(self.owners), unique=True, max_size=3))
+    def cancel(self) -> None:
+        leaving = self.random.sample(list(self.appended)[-6:], min(2, len(self.appended)))
         for owner, indices in self.bench.accumulator.cancel(leaving):
             assert owner in leaving
             self.cancelled.update((owner, index) for index in indices)
 
-    @rule(ms=st.sampled_from([1, 10, 60]))
-    def time_passes(self, ms: int) -> None:
-        self.bench.clock.advance(ms)
+    def time_passes(self) -> None:
+        self.bench.clock.advance(self.random.choice([1, 5, 30]))
 
-    @rule(leaders=st.tuples(*[st.sampled_from([0, 1, None])] * PARTITIONS), epoch=st.integers(0, 5))
-    def metadata_changes(self, leaders: tuple[int | None, ...], epoch: int) -> None:
-        self.bench.leaders = Leaders(leaders, dict.fromkeys(range(PARTITIONS), epoch))
+    def metadata_changes(self) -> None:
+        leaders = self.random.choices([0, 1, None], [5, 5, 1], k=PARTITIONS)
+        epochs = {partition: self.random.randrange(5) for partition in range(PARTITIONS)}
+        self.bench.leaders = Leaders(leaders, epochs)
 
     # -- what the I/O thread does --------------------------------------------------------------------------
 
-    @rule(max_bytes=st.sampled_from([1, 400, 10**6]))
-    def drain(self, max_bytes: int) -> None:
+    def drain(self) -> None:
         ready = self.bench.ready()
-        for batch in self.bench.drain(*(node.id for node in ready.ready_nodes), max_bytes=max_bytes):
+        nodes = [node.id for node in ready.ready_nodes]
+        if not nodes:
+            return
+        for batch in self.bench.drain(*nodes, max_bytes=self.random.choice([1, 400, 10**6])):
             batch.is_in_flight = True
             self.in_requests.append(batch)
             decoded = decode_record_batch(batch.records())
@@ -100,12 +112,10 @@ class AccumulatorMachine(RuleBasedStateMachine):
             if self.sequences is not None and batch.in_retry:
                 assert batch.base_sequence == self.sequences.first_in_flight_sequence(batch.topic_partition)
 
-    def answer(self, data: st.DataObject) -> ProducerBatch | None:
-        """A batch whose answer is here."""
+    def answered(self) -> ProducerBatch | None:
         if not self.in_requests:
             return None
-        batch = data.draw(st.sampled_from(self.in_requests))
-        self.in_requests.remove(batch)
+        batch = self.in_requests.pop(self.random.randrange(len(self.in_requests)))
         batch.is_in_flight = False
         return batch
 
@@ -114,34 +124,22 @@ class AccumulatorMachine(RuleBasedStateMachine):
             self.sequences.finished(batch)
         self.bench.accumulator.complete_and_deallocate_batch(batch)
 
-    @rule(data=st.data())
-    def acknowledged(self, data: st.DataObject) -> None:
-        batch = self.answer(data)
+    def acknowledged(self) -> None:
+        batch = self.answered()
         if batch is not None:
             batch.complete(100, None)
             self.ended(batch)
 
-    @rule(data=st.data())
-    def refused(self, data: st.DataObject) -> None:
-        batch = self.answer(data)
+    def refused(self) -> None:
+        batch = self.answered()
         if batch is not None:
             batch.complete_exceptionally(KafkaError("refused"))
             self.ended(batch)
 
-    @rule(data=st.data())
-    def retried(self, data: st.DataObject) -> None:
-        batch = self.answer(data)
-        if batch is None:
-            return
-        if batch.is_done:
-            self.ended(batch)
-        else:
-            self.bench.accumulator.reenqueue(batch, self.bench.now_ms)
-
-    @rule(data=st.data())
-    def the_connection_broke(self, data: st.DataObject) -> None:
+    def the_connection_broke(self) -> None:
         """All that was on its way is enqueued again, in any order."""
-        for batch in data.draw(st.permutations(self.in_requests)):
+        broken = self.random.sample(self.in_requests, self.random.randrange(len(self.in_requests) + 1))
+        for batch in broken:
             self.in_requests.remove(batch)
             batch.is_in_flight = False
             if batch.is_done:
@@ -149,9 +147,8 @@ class AccumulatorMachine(RuleBasedStateMachine):
             else:
                 self.bench.accumulator.reenqueue(batch, self.bench.now_ms)
 
-    @rule(data=st.data())
-    def too_large(self, data: st.DataObject) -> None:
-        batch = self.answer(data)
+    def too_large(self) -> None:
+        batch = self.answered()
         if batch is None:
             return
         if batch.is_done or batch.record_count == 1:
@@ -162,93 +159,70 @@ class AccumulatorMachine(RuleBasedStateMachine):
             assert self.bench.accumulator.split_and_reenqueue(batch) > 1
         self.ended(batch)
 
-    @rule()
     def expire(self) -> None:
         for batch in self.bench.accumulator.expired_batches(self.bench.now_ms):
             batch.complete_exceptionally(KafkaError("expired"))
             self.ended(batch)
         for batch in self.in_requests:
-            if (
-                batch.has_reached_delivery_timeout(DELIVERY_TIMEOUT_MS, self.bench.now_ms)
-                and not batch.is_done
-            ):
+            is_due = batch.has_reached_delivery_timeout(DELIVERY_TIMEOUT_MS, self.bench.now_ms)
+            if is_due and not batch.is_done:
                 batch.complete_exceptionally(KafkaError("expired in flight"))
                 self.bench.accumulator.complete_batch(batch)
 
-    @rule()
     def abort_undrained(self) -> None:
         self.bench.accumulator.abort_undrained_batches(KafkaError("aborted"))
 
-    @rule(close=st.sampled_from([False, False, False, True]))
-    def abort_all(self, close: bool) -> None:
-        if close:
-            self.bench.accumulator.close()
-            self.is_closed = True
+    def abort_all(self) -> None:
         self.bench.accumulator.abort_incomplete_batches(ProducerClosedError("aborted"))
         if self.sequences is not None:
             self.sequences.in_flight.clear()
 
+    def close(self) -> None:
+        """The end: a forced close, then the answers that were still on their way."""
+        self.bench.accumulator.close()
+        self.abort_all()
+        while (batch := self.answered()) is not None:
+            self.ended(batch)
+
     # -- what must hold ------------------------------------------------------------------------------------
 
-    @invariant()
-    def only_queues_that_hold_batches_are_walked(self) -> None:
-        if hasattr(self, "bench"):
-            assert all(queue.batches for queue in self.bench.accumulator._queues.waiting.values())
+    def check(self) -> None:
+        queues = list(self.bench.accumulator._queues.waiting.values())
+        queued = [batch for queue in queues for batch in queue.batches]
+        somewhere = {*queued, *self.in_requests}
+        assert len(somewhere) == len(queued) + len(self.in_requests)
 
-    def queued_batches(self) -> list[ProducerBatch]:
-        queues = self.bench.accumulator._queues.waiting.values()
-        return [batch for queue in queues for batch in queue.batches]
-
-    @invariant()
-    def each_record_is_in_one_place(self) -> None:
-        if not hasattr(self, "bench"):
-            return
-        places: Counter[tuple[Owner, int]] = Counter(self.cancelled)
-        for batch in {*self.queued_batches(), *self.in_requests}:
+        places = Counter(self.cancelled)
+        for batch in somewhere:
             for owner, indices, _ in batch.spans:
-                assert isinstance(owner, Owner)
                 places.update((owner, index) for index in indices)
-        for owner in self.owners:
+        for owner in self.appended:
             places.update({(owner, index): times for index, times in owner.times_told.items()})
-        expected = {(owner, index): 1 for owner, count in self.appended.items() for index in range(count)}
-        assert places == expected
+        assert places == {
+            (owner, index): 1 for owner, count in self.appended.items() for index in range(count)
+        }
 
-    @invariant()
-    def all_memory_is_accounted_for(self) -> None:
-        if not hasattr(self, "bench"):
-            return
-        held = sum(b.allocated_bytes for b in {*self.queued_batches(), *self.in_requests})
+        held = sum(batch.allocated_bytes for batch in somewhere)
         assert self.bench.pool.available_bytes == TOTAL_BYTES - held
+        incomplete = {*self.bench.accumulator._incomplete.snapshot()}
+        assert incomplete == {batch for batch in somewhere if not batch.is_done}
 
-    @invariant()
-    def what_is_incomplete_is_queued_or_in_a_request(self) -> None:
-        if not hasattr(self, "bench"):
-            return
-        open_batches = [b for b in {*self.queued_batches(), *self.in_requests} if not b.is_done]
-        assert {*self.bench.accumulator._incomplete.snapshot()} == {*open_batches}
-
-    @invariant()
-    def sequences_stand_in_order(self) -> None:
-        if not hasattr(self, "bench") or self.sequences is None:
-            return
-        for queue in self.bench.accumulator._queues.waiting.values():
-            known = [b.base_sequence for b in queue.batches if b.base_sequence is not None]
-            assert known == sorted(known)
-            assert all(b.base_sequence is not None for b in tuple(queue.batches)[: len(known)])
-
-    def teardown(self) -> None:
-        if not hasattr(self, "bench"):
-            return
-        self.abort_all(close=True)
-        for batch in tuple(self.in_requests):
-            self.in_requests.remove(batch)
-            batch.is_in_flight = False
-            self.ended(batch)
-        self.each_record_is_in_one_place()
-        assert self.bench.pool.available_bytes == TOTAL_BYTES
-        assert not self.bench.accumulator.has_incomplete
-        assert not self.bench.accumulator.has_undrained
+        assert all(queue.batches for queue in queues)
+        for queue in queues:
+            sequences = [batch.base_sequence for batch in queue.batches]
+            known = [sequence for sequence in sequences if sequence is not None]
+            assert sequences[: len(known)] == sorted(known)
 
 
-AccumulatorMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
-TestAccumulatorInvariants = AccumulatorMachine.TestCase
+@pytest.mark.parametrize("is_idempotent", [True, False])
+@pytest.mark.parametrize("seed", range(15))
+def test_every_record_stays_in_one_place_until_its_owner_has_heard(seed: int, is_idempotent: bool) -> None:
+    simulation = Simulation(Random(seed), is_idempotent=is_idempotent)
+    for _ in range(STEPS):
+        simulation.step()
+        simulation.check()
+    simulation.close()
+    simulation.check()
+    assert simulation.bench.pool.available_bytes == TOTAL_BYTES
+    assert not simulation.bench.accumulator.has_incomplete
+    assert not simulation.bench.accumulator.has_undrained

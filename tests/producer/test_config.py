@@ -21,8 +21,8 @@ from client_core.producer.config_options import (
     Kind,
     Option,
     between,
-    refusal,
 )
+from client_core.producer.config_refusals import refusal
 
 _GOLDEN: Final = Path(__file__).parents[1] / "golden" / "data" / "tables" / "producer_config_defaults.json"
 

@@ -212,11 +212,9 @@ def test_what_is_not_appended_is_told_in_order_and_can_be_dropped() -> None:
     request = request_of(5, Ended())
     request.ungrouped = (4,)
     request.todo.extend([PartitionGroup(1, [2, 3]), PartitionGroup(None, [0])])
-    assert request.is_parked
     assert request.waits_for_partition == 1
     assert request.drop_not_appended() == [0, 2, 3, 4]
     assert not request.is_parked
-    assert request.waits_for_partition is None
 
 
 def test_it_ends_once_though_many_threads_account_for_its_records() -> None:

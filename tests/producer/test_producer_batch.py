@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core.errors import IllegalStateError, InvalidRecordError, KafkaError, TopicAuthorizationError
-from client_core.producer.producer_batch import FinalState, ProducerBatch
+from client_core.producer.batch_outcome import FinalState
+from client_core.producer.producer_batch import ProducerBatch
 from client_core.producer.producer_record import ProducerRecord, RecordMetadata
 from client_core.producer.ticket import Written
 from client_core.record.memory_records_builder import MemoryRecordsBuilder

@@ -7,8 +7,10 @@ in test_incomplete_batches.py.
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
+from typing import SupportsIndex
 
 import pytest
 
@@ -528,6 +530,36 @@ def test_an_abort_fails_all_that_is_incomplete() -> None:
     assert bench.pool.available_bytes == 2**20
 
 
+def test_an_abort_waits_for_an_append_that_began_before_the_close() -> None:
+    bench, owner = Bench(), Owner()
+    is_closed = threading.Event()
+
+    def close_by_force() -> None:
+        bench.accumulator.close()
+        is_closed.set()
+        bench.accumulator.abort_incomplete_batches(ProducerClosedError("Producer is closed forcefully."))
+
+    closing = threading.Thread(target=close_by_force)
+
+    class ClosedMeanwhile(list[ProducerRecord]):
+        """Has the producer closed while a record of it is being appended to a new batch."""
+
+        looked_at = 0
+
+        def __getitem__(self, index: SupportsIndex, /) -> ProducerRecord:  # type: ignore[override]
+            self.looked_at += 1
+            if self.looked_at == 2:
+                closing.start()
+                assert is_closed.wait(10)
+                closing.join(0.05)  # it is to wait for us
+            return super().__getitem__(index)
+
+    assert bench.append(ClosedMeanwhile([RECORD]), 0, owner).appended == 1
+    closing.join(10)
+    assert owner.times_told == {0: 1}
+    assert not has_incomplete(bench)
+
+
 def test_the_memory_of_a_batch_in_flight_comes_back_when_the_client_is_done_with_it() -> None:
     bench = Bench(batch_bytes=100)
     bench.append([RECORD])
@@ -796,6 +828,19 @@ def test_many_records_without_a_key_go_where_they_would_go_one_by_one() -> None:
             assert shape(at_once, partition) == shape(one_by_one, partition)
         if start % 10 == 0:  # batches that are sent before they are full delay the switch
             assert len(at_once.drain()) == len(one_by_one.drain())
+
+
+def test_a_forced_switch_leaves_the_batch_open_for_others() -> None:
+    bench = Bench(batch_bytes=size_of(*numbered(10)), leaders=(0, 0), random=Counting())
+    for keyless, keyed in ((6, 5), (6, 4), (6, 4)):  # keyed records fill the batches and begin the next
+        bench.append(numbered(keyless), None)
+        bench.append(numbered(keyed), 0)
+    assert queued(bench, 0) == [10, 10, 10, 1]
+    bench.append(numbered(9), None)  # reaches twice the batch size on the way
+    assert shape(bench, 0)[-1] == (9, False)
+    assert queued(bench, 1) == [1]
+    bench.append(numbered(1), 0)
+    assert queued(bench, 0) == [10, 10, 10, 10]
 
 
 def test_a_batch_that_was_sent_unfilled_does_not_leave_fractions_behind() -> None:

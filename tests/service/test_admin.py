@@ -36,7 +36,7 @@ def web() -> HttpApp:
     return app
 
 
-# -- livez -----------------------------------------------------------------------------------------------------
+# -- livez ---------------------------------------------------------------------------------------------------
 
 
 def test_it_lives_while_both_loops_turn(web: HttpApp) -> None:
@@ -75,7 +75,7 @@ def test_a_client_that_closes_is_not_dead(web: HttpApp) -> None:
     assert ask(web, "/livez").status_code == 200
 
 
-# -- readyz ----------------------------------------------------------------------------------------------------
+# -- readyz --------------------------------------------------------------------------------------------------
 
 
 def test_it_is_ready_when_metadata_is_there(web: HttpApp) -> None:
@@ -117,7 +117,7 @@ def test_it_is_not_ready_once_it_is_told_to_end(web: HttpApp) -> None:
     assert ask(web, "/readyz").text == "shutting down\n"
 
 
-# -- startupz --------------------------------------------------------------------------------------------------
+# -- startupz ------------------------------------------------------------------------------------------------
 
 
 def test_it_has_started_when_it_listens_and_knows_the_cluster(web: HttpApp) -> None:
@@ -145,7 +145,7 @@ def test_without_metadata_it_starts_as_the_policy_says(policy: str, waited_ms: i
     assert (run(scenario()) is None) is started
 
 
-# -- metrics, and the rest -------------------------------------------------------------------------------------
+# -- metrics, and the rest -----------------------------------------------------------------------------------
 
 
 def test_metrics_are_text_that_prometheus_reads(web: HttpApp) -> None:

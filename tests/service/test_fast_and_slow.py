@@ -40,6 +40,9 @@ LOOKUPS = [
     ("/v1/topics/orders/partitions/1", schemas.Partition),
     ("/v1/topics/orders/leader?partition=0", schemas.LeaderAnswer),
     ("/v1/topics/orders/leader?partition=1", schemas.LeaderAnswer),
+    ("/v1/topics/orders/leader?key=user-1", schemas.LeaderAnswer),
+    ("/v1/topics/orders/leader?key=", schemas.LeaderAnswer),
+    ("/v1/topics/orders/leader?key=a=b:c~d!*'(),/?@$", schemas.LeaderAnswer),
 ]
 
 
@@ -84,6 +87,32 @@ def test_a_produce_is_the_same_by_both_ways(web: HttpApp, body: bytes, query: st
     fast, slow = web.post(path, **sent), web.ask("POST", path, app=web.app.api, **sent)
     assert (fast.status_code, fast.content) == (slow.status_code, slow.content)
     assert fast.headers.raw == slow.headers.raw
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/v1/topics/orders/leader?partition=0", {"Pilotfish-Key": "a"}),
+        ("/v1/topics/orders/leader?key=a", {"Pilotfish-Key": "a"}),
+        ("/v1/topics/orders/leader?key=a&key=b", {}),
+        ("/v1/topics/orders/leader?key=a&key_format=base64", {}),
+        ("/v1/topics/orders/leader?key=%61%2B+b", {}),
+        ("/v1/topics/orders/leader?key=a;b", {}),
+        ("/v1/topics/orders?key=a", {}),
+        ("/v1/topics/orders?", {}),
+        ("/v1/topics/orders/partitions/0?key=a", {}),
+        ("/v1/topics/leader?key=a", {}),
+    ],
+)
+def test_what_is_odd_is_judged_alike_by_both_ways(web: HttpApp, path: str, headers: dict[str, str]) -> None:
+    web.producer.on_brokers = {"leader": 1}
+    fast = web.get(path, headers=headers)
+    slow = web.ask("GET", path, app=web.app.api, headers=headers)
+    assert (fast.status_code, fast.content, fast.headers.raw) == (
+        slow.status_code,
+        slow.content,
+        slow.headers.raw,
+    )
 
 
 def test_a_path_in_an_unusual_spelling_reaches_the_same_topic(web: HttpApp) -> None:

@@ -395,6 +395,7 @@ def test_status_tells_who_waits(web: HttpApp) -> None:
         ("/v1/topics/orders?max_block_ms=-1", 422),
         ("/v1/topics/orders?max_block_ms=3600001", 422),
         ("/v1/topics/orders?maxblockms=1", 422),
+        ("/v1/topics/orders?max_age_ms=1&max_age_ms=9", 400),
         ("/v1/brokers/x", 422),
         ("/v1/metadata/refresh", 405),
     ],

@@ -47,7 +47,7 @@ def emit(web: HttpApp, *events: e.Event) -> None:
         web.app.client_metrics.emit(event)
 
 
-# -- tallies ---------------------------------------------------------------------------------------------------
+# -- tallies -------------------------------------------------------------------------------------------------
 
 
 def test_a_histogram_counts_a_value_on_a_bound_below_it() -> None:
@@ -75,7 +75,7 @@ def test_a_family_forgets_by_label_and_a_reader_is_not_disturbed() -> None:
     assert [labels for labels, _ in family.items()] == [("2", "x")]
 
 
-# -- events ----------------------------------------------------------------------------------------------------
+# -- events --------------------------------------------------------------------------------------------------
 
 
 def test_refreshes_are_counted_by_reason_and_outcome(web: HttpApp) -> None:
@@ -175,7 +175,7 @@ def test_an_event_that_nobody_counts_is_taken_all_the_same(web: HttpApp) -> None
     emit(web, e.NodeConnecting(1), e.PartitionCountChanged("a", None, 3))
 
 
-# -- status ----------------------------------------------------------------------------------------------------
+# -- status --------------------------------------------------------------------------------------------------
 
 
 def a_node(node_id: int, state: str, in_flight: int = 0, backoff_ms: int = 0) -> NodeStatus:
@@ -214,7 +214,7 @@ def test_before_the_first_answer_there_is_no_age_and_no_cluster() -> None:
     assert "pilotfish_cluster_info" not in scraped(web)
 
 
-# -- HTTP ------------------------------------------------------------------------------------------------------
+# -- HTTP ----------------------------------------------------------------------------------------------------
 
 
 def requests(web: HttpApp, method: str, route: str, code: str) -> float | None:

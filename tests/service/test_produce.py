@@ -466,3 +466,33 @@ def test_results_are_json_to_the_last_digit(web: HttpApp) -> None:
     web.producer.outcome_of = lambda _, r: RecordMetadata(r.topic, 2**31 - 1, 2**63 - 1, 2**63 - 1)
     [result] = json.loads(web.produce(ONE).content)["results"]
     assert result == {"partition": 2**31 - 1, "offset": 2**63 - 1, "timestamp": 2**63 - 1}
+
+
+# -- what the client refuses at its door ---------------------------------------------------------------------
+
+
+def test_a_record_that_is_too_large_is_413_and_nothing_is_written(web: HttpApp) -> None:
+    web.producer.refuses = error_for(Errors.MESSAGE_TOO_LARGE.code, "The message is 9 bytes …")
+    answer = web.produce(ONE)
+    told = answer.json()
+    assert (answer.status_code, told["kafka_error"], told["written"]) == (413, "MESSAGE_TOO_LARGE", "no")
+    assert web.app.sidecar.room.requests == 0
+
+
+def test_a_client_that_is_closed_is_503_whatever_is_asked(web: HttpApp) -> None:
+    web.producer.close(0)
+    assert web.produce(ONE).status_code == 503
+    for path in ("/v1/topics/unknown", "/v1/topics", "/v1/cluster?max_age_ms=0"):
+        web.producer.clock.advance(1)
+        answer = web.get(path)
+        assert answer.status_code == 503, path
+    assert web.get("/v1/topics/orders").status_code == 200
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_only_where_it_is_allowed_may_a_produce_create_its_topic(allowed: bool) -> None:
+    web = HttpApp(auto_create_topics=allowed)
+    web.producer.set_topics({})
+    web.produce(ONE, topic="new")
+    [(_, asked)] = web.producer.calls
+    assert asked["create"] is allowed

@@ -43,7 +43,7 @@ def load(
     return load_settings(flags or {}, kafka, None if path is None else str(path))
 
 
-# -- where they come from --------------------------------------------------------------------------------------
+# -- where they come from ------------------------------------------------------------------------------------
 
 
 def test_defaults_listen_on_loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,10 +126,15 @@ def test_making_settings_reads_no_environment(monkeypatch: pytest.MonkeyPatch) -
 
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValidationError):
-        Settings().api_port = 1  # type: ignore[misc]
+        Settings().api_port = 1
 
 
-# -- what is wrong ---------------------------------------------------------------------------------------------
+def test_what_is_shown_of_settings_holds_none_of_kafkas() -> None:
+    settings = Settings(kafka={"sasl.password": "s3cret"})
+    assert "s3cret" not in repr(settings) + str(settings)
+
+
+# -- what is wrong -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -202,7 +207,7 @@ def test_every_fault_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(str(refused.value).splitlines()) == 2
 
 
-# -- the command -----------------------------------------------------------------------------------------------
+# -- the command ---------------------------------------------------------------------------------------------
 
 
 def test_every_setting_is_described_and_has_a_flag() -> None:

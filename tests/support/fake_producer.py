@@ -25,6 +25,7 @@ from tests.support.metadata_responses import node, read
 from tests.support.mock_clock import MockClock
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from uuid import UUID
 
@@ -84,6 +85,8 @@ class FakeProducer:
     turns_when_woken: bool = True
     nodes: Sequence[Node] = field(default_factory=lambda: [node(n) for n in (1, 2, 3)])
     closed_after_ms: int | None = None
+    #: While set, `close` waits for it on its thread, as it waits for acknowledgements.
+    closing: threading.Event | None = None
 
     # -- steering --------------------------------------------------------------------------------------------
 
@@ -129,6 +132,10 @@ class FakeProducer:
 
     def close(self, timeout_ms: int) -> CloseReport:
         self.closed_after_ms = timeout_ms
+        if self.closing is not None:
+            assert self.closing.wait(timeout_ms / 1000), "nobody let close() go on"
+        for ticket in list(self.waiting):
+            self.acknowledge(ticket)
         self.state = "closed"
         return self.report
 

@@ -62,13 +62,17 @@ class Sidecar:
     def __enter__(self) -> Sidecar:
         self._guard = ProcessGuard()
         self.process = self._guard.start(self._command, log=self._log, cwd=self._folder)
-        wait_until(
-            self._answers,
-            what="a sidecar that answers",
-            timeout_s=START_TIMEOUT_S,
-            every_s=0.02,
-            last_seen=self.log,
-        )
+        try:
+            wait_until(
+                self._answers,
+                what="a sidecar that answers",
+                timeout_s=START_TIMEOUT_S,
+                every_s=0.02,
+                last_seen=self.log,
+            )
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

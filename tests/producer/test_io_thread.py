@@ -1,0 +1,129 @@
+"""The I/O thread: its turns, how others reach it, what a bug does to it, and its end."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from client_core.errors import ProducerClosedError
+from client_core.producer.io_thread import LifeCycle
+from tests.support.producer_rig import ProducerRig
+from tests.support.sender_rig import ORDERS_0, produced
+
+if TYPE_CHECKING:
+    import pytest
+
+PATIENCE_S = 30
+
+
+def break_turns(rig: ProducerRig, times: int) -> threading.Event:
+    """Makes so many turns fail as a bug would; set when the first good one comes."""
+    good = threading.Event()
+    run_once = rig.producer._sender.run_once
+    left = times
+
+    def run() -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            raise RuntimeError("a bug")
+        run_once()
+        good.set()
+
+    rig.producer._sender.run_once = run  # type: ignore[method-assign]
+    return good
+
+
+def test_what_a_turn_finished_is_posted_together() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    for _ in range(3):
+        rig.submit("orders", b"a")
+    rig.turn()
+    rig.respond(produced(ORDERS_0, offset=0))
+    rig.turn()
+    assert rig.posts.sizes == [3]
+
+
+def test_it_does_not_sleep_while_something_waits_to_be_posted_or_done() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    io_thread = rig.producer.io_thread
+    rig.turn()
+    assert io_thread.poll_limit_ms(rig.clock.now_ms()) > 0
+    io_thread.do(lambda now_ms: None)
+    assert io_thread.poll_limit_ms(rig.clock.now_ms()) == 0
+
+
+def test_a_failing_turn_is_logged_counted_and_followed_by_a_pause(caplog: pytest.LogCaptureFixture) -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    good = break_turns(rig, 1)
+    rig.producer.start()
+    try:
+        while not rig.clock.waiters:
+            assert not good.is_set()
+        assert rig.producer.status().state == "running"
+        rig.clock.advance(100)  # the pause is over
+        assert good.wait(PATIENCE_S)
+        assert rig.producer.io_thread.failed_turns == 1
+        assert "RuntimeError: a bug" in caplog.text
+    finally:
+        rig.producer.close(1_000)
+
+
+def test_a_forced_close_ends_the_pause_of_a_broken_thread() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    break_turns(rig, 10**9)
+    rig.producer.start()
+    while not rig.clock.waiters:
+        pass
+    rig.producer.close(0)
+    assert rig.producer.status().state == "closed"
+
+
+def test_a_thread_that_dies_says_so_and_tells_who_waits() -> None:
+    rig = ProducerRig(topics={})
+    waiting = rig.submit("orders", b"a")
+
+    def die() -> None:
+        raise SystemExit
+
+    rig.producer._sender.run_once = die  # type: ignore[method-assign]
+    rig.producer.start()
+    assert rig.producer.io_thread.join(PATIENCE_S * 1_000)
+    assert rig.producer.io_thread.life_cycle is LifeCycle.FAILED
+    assert isinstance(waiting.failures[0].error, ProducerClosedError)
+
+
+def test_its_turns_are_counted_and_can_be_asked_for() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    before = rig.producer.status().loop_turns
+    rig.producer.wakeup()
+    rig.turn()
+    rig.clock.advance(70)
+    status = rig.producer.status()
+    assert (status.loop_turns, status.loop_age_ms) == (before + 1, 70)
+    assert rig.client.wakeups
+
+
+def test_a_request_that_changes_nothing_for_a_sleeping_thread_does_not_wake_it() -> None:
+    rig = ProducerRig(topics={"orders": 1}, linger_ms=1_000)
+    rig.submit("orders", b"a", timeout_ms=5_000)
+    rig.turn()
+    before = rig.client.wakeups
+    rig.submit("orders", b"b", timeout_ms=5_000)  # joins a batch that is not full
+    assert rig.client.wakeups == before
+
+
+def test_what_comes_after_the_end_is_failed_by_who_brings_it() -> None:
+    rig = ProducerRig(topics={})
+    rig.producer.start()
+    rig.producer.io_thread.initiate_close()
+    assert rig.producer.io_thread.join(PATIENCE_S * 1_000)
+    waiting = rig.submit("orders", b"a")  # KafkaProducer itself has not been closed
+    assert isinstance(waiting.failures[0].error, ProducerClosedError)
+    look_up = rig.look_up("orders")
+    assert isinstance(look_up.looked_up.error, ProducerClosedError)
+
+
+def test_the_repr_tells_its_state() -> None:
+    rig = ProducerRig()
+    assert repr(rig.producer.io_thread) == "<IoThread STARTING turns=0 failed_turns=0>"

@@ -1,0 +1,503 @@
+"""KafkaProducer: Java's blocking calls, those that never block, and the end. Twins of KafkaProducerTest."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from client_core.errors import (
+    BufferExhaustedError,
+    ConfigError,
+    IllegalArgumentError,
+    IllegalStateError,
+    InvalidTopicError,
+    KafkaError,
+    ProducerClosedError,
+    RecordTooLargeError,
+    SaslAuthenticationError,
+    TimeoutError,
+    TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
+)
+from client_core.events import WaitFinished
+from client_core.producer.config import ProducerConfig
+from client_core.producer.kafka_producer import IO_THREAD_NAME, KafkaProducer
+from client_core.producer.producer_record import ProducerRecord, RecordMetadata
+from client_core.producer.status import CloseReport, Unacknowledged
+from tests.support.metadata_responses import metadata_response
+from tests.support.producer_rig import ProducerRig
+from tests.support.sender_rig import ORDERS_0, produced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
+
+UNKNOWN, INVALID, UNAUTHORIZED = 3, 17, 29
+PATIENCE_S = 30
+
+_T = TypeVar("_T")
+
+
+@contextmanager
+def blocked(rig: ProducerRig, call: Callable[[], _T]) -> Iterator[Future[_T]]:
+    """Runs a call on a thread of its own; inside the block it waits by the rig's clock."""
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(call)
+        while not rig.clock.waiters and not future.done():
+            pass
+        yield future
+
+
+def a_record(topic: str = "orders", partition: int | None = None) -> ProducerRecord:
+    return ProducerRecord(topic, b"value", partition=partition)
+
+
+# -- waiting for metadata ------------------------------------------------------------------------------------
+
+
+def test_known_metadata_is_not_waited_for() -> None:  # testMetadataFetch
+    rig = ProducerRig(topics={"orders": 1})
+    future = rig.producer.send(a_record())
+    rig.turn()
+    rig.respond(produced(ORDERS_0, offset=4))
+    rig.turn()
+    assert future.result(0) == RecordMetadata("orders", 0, 4, rig.clock.wall_ms())
+    assert rig.events.of(WaitFinished) == []
+
+
+def test_a_record_for_an_unknown_topic_waits_for_it() -> None:  # testMetadataFetch
+    rig = ProducerRig(topics={})
+    with blocked(rig, lambda: rig.producer.send(a_record())) as sent:
+        assert rig.client.wakeups
+        rig.clock.advance(200)
+        rig.know({"orders": 1})
+        future = sent.result(PATIENCE_S)
+    assert not future.done()
+    assert rig.events.of(WaitFinished) == [WaitFinished("metadata", "success", 200)]
+    rig.turn()
+    assert rig.client.in_flight_request_count() == 1
+
+
+def test_a_topic_that_never_comes_fails_the_future_with_javas_words() -> None:
+    # testTopicNotExistingInMetadata, testMetadataTimeoutWithMissingTopic (PROD-02)
+    rig = ProducerRig(topics={}, max_block_ms=60_000)
+    with blocked(rig, lambda: rig.producer.send(a_record())) as sent:
+        rig.clock.advance(30_000)
+        rig.know({}, errors={"orders": UNKNOWN})
+        while not rig.clock.waiters:
+            pass
+        rig.clock.advance(30_000)
+        future = sent.result(PATIENCE_S)
+    with pytest.raises(TimeoutError) as caught:
+        future.result(0)
+    assert str(caught.value) == "Topic orders not present in metadata after 60000 ms."
+    assert rig.events.of(WaitFinished) == [WaitFinished("metadata", "timeout", 60_000)]
+
+
+def test_the_brokers_last_word_is_the_cause_of_a_timeout() -> None:  # PROD-03 [4.x]
+    rig = ProducerRig(topics={}, max_block_ms=1_000)
+    with blocked(rig, lambda: rig.producer.wait_on_metadata("orders", None, 1_000)) as waited:
+        rig.clock.advance(1_000)
+        rig.know({}, errors={"orders": UNKNOWN})
+        with pytest.raises(TimeoutError, match="Topic orders not present"):
+            waited.result(PATIENCE_S)
+    error = rig.producer._metadata_timeout("orders", None, 1_000)
+    assert isinstance(error.__cause__, UnknownTopicOrPartitionError)
+
+
+def test_a_partition_out_of_range_is_waited_for() -> None:  # testMetadataWithPartitionOutOfRange
+    rig = ProducerRig(topics={"orders": 1})
+    with blocked(rig, lambda: rig.producer.send(a_record(partition=2))) as sent:
+        rig.know({"orders": 3})
+        assert not sent.result(PATIENCE_S).done()
+
+
+def test_a_partition_that_never_comes_fails_with_javas_words() -> None:
+    # testMetadataTimeoutWithPartitionOutOfRange
+    rig = ProducerRig(topics={"orders": 1}, max_block_ms=60_000)
+    with blocked(rig, lambda: rig.producer.send(a_record(partition=2))) as sent:
+        rig.clock.advance(60_000)
+        future = sent.result(PATIENCE_S)
+    assert str(future.exception(0)) == (
+        "Partition 2 of topic orders with partition count 1 is not present in metadata after 60000 ms."
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [(INVALID, InvalidTopicError), (UNAUTHORIZED, TopicAuthorizationError)]
+)
+def test_what_the_broker_forbids_fails_at_once(code: int, error: type[KafkaError]) -> None:
+    # testSendToInvalidTopic (PROD-04)
+    rig = ProducerRig(topics={})
+    with blocked(rig, lambda: rig.producer.send(a_record("bad topic"))) as sent:
+        rig.know({}, errors={"bad topic": code})
+        assert type(sent.result(PATIENCE_S).exception(0)) is error
+
+
+def test_a_topic_known_to_be_invalid_is_not_asked_for_again() -> None:
+    rig = ProducerRig(topics={})
+    rig.metadata.add("bad topic", rig.clock.now_ms())
+    rig.know({}, errors={"bad topic": INVALID})
+    assert isinstance(rig.producer.send(a_record("bad topic")).exception(0), InvalidTopicError)
+
+
+def test_what_makes_metadata_impossible_wakes_who_waits() -> None:
+    rig = ProducerRig(topics={})
+    with blocked(rig, lambda: rig.producer.send(a_record())) as sent:
+        rig.metadata.fatal_error(SaslAuthenticationError("wrong password"))
+        assert str(sent.result(PATIENCE_S).exception(0)) == "wrong password"
+
+
+def test_sending_renews_the_topics_idle_expiry() -> None:  # testTopicExpiryInMetadata, testMetadataExpiry
+    rig = ProducerRig(topics={"orders": 1, "idle": 1})
+    rig.clock.advance(200_000)
+    rig.producer.send(a_record())
+    rig.clock.advance(200_000)
+    rig.know({"orders": 1, "idle": 1})
+    assert rig.metadata.contains_topic("orders")
+    assert not rig.metadata.contains_topic("idle")
+
+
+def test_partitions_are_told_when_the_topic_is_known() -> None:
+    rig = ProducerRig(topics={})
+    with blocked(rig, lambda: rig.producer.partitions_for("orders")) as told:
+        rig.know({"orders": 3})
+        assert [info.partition for info in told.result(PATIENCE_S)] == [0, 1, 2]
+
+
+def test_a_closing_producer_ends_the_wait_for_metadata() -> None:  # testCloseWhenWaitingForMetadataUpdate
+    rig = ProducerRig(topics={})
+    rig.producer.start()
+    with blocked(rig, lambda: rig.producer.send(a_record())) as sent:
+        rig.client.prepare_metadata_update(metadata_response(nodes=1, errors={"orders": UNKNOWN}), 13)
+        rig.producer.close(0)
+        with pytest.raises(ProducerClosedError, match="Producer closed while send in progress") as caught:
+            sent.result(PATIENCE_S)
+    assert str(caught.value.__cause__) == "Requested metadata update after close"
+
+
+# -- send ----------------------------------------------------------------------------------------------------
+
+
+def test_a_key_chooses_the_partition_and_a_partition_goes_before_it() -> None:
+    rig = ProducerRig(topics={"orders": 4}, linger_ms=1_000)
+    keyed = ProducerRecord("orders", b"v", key=b"customer-7")
+    rig.producer.send(keyed)
+    rig.producer.send(keyed._replace(partition=0))
+    waiting = {
+        partition: len(rig.producer._accumulator.batches_of(ORDERS_0._replace(partition=partition)))
+        for partition in range(4)
+    }
+    assert sum(waiting.values()) == 2
+    assert waiting[0] == 1
+
+
+def test_headers_travel_with_the_record() -> None:  # testHeadersSuccess
+    rig = ProducerRig(topics={"orders": 1})
+    record = ProducerRecord("orders", b"v", headers=(("trace", b"1"), ("trace", None)))
+    rig.producer.send(record)
+    rig.turn()
+    assert rig.client.in_flight_request_count() == 1
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (
+            ProducerRecord("orders", b"v", partition=-1),
+            "Invalid partition: -1. Partition number should always be non-negative or null.",
+        ),
+        (
+            ProducerRecord("orders", b"v", timestamp_ms=-5),
+            "Invalid timestamp: -5. Timestamp should always be non-negative or null.",
+        ),
+    ],
+)
+def test_arguments_are_checked_by_both_ways_in(record: ProducerRecord, message: str) -> None:
+    # negativePartitionShouldThrow (PROD-12)
+    rig = ProducerRig(topics={"orders": 1})
+    with pytest.raises(IllegalArgumentError) as caught:
+        rig.producer.send(record)
+    assert str(caught.value) == message
+    with pytest.raises(IllegalArgumentError):
+        rig.submit("orders", ProducerRecord("orders", b"fine"), record)
+    assert not rig.producer._accumulator.has_incomplete
+
+
+def test_a_record_larger_than_a_request_is_refused_with_javas_words() -> None:  # PROD-07
+    rig = ProducerRig(topics={"orders": 1}, max_request_size=1_000)
+    value = b"x" * 1_000
+    error = rig.producer.send(ProducerRecord("orders", value)).exception(0)
+    assert isinstance(error, RecordTooLargeError)
+    assert str(error) == (
+        "The message is 1086 bytes when serialized which is larger than 1000, which is the value of the "
+        "max.request.size configuration."
+    )
+    with pytest.raises(RecordTooLargeError, match="larger than 1000"):
+        rig.submit("orders", b"fine", value)
+
+
+def test_a_record_larger_than_the_buffer_is_refused_with_javas_words() -> None:
+    rig = ProducerRig(topics={"orders": 1}, buffer_memory=500, batch_size=100)
+    error = rig.producer.send(ProducerRecord("orders", b"x" * 600)).exception(0)
+    assert str(error) == (
+        "The message is 686 bytes when serialized which is larger than the total memory buffer you have "
+        "configured with the buffer.memory configuration."
+    )
+
+
+def test_a_record_just_small_enough_passes() -> None:
+    rig = ProducerRig(topics={"orders": 1}, max_request_size=1_000)
+    assert not rig.producer.send(ProducerRecord("orders", b"x" * (1_000 - 86))).done()
+    with_headers = ProducerRecord("orders", b"x" * 900, headers=(("a" * 40, b"b"),))
+    assert isinstance(rig.producer.send(with_headers).exception(0), RecordTooLargeError)
+
+
+def test_send_waits_for_memory_for_what_is_left_of_its_time() -> None:  # PROD-05
+    rig = ProducerRig(topics={"orders": 1}, buffer_memory=1_000, batch_size=1_000, max_block_ms=500)
+    rig.producer.send(ProducerRecord("orders", b"x" * 800))
+    with blocked(rig, lambda: rig.producer.send(ProducerRecord("orders", b"y" * 800))) as sent:
+        rig.clock.advance(500)
+        error = sent.result(PATIENCE_S).exception(0)
+    assert isinstance(error, BufferExhaustedError)
+    assert "within the configured max blocking time 500 ms" in str(error)
+
+
+def test_send_goes_on_when_memory_is_freed() -> None:
+    rig = ProducerRig(topics={"orders": 1}, buffer_memory=1_000, batch_size=1_000)
+    rig.producer.send(ProducerRecord("orders", b"x" * 800))
+    rig.turn()
+    with blocked(rig, lambda: rig.producer.send(ProducerRecord("orders", b"y" * 800))) as sent:
+        rig.respond(produced(ORDERS_0, offset=0))
+        rig.turn()
+        future = sent.result(PATIENCE_S)
+    rig.turn()
+    rig.respond(produced(ORDERS_0, offset=1))
+    rig.turn()
+    assert future.result(0).offset == 1
+    assert rig.producer.status().buffer.available_bytes == 1_000
+
+
+def test_a_callback_may_send_but_not_wait() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    errors: list[KafkaError | None] = []
+    ended = threading.Event()
+
+    def send_more(future: object) -> None:
+        errors.append(rig.producer.send(a_record("unknown")).exception(0))
+        errors.append(None if not rig.producer.send(a_record()).done() else KafkaError("not appended"))
+        ended.set()
+
+    rig.client.prepare_response(produced(ORDERS_0, offset=0))
+    rig.producer.send(a_record(), send_more)
+    rig.client.prepare_metadata_update(metadata_response(nodes=1, topics={"orders": 1}), 13)
+    rig.producer.start()
+    try:
+        assert ended.wait(PATIENCE_S)
+        assert isinstance(errors[0], TimeoutError)
+        assert errors[1] is None
+    finally:
+        rig.producer.close(0)
+
+
+def test_a_submitted_request_is_appended_at_once_and_keyless_records_stay_together() -> None:
+    rig = ProducerRig(topics={"orders": 8})
+    waiting = rig.submit("orders", *(b"%d" % n for n in range(50)))
+    batches = [rig.producer._accumulator.batches_of(ORDERS_0._replace(partition=p)) for p in range(8)]
+    (batch,) = [batch for queue in batches for batch in queue]
+    assert batch.record_count == 50
+    rig.turn()
+    rig.respond(produced(batch.topic_partition, offset=100))
+    rig.turn()
+    assert waiting.offsets == list(range(100, 150))
+
+
+def test_a_request_without_records_is_refused() -> None:
+    with pytest.raises(IllegalArgumentError, match="at least one record"):
+        ProducerRig(topics={"orders": 1}).submit("orders")
+
+
+# -- flush ---------------------------------------------------------------------------------------------------
+
+
+def test_flush_sends_what_lingers_and_ends_when_it_is_acknowledged() -> None:
+    # testFlushCompleteSendOfInflightBatches
+    rig = ProducerRig(topics={"orders": 1}, linger_ms=300_000, delivery_timeout_ms=400_000)
+    futures = [rig.producer.send(a_record()) for _ in range(50)]
+    with blocked(rig, rig.producer.flush) as flushed:
+        rig.turn()
+        assert not flushed.done()
+        rig.respond(produced(ORDERS_0, offset=0))
+        rig.turn()
+        flushed.result(PATIENCE_S)
+    assert all(future.done() for future in futures)
+
+
+def test_flush_of_nothing_ends_at_once() -> None:
+    ProducerRig(topics={"orders": 1}).producer.flush()
+
+
+def test_flush_in_a_callback_is_not_permitted() -> None:  # shouldNotInvokeFlushInCallback (PROD-09)
+    rig = ProducerRig(topics={"orders": 1})
+    raised: list[KafkaError] = []
+    ended = threading.Event()
+
+    def flush(future: object) -> None:
+        try:
+            rig.producer.flush()
+        except KafkaError as error:
+            raised.append(error)
+        ended.set()
+
+    rig.producer.send(a_record(), flush)
+    rig.client.prepare_response(produced(ORDERS_0, offset=0))
+    rig.producer.start()
+    try:
+        assert ended.wait(PATIENCE_S)
+        assert "flush() invocation inside a callback is not permitted" in str(raised[0])
+    finally:
+        rig.producer.close(0)
+
+
+# -- close ---------------------------------------------------------------------------------------------------
+
+
+def test_close_sends_what_was_appended_first() -> None:  # SND-13
+    rig = ProducerRig(topics={"orders": 1}, linger_ms=60_000)
+    future = rig.producer.send(a_record())
+    rig.client.prepare_response(produced(ORDERS_0, offset=9))
+    rig.producer.start()
+    report = rig.producer.close(PATIENCE_S * 1_000)
+    assert report == CloseReport()
+    assert report.flushed
+    assert future.result(0).offset == 9
+    assert rig.producer.status().state == "closed"
+
+
+def test_close_gives_up_what_is_not_acknowledged_in_time_and_tells_what_it_was() -> None:
+    rig = ProducerRig(topics={"orders": 2})
+    futures = [rig.producer.send(a_record(partition=partition)) for partition in (0, 0, 1)]
+    parked = rig.submit("unknown", b"a", b"b")
+    rig.client.prepare_metadata_update(
+        metadata_response(nodes=1, topics={"orders": 2}, errors={"unknown": UNKNOWN}), 13
+    )
+    rig.producer.start()
+    report = rig.producer.close(50)
+    assert not report.flushed
+    assert sorted(report.unacknowledged, key=str) == [
+        Unacknowledged("orders", 0, 2),
+        Unacknowledged("orders", 1, 1),
+        Unacknowledged("unknown", None, 2),
+    ]
+    for future in futures:
+        assert str(future.exception(0)) == "Producer is closed forcefully."
+    assert [str(failure.error) for failure in parked.failures] == [
+        "Producer closed while send in progress"
+    ] * 2
+
+
+def test_close_is_idempotent() -> None:  # closeShouldBeIdempotent
+    rig = ProducerRig(topics={"orders": 1})
+    rig.producer.start()
+    assert rig.producer.close(1_000) == rig.producer.close(1_000) == CloseReport()
+
+
+def test_a_producer_that_was_never_started_can_be_closed() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    future = rig.producer.send(a_record())
+    report = rig.producer.close(1_000)
+    assert report.unacknowledged == (Unacknowledged("orders", 0, 1),)
+    assert isinstance(future.exception(0), KafkaError)
+
+
+def test_a_negative_timeout_is_refused() -> None:  # closeWithNegativeTimestampShouldThrow
+    with pytest.raises(IllegalArgumentError, match=r"The timeout cannot be negative\."):
+        ProducerRig().producer.close(-1)
+
+
+def test_nothing_is_accepted_after_close() -> None:  # PROD-08, dpkp/kafka-python#2060
+    rig = ProducerRig(topics={"orders": 1})
+    rig.producer.start()
+    rig.producer.close(0)
+    words = "Cannot perform operation after producer has been closed"
+    with pytest.raises(IllegalStateError, match=words):
+        rig.producer.send(a_record())
+    with pytest.raises(IllegalStateError, match=words):
+        rig.submit("orders", b"a")
+    with pytest.raises(IllegalStateError, match=words):
+        rig.look_up("orders")
+    with pytest.raises(IllegalStateError, match=words):
+        rig.producer.partitions_for("orders")
+
+
+def test_close_from_a_callback_waits_for_nothing() -> None:  # PROD-09
+    rig = ProducerRig(topics={"orders": 1})
+    reports: list[CloseReport] = []
+    closed = threading.Event()
+
+    def close(future: object) -> None:
+        reports.append(rig.producer.close(60_000))
+        closed.set()
+
+    rig.producer.send(a_record(), close)
+    rig.client.prepare_response(produced(ORDERS_0, offset=0))
+    rig.producer.start()
+    assert closed.wait(PATIENCE_S)
+    assert rig.producer.io_thread.join(PATIENCE_S * 1_000)
+    assert reports == [CloseReport()]
+
+
+def test_close_is_not_held_up_by_a_producer_id_that_does_not_come() -> None:
+    # testCloseIsForcedOnPendingInitProducerId
+    rig = ProducerRig(topics={"orders": 1}, enable_idempotence=True)
+    future = rig.producer.send(a_record())
+    rig.producer.start()
+    assert not rig.producer.close(50).flushed
+    assert str(future.exception(0)) == "Producer is closed forcefully."
+
+
+# -- the whole -----------------------------------------------------------------------------------------------
+
+
+def test_the_status_tells_what_the_client_is_doing() -> None:
+    rig = ProducerRig(topics={"orders": 3})
+    rig.submit("orders", b"a")
+    rig.turn()
+    rig.clock.advance(40)
+    status = rig.producer.status()
+    assert (status.state, status.in_flight_batches, status.producer_id) == ("starting", 1, None)
+    assert (status.metadata.topics, status.metadata.partitions, status.metadata.age_ms) == (1, 3, 40)
+    assert (status.buffer.batches, status.buffer.records) == (1, 1)
+    assert status.metadata.last_error is None
+
+
+def test_the_io_thread_bears_its_name() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    rig.producer.start()
+    try:
+        assert IO_THREAD_NAME in {thread.name for thread in threading.enumerate()}
+    finally:
+        rig.producer.close(0)
+
+
+def test_configured_topics_are_held_for_ever() -> None:
+    rig = ProducerRig(topics={})
+    rig.producer.configure_topics(["orders"])
+    rig.know({"orders": 1})
+    rig.clock.advance(10**9)
+    rig.know({"orders": 1})
+    assert rig.metadata.contains_topic("orders")
+
+
+@pytest.mark.parametrize("address", ["nonsense", "localhost:99999"])
+def test_a_wrong_address_is_refused_when_the_producer_is_made(address: str) -> None:
+    with pytest.raises(ConfigError, match=f"in bootstrap.servers: {address}"):
+        KafkaProducer(ProducerConfig.from_mapping({"bootstrap.servers": address}))
+
+
+def test_the_repr_tells_who_and_in_which_state() -> None:
+    assert repr(ProducerRig(client_id="orders").producer) == "<KafkaProducer orders STARTING>"

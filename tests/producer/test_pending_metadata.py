@@ -1,0 +1,304 @@
+"""Look-ups that wait: topics by name, a newer snapshot, the list of all topics."""
+
+from __future__ import annotations
+
+import pytest
+
+from client_core.error_codes import Errors
+from client_core.errors import (
+    InvalidTopicError,
+    KafkaError,
+    NoBrokersError,
+    SaslAuthenticationError,
+    TimeoutError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from client_core.metadata.topic_listing import TopicListing
+from tests.support.producer_rig import ProducerRig, Waiting
+
+UNKNOWN, INVALID = 3, 17
+
+
+# -- topics --------------------------------------------------------------------------------------------------
+
+
+def test_a_known_topic_is_told_in_one_turn() -> None:
+    rig = ProducerRig(topics={"orders": 2})
+    waiting = rig.look_up("orders")
+    assert waiting.told == []
+    rig.turn()
+    assert waiting.looked_up.cache.partition_count("orders") == 2
+    assert waiting.looked_up.topic_errors == {}
+    assert waiting.looked_up.waited_ms == 0
+
+
+def test_a_look_up_never_creates_a_topic() -> None:
+    rig = ProducerRig(topics={})
+    rig.look_up("orders")
+    rig.producer.io_thread._take_what_came(rig.clock.now_ms())
+    asked = rig.metadata.new_metadata_request_and_version(rig.clock.now_ms())
+    assert not asked.builder.allow_auto_topic_creation
+
+
+def test_a_topic_is_believed_missing_when_brokers_have_said_so_twice() -> None:
+    rig = ProducerRig(topics={})
+    waiting = rig.look_up("orders")
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn(2)
+    assert waiting.told == []
+    rig.clock.advance(100)
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn(2)
+    assert isinstance(waiting.looked_up.topic_errors["orders"], UnknownTopicOrPartitionError)
+    assert waiting.looked_up.error is None
+    assert waiting.looked_up.waited_ms == 100
+
+
+def test_a_topic_that_appears_after_the_first_denial_is_found() -> None:
+    rig = ProducerRig(topics={})
+    waiting = rig.look_up("orders")
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn()
+    rig.will_know({"orders": 4})
+    rig.turn(2)
+    assert waiting.looked_up.topic_errors == {}
+    assert waiting.looked_up.cache.partition_count("orders") == 4
+
+
+def test_old_denials_don_t_count_without_a_new_one() -> None:
+    rig = ProducerRig(topics={})
+    rig.submit("orders", b"keeps the topic held")
+    for _ in range(3):
+        rig.will_know({}, errors={"orders": UNKNOWN})
+        rig.turn(2)
+    waiting = rig.look_up("orders")
+    rig.will_know({"orders": 1})
+    rig.turn(2)
+    assert waiting.looked_up.topic_errors == {}
+
+
+def test_nobody_goes_on_asking_for_a_topic_that_was_found_missing() -> None:
+    rig = ProducerRig(topics={})
+    rig.look_up("orders")
+    for _ in range(2):
+        rig.will_know({}, errors={"orders": UNKNOWN})
+        rig.turn(2)
+    assert not rig.metadata.contains_topic("orders")
+
+
+def test_a_record_that_waits_for_the_topic_keeps_it_asked_for() -> None:
+    rig = ProducerRig(topics={})
+    rig.submit("orders", b"a")
+    waiting = rig.look_up("orders")
+    for _ in range(2):
+        rig.will_know({}, errors={"orders": UNKNOWN})
+        rig.turn(2)
+    assert waiting.told
+    assert rig.metadata.contains_topic("orders")
+
+
+def test_without_settling_it_waits_for_the_topic_to_appear_until_its_deadline() -> None:
+    rig = ProducerRig(topics={})
+    waiting = rig.look_up("orders", wait_ms=5_000, settle=False)
+    for _ in range(4):
+        rig.will_know({}, errors={"orders": UNKNOWN})
+        rig.turn(2)
+    assert waiting.told == []
+    rig.clock.advance(5_000)
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn()
+    error = waiting.looked_up.topic_errors["orders"]
+    assert str(error) == "Topic orders not present in metadata after 5000 ms."
+    assert isinstance(error.__cause__, UnknownTopicOrPartitionError)
+
+
+def test_several_topics_are_settled_one_by_one() -> None:
+    rig = ProducerRig(topics={"a": 1})
+    waiting = rig.look_up("a", "b", "c d")
+    rig.will_know({"a": 1, "b": 1}, errors={"c d": INVALID})
+    rig.turn(2)
+    assert {topic: type(error) for topic, error in waiting.looked_up.topic_errors.items()} == {
+        "c d": InvalidTopicError
+    }
+
+
+def test_where_no_broker_answers_that_is_the_error() -> None:
+    rig = ProducerRig()
+    rig.client.backoff(rig.client.least_loaded_node(0).node or pytest.fail("no node"), 60_000)
+    waiting = rig.look_up("orders", wait_ms=800)
+    rig.turn()
+    rig.clock.advance(800)
+    rig.turn()
+    assert isinstance(waiting.looked_up.error, NoBrokersError)
+    assert "within 800 ms" in str(waiting.looked_up.error)
+
+
+def test_a_cancelled_look_up_is_forgotten() -> None:
+    rig = ProducerRig(topics={})
+    waiting = rig.look_up("orders")
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn()
+    assert rig.producer.status().waiting_for_metadata == 1
+    assert waiting.ticket is not None
+    waiting.ticket.cancel()
+    waiting.ticket.cancel()
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn()
+    assert rig.producer.status().waiting_for_metadata == 0
+    rig.clock.advance(100_000)
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn()
+    assert waiting.told == []
+
+
+def test_a_fatal_error_ends_all_look_ups() -> None:
+    rig = ProducerRig(topics={})
+    waiting = rig.look_up("orders")
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn()
+    rig.metadata.fatal_error(SaslAuthenticationError("wrong password"))
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn()
+    assert str(waiting.looked_up.error) == "wrong password"
+
+
+def test_a_thousand_look_ups_of_one_missing_topic_are_one_request_for_it() -> None:
+    rig = ProducerRig(topics={})
+    waiting = [rig.look_up("orders") for _ in range(1_000)]
+    for _ in range(2):
+        rig.will_know({}, errors={"orders": UNKNOWN})
+        rig.turn(2)
+    assert all(one.looked_up.topic_errors for one in waiting)
+
+
+# -- updates -------------------------------------------------------------------------------------------------
+
+
+def update(
+    rig: ProducerRig, *, min_version: int | None = None, max_age_ms: int | None = None, wait_ms: int = 1_000
+) -> Waiting:
+    waiting = Waiting()
+    waiting.ticket = rig.producer.request_update(
+        min_version=min_version,
+        max_age_ms=max_age_ms,
+        deadline_ms=rig.clock.now_ms() + wait_ms,
+        done=waiting,
+    )
+    return waiting
+
+
+def test_a_refresh_ends_with_a_later_snapshot() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    before = rig.producer.cache.update_version
+    waiting = update(rig)
+    rig.clock.advance(100)
+    rig.will_know({"orders": 1})
+    rig.turn(2)
+    assert waiting.looked_up.cache.update_version == before + 1
+    assert not rig.client.has_pending_metadata_updates
+
+
+def test_what_is_new_enough_is_told_without_asking_anybody() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    version = rig.producer.cache.update_version
+    rig.clock.advance(50)
+    waiting = [update(rig, min_version=version), update(rig, max_age_ms=50)]
+    rig.turn()
+    assert [one.looked_up.cache.update_version for one in waiting] == [version, version]
+    assert not rig.metadata.update_requested
+
+
+@pytest.mark.parametrize("demand", ["min_version", "max_age_ms"])
+def test_what_is_too_old_is_asked_for(demand: str) -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    version = rig.producer.cache.update_version
+    rig.clock.advance(200)
+    waiting = update(rig, min_version=version + 1) if demand == "min_version" else update(rig, max_age_ms=50)
+    rig.will_know({"orders": 1})
+    rig.turn()
+    assert waiting.told == []
+    rig.turn()
+    assert waiting.looked_up.cache.update_version == version + 1
+
+
+def test_an_update_that_does_not_come_times_out_with_the_snapshot_that_there_is() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    rig.client.backoff(rig.client.least_loaded_node(0).node or pytest.fail("no node"), 60_000)
+    waiting = update(rig)
+    rig.turn()
+    rig.clock.advance(1_000)
+    rig.turn()
+    assert isinstance(waiting.looked_up.error, TimeoutError)
+    assert waiting.looked_up.cache.partition_count("orders") == 1
+
+
+# -- the list ------------------------------------------------------------------------------------------------
+
+
+def list_all(rig: ProducerRig, *, wait_ms: int = 1_000) -> Waiting:
+    waiting = Waiting()
+    waiting.ticket = rig.producer.list_topics(deadline_ms=rig.clock.now_ms() + wait_ms, done=waiting)
+    return waiting
+
+
+def test_the_list_is_one_request_for_all_who_wait_and_leaves_the_cache_alone() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    cache = rig.producer.cache
+    waiting = [list_all(rig), list_all(rig)]
+    rig.turn(2)
+    assert [request.builder.api.name for request in rig.client.requests] == ["Metadata"]
+    listing = TopicListing({})
+    rig.respond(listing)
+    rig.turn()
+    assert [one.listed.listing for one in waiting] == [listing, listing]
+    assert rig.producer.cache is cache
+
+
+def test_a_list_that_was_lost_is_asked_for_again_after_a_pause() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    waiting = list_all(rig)
+    rig.turn()
+    rig.client.disconnect(rig.client.requests[0].destination)
+    rig.turn(2)
+    assert rig.client.in_flight_request_count() == 0
+    rig.clock.advance(100)
+    rig.turn()
+    rig.respond(TopicListing({}))
+    rig.turn()
+    assert waiting.listed.error is None
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [(Errors.CLUSTER_AUTHORIZATION_FAILED.code, True), (Errors.LEADER_NOT_AVAILABLE.code, False)],
+)
+def test_a_list_that_is_refused_is_an_error_unless_it_may_be_retried(code: int, told: bool) -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    waiting = list_all(rig)
+    rig.turn()
+    rig.respond(TopicListing({}, error_code=code))
+    rig.turn()
+    assert bool(waiting.told) is told
+    if told:
+        error = waiting.listed.error
+        assert isinstance(error, KafkaError)
+        assert error.code == code
+
+
+def test_a_list_that_no_broker_can_give_says_so() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    waiting = list_all(rig)
+    rig.client.prepare_unsupported_version_response()
+    rig.turn()
+    assert isinstance(waiting.listed.error, UnsupportedVersionError)
+
+
+def test_a_list_that_does_not_come_times_out() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    waiting = list_all(rig)
+    rig.turn()
+    rig.clock.advance(1_000)
+    rig.turn()
+    assert str(waiting.listed.error) == "Topics were not listed within 1000 ms."
+    assert waiting.listed.listing is None

@@ -1,0 +1,206 @@
+"""The sidecar as a server: a real uvicorn on a free port, signals, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from client_core import CloseReport, Unacknowledged
+from service.app import App
+from service.server import SidecarServer, bound_socket, report_unacknowledged
+from service.settings import Settings
+from tests.support.fake_producer import FakeProducer
+from tests.support.http_app import run, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+ONE = b'{"records":[{"value":1}]}'
+JSON = {"content-type": "application/json"}
+PATH = "/v1/topics/orders/records"
+
+
+class Running:
+    """A server in this process, and clients of both of its listeners."""
+
+    def __init__(self, *, own: bool = True, **settings: object) -> None:
+        self.producer = FakeProducer()
+        self.producer.set_topics({"orders": 3})
+        values = {"kafka": {"bootstrap.servers": "localhost:9092"}, **settings}
+        self.app = App(Settings.model_validate(values), self.producer, owns_producer=own)
+        self.producer.sink = self.app.completions
+        self._sockets = [bound_socket("127.0.0.1", 0, "port") for _ in range(2)]
+        self.ended: asyncio.Task[int]
+
+    @asynccontextmanager
+    async def clients(self) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
+        """Runs the server; at the end it is told to end, if it was not before."""
+        api_url, admin_url = (f"http://127.0.0.1:{s.getsockname()[1]}" for s in self._sockets)
+        self.ended = asyncio.create_task(SidecarServer(self.app, *self._sockets).run())
+        async with httpx.AsyncClient(base_url=api_url) as api, httpx.AsyncClient(base_url=admin_url) as admin:
+            while (await admin.get("/startupz")).status_code != 200:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            yield api, admin
+            if not self.ended.done() and not self.app.sidecar.drain.announced:
+                terminate()
+            await self.ended
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_it_serves_look_ups_produces_probes_and_metrics_over_tcp() -> None:
+    running = Running()
+
+    async def scenario() -> None:
+        async with running.clients() as (api, admin):
+            topic = await api.get("/v1/topics/orders")
+            assert (topic.status_code, len(topic.json()["partitions"])) == (200, 3)
+            held = await api.get("/v1/topics/orders", headers={"if-none-match": topic.headers["etag"]})
+            assert (held.status_code, held.content) == (304, b"")
+            assert (await api.get("/v1/topics/%6Frders")).content == topic.content
+            assert (await api.post(PATH, content=ONE, headers=JSON)).status_code == 200
+            for path in ("/livez", "/readyz", "/startupz"):
+                assert (await admin.get(path)).status_code == 200
+            assert "pilotfish_http_requests_total" in (await admin.get("/metrics")).text
+            assert running.producer.state == "running"
+
+    run(scenario())
+    assert (running.ended.result(), running.producer.state) == (0, "closed")
+
+
+def test_a_body_in_chunks_without_length_is_bounded_over_tcp_too() -> None:
+    running = Running(max_body_bytes=1_000)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(50):
+            yield b" " * 100
+
+    async def scenario() -> list[int]:
+        async with running.clients() as (api, _):
+            paths = (PATH, "/v1/leaders")
+            return [(await api.post(path, content=pieces(), headers=JSON)).status_code for path in paths]
+
+    assert run(scenario()) == [413, 413]
+
+
+def test_warm_topics_are_told_to_the_producer() -> None:
+    running = Running(warm_topics="a,b")
+
+    async def scenario() -> None:
+        async with running.clients():
+            assert running.producer.configured == ["a", "b"]
+
+    run(scenario())
+
+
+def test_a_caller_who_hangs_up_frees_its_place_over_tcp() -> None:
+    running = Running()
+    running.producer.holds_records = True
+
+    async def scenario() -> None:
+        async with running.clients() as (api, _):
+            with pytest.raises(httpx.ReadTimeout):
+                await api.post(PATH, content=ONE, headers=JSON, timeout=httpx.Timeout(5, read=0.05))
+            await until(lambda: not running.producer.waiting)
+            await until(lambda: running.app.sidecar.room.requests == 0)
+
+    run(scenario())
+
+
+def test_on_sigterm_it_takes_nothing_on_delivers_what_it_has_and_ends_with_0() -> None:
+    running = Running(drain_timeout_ms=25_000)
+    running.producer.holds_records = True
+    running.producer.closing = threading.Event()
+
+    async def scenario() -> None:
+        async with running.clients() as (api, admin):
+            waiting = asyncio.create_task(api.post(PATH, content=ONE, headers=JSON, timeout=30))
+            await until(lambda: running.producer.waiting)
+            terminate()
+            await until(lambda: running.app.sidecar.drain.begun)
+            refused = await api.post(PATH, content=ONE, headers=JSON)
+            assert (refused.status_code, refused.headers["connection"]) == (503, "close")
+            assert (await api.get("/v1/topics/orders")).status_code == 200
+            assert (await admin.get("/readyz")).status_code == 503
+            assert (await admin.get("/livez")).status_code == 200
+            assert running.producer.closing is not None
+            running.producer.closing.set()
+            assert (await waiting).status_code == 200
+
+    run(scenario())
+    assert running.ended.result() == 0
+    assert running.producer.closed_after_ms == 25_000
+
+
+def test_with_a_drain_delay_it_goes_on_serving_for_a_while() -> None:
+    running = Running(drain_delay_ms=300)
+
+    async def scenario() -> None:
+        async with running.clients() as (api, admin):
+            terminate()
+            await until(lambda: running.app.sidecar.drain.announced)
+            assert (await api.post(PATH, content=ONE, headers=JSON)).status_code == 200
+            assert (await admin.get("/readyz")).status_code == 503
+
+    run(scenario())
+    assert running.ended.result() == 0
+
+
+def test_a_producer_that_was_handed_in_is_not_started_or_closed() -> None:
+    running = Running(own=False)
+
+    async def scenario() -> None:
+        async with running.clients():
+            pass
+
+    run(scenario())
+    assert running.producer.state == "starting"
+
+
+def test_what_could_not_be_delivered_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    left = (Unacknowledged("orders", 3, 17), Unacknowledged("audit", None, 2))
+    report_unacknowledged(CloseReport(left))
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        "not acknowledged when the drain time was over: 17 records of orders-3",
+        "not acknowledged when the drain time was over: 2 records of audit",
+    ]
+
+
+def test_a_second_sigterm_ends_it_at_once() -> None:
+    command = [sys.executable, "-m", "service", "serve", "--api-port", "0", "--admin-port", "0"]
+    command += ["--drain-delay-ms", "600000", "--kafka", "bootstrap.servers=127.0.0.1:1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "serves on" in line or "shutting down" in line:
+                process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 128 + signal.SIGTERM
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=rf"admin_port: can't listen on 127.0.0.1:{port}"):
+            bound_socket("127.0.0.1", port, "admin_port")
+        command = [sys.executable, "-m", "service", "serve", "--api-port", str(port)]
+        ended = subprocess.run(
+            [*command, "--kafka", "bootstrap.servers=127.0.0.1:1"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert f"api_port: can't listen on 127.0.0.1:{port}" in ended.stderr
