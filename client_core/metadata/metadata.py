@@ -92,8 +92,9 @@ class Metadata:
         self._schedule = RefreshSchedule(backoff, config.max_age_ms)
         #: The present snapshot: read without the lock, swapped whole (META-21).
         self.cache = MetadataCache.empty()
-        #: The last snapshot that a broker made; that a rebootstrap empties the cache is no event.
-        self._answered_cache = self.cache
+        #: The last snapshot that a broker made, read like `cache`. A rebootstrap empties the cache, which is
+        #: no event and no reason to stop telling what was known: that is served on, and its age says so.
+        self.answered_cache = self.cache
         self._bootstrap_addresses: tuple[tuple[str, int], ...] = ()
         self._last_seen = LastSeenEpochs()
         self._update_version = 0
@@ -187,6 +188,8 @@ class Metadata:
             self._update_version += 1
             empty = MetadataCache.bootstrap(self._bootstrap_addresses, self._update_version)
             self.cache = replace(empty, last_successful_refresh_ms=last_ms)
+            if last_ms is None:
+                self.answered_cache = self.cache
 
     def rebootstrap(self) -> None:
         """Forgets the brokers and begins anew with the first addresses (META-23)."""
@@ -205,10 +208,10 @@ class Metadata:
                 raise IllegalStateError("Update requested after metadata close")
             self._schedule.succeeded(request_version, is_partial, now_ms)
             self._update_version += 1
-            before, after = self._answered_cache, self._apply(response, is_partial, now_ms)
+            before, after = self.answered_cache, self._apply(response, is_partial, now_ms)
             if self.cache.cluster_id != after.cluster_id:
                 _log.info("Cluster ID: %s", after.cluster_id)
-            self.cache = self._answered_cache = after
+            self.cache = self.answered_cache = after
             self._errors.replace_recoverable(after.cluster.unauthorized_topics, after.cluster.invalid_topics)
             self._last_seen.retain(lambda topic: self.retain_topic(topic, False, now_ms))
             self._answered(response, is_partial, now_ms)
@@ -391,7 +394,7 @@ class Metadata:
             }
             for table in tables.values():
                 self._last_seen.follow(table)
-            after = self.cache = self._answered_cache = before.with_leaders(tables, known_nodes)
+            after = self.cache = self.answered_cache = before.with_leaders(tables, known_nodes)
         self._announce(before, after, {})
         return updated
 

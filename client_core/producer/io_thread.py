@@ -92,6 +92,7 @@ class IoThread:
         self._failures_in_a_row = 0
         self._metadata_changed = True
         self._wakes_by_ms = _AWAKE
+        self._next_listing_ms: int | None = None
         self.life_cycle = LifeCycle.STARTING
         #: Turns since the start, and when the last one began: written by the I/O thread only.
         self.turns = 0
@@ -203,21 +204,22 @@ class IoThread:
             self._go_on_with_metadata(now_ms)
         self._parked.expire(now_ms, self._clock.wall_ms())
         self._lookups.expire(now_ms)
+        listing_ms = self._lookups.listing_delay_ms(self._client, now_ms)
+        self._next_listing_ms = None if listing_ms is None else now_ms + listing_ms
         self._sender.run_once()
         self._wakes_by_ms = _AWAKE
         self._completions.post()
 
     def poll_limit_ms(self, now_ms: int) -> int:
         """How long a poll may sleep for the sake of those who wait: Sender asks right before it polls."""
-        listing_ms = self._lookups.listing_delay_ms(self._client, now_ms)
-        deadlines = (self._parked.next_deadline_ms, self._lookups.next_deadline_ms)
+        deadlines = (self._parked.next_deadline_ms, self._lookups.next_deadline_ms, self._next_listing_ms)
         next_ms = min((deadline for deadline in deadlines if deadline is not None), default=FOREVER_MS)
         # Before the mailboxes are looked at: who puts something in looks at this after it has.
         self._wakes_by_ms = next_ms
         if self._completions or self._metadata_changed or self._requests or self._commands:
             self._wakes_by_ms = _AWAKE
             return 0
-        return max(min(next_ms - now_ms, listing_ms), 0)
+        return max(next_ms - now_ms, 0)
 
     def _take_what_came(self, now_ms: int) -> None:
         wall_ms = self._clock.wall_ms()
@@ -261,7 +263,7 @@ class IoThread:
         self._fail_waiting()
         self.given_up += self._accumulator.unacknowledged()
         if self._accumulator.has_incomplete:
-            self._accumulator.abort_incomplete_batches(KafkaError(FORCED))
+            self._accumulator.abort_incomplete_batches(ProducerClosedError(FORCED))
         try:
             self._client.close()
         except Exception:  # noqa: BLE001 -- the last thing that this thread does

@@ -20,16 +20,15 @@ from client_core.errors import (
     IllegalStateError,
     KafkaError,
     ProducerClosedError,
-    TimeoutError,
 )
-from client_core.events import NO_EVENTS, WaitFinished
+from client_core.events import NO_EVENTS
 from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.producer.appending import Appended, append, append_blocking
+from client_core.producer.blocking_metadata_wait import BlockingMetadataWait, mark_used
 from client_core.producer.buffer_pool import BufferPool
 from client_core.producer.completions import Completions
 from client_core.producer.future_record_metadata import FutureRecordMetadata
 from client_core.producer.io_thread import CLOSED_WHILE_WAITING, IoThread
-from client_core.producer.metadata_wait import Fail, Known, judge_metadata_wait, metadata_timeout
 from client_core.producer.parked_requests import ParkedRequests
 from client_core.producer.pending_metadata import Kind, PendingLookup, PendingLookups
 from client_core.producer.pending_request import PendingRequest
@@ -62,6 +61,10 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 IO_THREAD_NAME: Final = "pilotfish-io"
+
+#: The first and the longest pause of a thread whose turns fail: ours, and not a setting, since only a bug
+#: needs it.
+_PAUSES_AFTER_FAILED_TURNS_MS: Final = (100, 1_000)
 
 #: How long close() waits for the I/O thread after it has told it to give up: what keeps it longer is a DNS
 #: look-up.
@@ -131,9 +134,10 @@ class KafkaProducer:
             lookups,
             self._completions,
             clock,
-            backoff,
+            ExponentialBackoff(*_PAUSES_AFTER_FAILED_TURNS_MS, random),
             IO_THREAD_NAME,
         )
+        self._blocking_wait = BlockingMetadataWait(self._metadata, clock, events, self.wakeup)
         self._closed = False
 
     def __repr__(self) -> str:
@@ -147,8 +151,12 @@ class KafkaProducer:
 
     @property
     def cache(self) -> MetadataCache:
-        """What is known of the cluster now: take it once, and answer from it."""
-        return self._metadata.cache
+        """What is known of the cluster now: take it once, and answer from it.
+
+        While no broker can be reached it stays the last that one of them made, even when the client has
+        forgotten its brokers and begun anew (META-23).
+        """
+        return self._metadata.answered_cache
 
     def configure_topics(self, names: Iterable[str]) -> None:
         """Keeps the metadata of these topics for ever, used or not."""
@@ -235,61 +243,8 @@ class KafkaProducer:
         Blocks, but not on the I/O thread, which would wait for itself. Raises TimeoutError,
         InvalidTopicError, TopicAuthorizationError and what makes metadata impossible (PROD-01..04).
         """
-        began_ms = self.clock.now_ms()
-        cache = self._metadata.cache
-        judged = judge_metadata_wait(cache, topic, partition, answered=False)
-        if isinstance(judged, Fail):
-            raise judged.error
-        if isinstance(judged, Known):
-            self._mark_used(cache, topic)
-            return cache, 0
-        outcome = "error"
-        try:
-            cache = self._await_metadata(topic, partition, max_wait_ms, began_ms)
-            outcome = "success"
-        except TimeoutError:
-            outcome = "timeout"
-            raise
-        finally:
-            self._events.emit(WaitFinished(Phase.METADATA.value, outcome, self.clock.now_ms() - began_ms))
-        return cache, self.clock.now_ms() - began_ms
-
-    def _await_metadata(
-        self, topic: str, partition: int | None, max_wait_ms: int, began_ms: int
-    ) -> MetadataCache:
-        metadata = self._metadata
-        elapsed_ms = 0
-        while True:
-            metadata.add(topic, began_ms + elapsed_ms)
-            version = metadata.request_update_for_topic(topic)
-            self.wakeup()
-            try:
-                if self.io_thread.is_current:
-                    raise TimeoutError("The I/O thread can't wait for itself.")
-                metadata.await_update(version, max_wait_ms - elapsed_ms)
-            except TimeoutError as error:
-                raise self._metadata_timeout(topic, partition, max_wait_ms) from error
-            elapsed_ms = self.clock.now_ms() - began_ms
-            if elapsed_ms >= max_wait_ms:
-                raise self._metadata_timeout(topic, partition, max_wait_ms)
-            metadata.maybe_throw_exception_for_topic(topic)
-            judged = judge_metadata_wait(metadata.cache, topic, partition, answered=True)
-            if isinstance(judged, Fail):
-                raise judged.error
-            if isinstance(judged, Known):
-                return metadata.cache
-
-    def _metadata_timeout(self, topic: str, partition: int | None, max_wait_ms: int) -> TimeoutError:
-        last = self._metadata.topic_error(topic)
-        code = None if last is None else last.code
-        return metadata_timeout(self._metadata.cache, topic, partition, max_wait_ms, code)
-
-    @staticmethod
-    def _mark_used(cache: MetadataCache, topic: str) -> None:
-        """Renews the topic's idle expiry by a plain store: no lock, no look at the clock."""
-        table = cache.topic(topic)
-        if table is not None:
-            table.use.touched = True
+        can_wait = not self.io_thread.is_current
+        return self._blocking_wait.for_topic(topic, partition, max_wait_ms if can_wait else 0)
 
     # -- records ---------------------------------------------------------------------------------------------
 
@@ -337,7 +292,7 @@ class KafkaProducer:
     def _append(self, request: PendingRequest, now_ms: int) -> None:
         """The fast path: on the caller's thread, without a word to the I/O thread but a wakeup."""
         cache = self._metadata.cache
-        self._mark_used(cache, request.topic)
+        mark_used(cache, request.topic)
         went = append(
             request,
             self._accumulator,

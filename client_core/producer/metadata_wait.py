@@ -88,5 +88,5 @@ def metadata_timeout(
     return error
 
 
-#: Said where nothing is known of the cluster because nobody ever answered.
-NO_BROKERS: Final = "No broker of bootstrap.servers has answered yet"
+#: Said where no broker is known: none has answered since the client began, or began anew.
+NO_BROKERS: Final = "No broker of bootstrap.servers has answered"

@@ -147,9 +147,13 @@ class ParkedRequests:
             return
         self._block_deadlines.add(request.block_deadline_ms, request)
         request.parked_ms = now_ms
-        if not request.holds_back_others:
+        if request.holds_back_others:
+            self._join_queue(request, now_ms, wall_ms)
+        else:
             self._stand_aside(request, now_ms)
-            return
+
+    def _join_queue(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
+        """Stands behind the others for the topic, and goes on at once if there are none."""
         queue = self._queues.get(request.topic)
         if queue is None:
             queue = self._queues[request.topic] = _TopicQueue()
@@ -207,6 +211,7 @@ class ParkedRequests:
                 self._unpark(request, "success", now_ms)
             elif went.so_far is Appended.UP_TO_A_MISSING_PARTITION:
                 self._leave_queue(request)
+                self._release(request)
                 self._stand_aside(request, now_ms)
             elif went.needed_bytes is not None:
                 self._set_phase(queue, Phase.BUFFER)
@@ -239,7 +244,7 @@ class ParkedRequests:
             for request in requests:
                 self._leave_aside(request)
                 self.hold_back(request)
-                self.take(request, now_ms, wall_ms)
+                self._join_queue(request, now_ms, wall_ms)
         else:
             self._ask_for(topic, False, now_ms)
 

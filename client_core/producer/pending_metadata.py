@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from client_core.clock import FOREVER_MS
 from client_core.error_codes import Errors
 from client_core.errors import KafkaError, NoBrokersError, TimeoutError, error_for
 from client_core.metadata.topic_listing import TopicListing, TopicListingRequestBuilder
@@ -39,6 +38,9 @@ if TYPE_CHECKING:
 #: How often in a row brokers must say that a topic does not exist: right after its creation one may not
 #: know it yet.
 ANSWERS_THAT_SETTLE: Final = 2
+
+#: Before a node is looked for again; retry.backoff.ms may be 0.
+_SHORTEST_PAUSE_MS: Final = 10
 
 
 class Kind(Enum):
@@ -124,8 +126,9 @@ class PendingLookups:
         self._finish_topics_if_settled(lookup, now_ms)
 
     def _take_update(self, lookup: PendingLookup, now_ms: int) -> None:
-        if self._is_new_enough(lookup, self._metadata.cache):
-            self._finish(lookup, MetadataResult(self._metadata.cache))
+        cache = self._metadata.answered_cache
+        if self._is_new_enough(lookup, cache):
+            self._finish(lookup, MetadataResult(cache))
             return
         self._updates[lookup] = None
         version = self._metadata.request_update(True, "manual")
@@ -159,9 +162,10 @@ class PendingLookups:
                 self._topic_settled(topic, tuple(lookups), judged.error, now_ms)
             else:
                 self._look_at_missing(topic, lookups, now_ms)
+        answered = self._metadata.answered_cache
         for lookup in tuple(self._updates):
-            if self._is_new_enough(lookup, cache):
-                self._finish(lookup, MetadataResult(cache, waited_ms=now_ms - lookup.since_ms))
+            if self._is_new_enough(lookup, answered):
+                self._finish(lookup, MetadataResult(answered, waited_ms=now_ms - lookup.since_ms))
         if self._updates:
             self._metadata.request_update(False, "manual")
 
@@ -210,23 +214,23 @@ class PendingLookups:
     def _finish_topics_if_settled(self, lookup: PendingLookup, now_ms: int) -> None:
         if not lookup.missing:
             waited_ms = now_ms - lookup.since_ms
-            cache = self._metadata.cache
+            cache = self._metadata.answered_cache
             self._finish(lookup, MetadataResult(cache, topic_errors=lookup.errors, waited_ms=waited_ms))
 
     # -- the listing -----------------------------------------------------------------------------------------
 
-    def listing_delay_ms(self, client: KafkaClient, now_ms: int) -> int:
+    def listing_delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
         """Sends the request for the list if somebody waits for it; how long before it is worth another try.
 
-        One request serves all who wait when its answer comes.
+        None where nothing is left to be tried. One request serves all who wait when its answer comes.
         """
         if not self._listings or self._listing_in_flight:
-            return FOREVER_MS
+            return None
         if now_ms < self._listing_not_before_ms:
             return self._listing_not_before_ms - now_ms
         node = client.least_loaded_node(now_ms).node
         if node is None or not client.ready(node, now_ms):
-            return self._retry_backoff.initial_ms
+            return max(self._retry_backoff.initial_ms, _SHORTEST_PAUSE_MS)
         request = client.new_client_request(
             node.id,
             TopicListingRequestBuilder(),
@@ -236,7 +240,7 @@ class PendingLookups:
         )
         client.send(request, now_ms)
         self._listing_in_flight = True
-        return FOREVER_MS
+        return None
 
     def _handle_listing(self, response: ClientResponse) -> None:
         self._listing_in_flight = False
@@ -290,7 +294,8 @@ class PendingLookups:
             last = self._metadata.topic_error(topic)
             code = None if last is None else last.code
             lookup.errors[topic] = error or metadata_timeout(cache, topic, None, waited_ms, code)
-        result = MetadataResult(cache, topic_errors=lookup.errors, error=error, waited_ms=waited_ms)
+        answered = self._metadata.answered_cache
+        result = MetadataResult(answered, topic_errors=lookup.errors, error=error, waited_ms=waited_ms)
         self._finish(lookup, result)
 
     def _finish(self, lookup: PendingLookup, result: MetadataResult | ListingResult) -> None:

@@ -1,6 +1,6 @@
-"""The parts of a ClientStatus that come from metadata and from connections, and the last refresh that failed.
+"""What a ClientStatus tells of metadata and connections, and the last refresh that failed.
 
-Status is read by any thread while the I/O thread goes on: all that is read here is immutable or a plain value.
+Status is read by any thread while the I/O thread goes on: what is read here is immutable or a plain value.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RefreshFailures:
 
 def metadata_status(metadata: ProducerMetadata, refreshes: RefreshFailures, now_ms: int) -> MetadataStatus:
     """How fresh the snapshot is, and what went wrong last."""
-    cache, failed = metadata.cache, refreshes.last
+    cache, failed = metadata.answered_cache, refreshes.last
     refreshed_ms = metadata.last_successful_refresh_ms
     return MetadataStatus(
         update_version=cache.update_version,

@@ -58,6 +58,9 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
+#: A guess: short enough for nobody to notice, a hundred times longer than a turn takes.
+_SHORTEST_PAUSE_MS: Final = 10
+
 
 @dataclass(frozen=True, slots=True)
 class SenderConfig:
@@ -98,6 +101,9 @@ class Sender:
         self._events = events
         self._transaction_manager = transaction_manager
         self._poll_limit_ms = poll_limit_ms
+        # What a poll sleeps at most where nothing else says so: retry.backoff.ms may be 0, and must not
+        # make it spin.
+        self._pause_ms = max(config.retry_backoff_ms, _SHORTEST_PAUSE_MS)
         self._in_flight = InFlightBatches(config.delivery_timeout_ms)
         self._settlement = BatchSettlement(
             metadata, accumulator, self._in_flight, config, events, transaction_manager
@@ -134,7 +140,7 @@ class Sender:
         if manager.has_fatal_error:
             if manager.last_error is not None:
                 self._abort_batches(manager.last_error)
-            return self._config.retry_backoff_ms
+            return self._pause_ms
         manager.bump_epoch_if_required()
         if manager.has_producer_id:
             return self._send_producer_data(now_ms)
@@ -157,7 +163,7 @@ class Sender:
             # An election is pending, or the topic expired meanwhile: it must be held again to be asked for
             # (ACC-07).
             for topic in ready.unknown_leader_topics:
-                self._metadata.add(topic, now_ms)
+                self._metadata.add(topic, now_ms, may_create=False)  # what it may, it keeps while it is held
             _log.debug("Requesting metadata for topics without leader: %s", ready.unknown_leader_topics)
             self._metadata.request_update(False, "leader_error")
         able = []
@@ -181,7 +187,7 @@ class Sender:
         if able:
             # What they have must wait for its turn in the sequence, or for a backoff that `ready` did not
             # look at once it had the node. An answer wakes the poll; Java would spin.
-            timeout_ms = min(timeout_ms, self._config.retry_backoff_ms)
+            timeout_ms = min(timeout_ms, self._pause_ms)
         return timeout_ms
 
     def _send_produce_request(
@@ -232,7 +238,7 @@ class Sender:
         turn.
         """
         if manager.init_in_flight:
-            return self._config.retry_backoff_ms
+            return self._config.request_timeout_ms  # the answer wakes the poll
         if manager.init_was_refused and not self._accumulator.has_incomplete:
             return FOREVER_MS  # nobody needs an id now: no broker is asked over and over in vain
         delay_ms = manager.init_delay_ms(now_ms)
@@ -240,10 +246,10 @@ class Sender:
             return delay_ms
         node = self._client.least_loaded_node(now_ms).node
         if node is None:
-            return self._config.retry_backoff_ms
+            return self._pause_ms
         if not self._client.ready(node, now_ms):
             # While it connects, the connection wakes the poll; metadata that is due has its own turn first.
-            return min(max(self._client.poll_delay_ms(node, now_ms), 1), self._config.retry_backoff_ms)
+            return min(max(self._client.poll_delay_ms(node, now_ms), 1), self._pause_ms)
         request = self._client.new_client_request(
             node.id,
             InitProducerIdRequestBuilder(),
@@ -255,7 +261,7 @@ class Sender:
         self._client.send(request, now_ms)
         manager.init_sent()
         _log.debug("Sent InitProducerId to node %s, correlation id %s", node.id, request.correlation_id)
-        return self._config.retry_backoff_ms
+        return self._config.request_timeout_ms
 
     def _handle_init_producer_id_response(self, response: ClientResponse) -> None:
         manager = self._transaction_manager

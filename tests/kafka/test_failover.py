@@ -77,15 +77,21 @@ class Load:
                         self.failed[value.encode()] = answer.text
 
 
+def leader_told(sidecar: Sidecar, topic: str) -> int:
+    """Who leads partition 0, as the sidecar has it, no more than a second old."""
+    query = {"partition": 0, "max_age_ms": 1_000}
+    found: int = sidecar.api.get(f"/v1/topics/{topic}/leader", params=query).json()["leader"]["id"]
+    return found
+
+
 def test_a_killed_broker_loses_nothing_that_was_acknowledged_and_produce_resumes_by_itself(
     kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
 ) -> None:
     topic = new_topic(partitions=6, replication_factor=3, min_insync_replicas=2)
-    victim = kafka.admin.leader(topic, 0)
-    assert victim is not None
-    assert (
-        sidecar.api.get(f"/v1/topics/{topic}/leader", params={"partition": 0}).json()["leader"]["id"]
-        == victim
+    # The brokers may still be giving leaders back to whom they belong, so both are asked until they agree.
+    victim = wait_until(
+        lambda: (found := kafka.admin.leader(topic, 0)) == leader_told(sidecar, topic) and found,
+        what="one leader",
     )
     version = sidecar.metric("pilotfish_metadata_update_version") or 0
     changes = sidecar.metric("pilotfish_metadata_leader_changes_total") or 0
@@ -100,8 +106,8 @@ def test_a_killed_broker_loses_nothing_that_was_acknowledged_and_produce_resumes
             what="produce that resumed after the election",
             last_seen=sidecar.log,
         )
-        answered = sidecar.api.get(f"/v1/topics/{topic}/leader", params={"partition": 0}).json()
-    assert answered["leader"]["id"] == elected
+        answered = leader_told(sidecar, topic)
+    assert answered == elected
     assert (sidecar.metric("pilotfish_metadata_update_version") or 0) > version
     assert (sidecar.metric("pilotfish_metadata_leader_changes_total") or 0) > changes
 
@@ -127,10 +133,11 @@ def test_lookups_are_answered_from_memory_while_every_broker_is_down(
     started_s = time.monotonic()
     answer = sidecar.produce(topic, [{"value": "never sent"}], timeout_ms=1_500)
     assert time.monotonic() - started_s < 5
-    assert answer.status_code in {503, 504}, answer.text
+    assert answer.status_code == 503, answer.text
     problem = answer.json()
-    assert problem["phase"] == "delivery"
-    assert (answer.status_code == 503) == (problem["written"] == "no")
+    # Where the client has begun anew from its bootstrap list it waits for metadata, else for its leader.
+    assert problem["phase"] in {"metadata", "delivery"}
+    assert problem["written"] == "no"
 
     for broker_id in kafka.broker_ids:
         kafka.restart(broker_id)

@@ -660,3 +660,15 @@ def test_concurrent_update_and_fetch_for_snapshot_and_cluster(metadata: Metadata
         reader.join(30)
     assert torn == []
     assert metadata.cache.leader_epoch_for(TP) == 59
+
+
+def test_what_was_known_goes_on_being_served_after_a_rebootstrap(metadata: Metadata) -> None:
+    metadata.bootstrap([("first", 1)])
+    assert metadata.answered_cache is metadata.cache
+    answer(metadata, 3, {"topic": 2})
+    known = metadata.cache
+    metadata.rebootstrap()
+    assert metadata.cache.is_bootstrap
+    assert metadata.answered_cache is known
+    answer(metadata, 3, {"topic": 3})
+    assert metadata.answered_cache is metadata.cache

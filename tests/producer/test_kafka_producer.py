@@ -101,12 +101,11 @@ def test_a_topic_that_never_comes_fails_the_future_with_javas_words() -> None:
 def test_the_brokers_last_word_is_the_cause_of_a_timeout() -> None:  # PROD-03 [4.x]
     rig = ProducerRig(topics={}, max_block_ms=1_000)
     with blocked(rig, lambda: rig.producer.wait_on_metadata("orders", None, 1_000)) as waited:
-        rig.clock.advance(1_000)
         rig.know({}, errors={"orders": UNKNOWN})
-        with pytest.raises(TimeoutError, match="Topic orders not present"):
+        rig.clock.advance(1_000)
+        with pytest.raises(TimeoutError, match="Topic orders not present") as caught:
             waited.result(PATIENCE_S)
-    error = rig.producer._metadata_timeout("orders", None, 1_000)
-    assert isinstance(error.__cause__, UnknownTopicOrPartitionError)
+    assert isinstance(caught.value.__cause__, UnknownTopicOrPartitionError)
 
 
 def test_a_partition_out_of_range_is_waited_for() -> None:  # testMetadataWithPartitionOutOfRange
@@ -458,6 +457,31 @@ def test_close_is_not_held_up_by_a_producer_id_that_does_not_come() -> None:
     rig.producer.start()
     assert not rig.producer.close(50).flushed
     assert str(future.exception(0)) == "Producer is closed forcefully."
+
+
+def test_close_gives_up_a_request_that_waits_for_memory() -> None:
+    rig = ProducerRig(topics={"orders": 1}, buffer_memory=1_000, batch_size=1_000)
+    rig.submit("orders", b"x" * 800)
+    parked = rig.submit("orders", b"y" * 800)
+    rig.producer.start()
+    report = rig.producer.close(50)
+    assert set(report.unacknowledged) == {Unacknowledged("orders", 0, 1), Unacknowledged("orders", None, 1)}
+    assert isinstance(parked.failures[0].error, ProducerClosedError)
+
+
+def test_a_client_that_can_not_be_closed_is_logged_and_the_end_comes_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = ProducerRig(topics={"orders": 1})
+
+    def fail() -> None:
+        raise OSError("already gone")
+
+    rig.client.close = fail  # type: ignore[method-assign]
+    rig.producer.start()
+    rig.producer.close(0)
+    assert rig.producer.status().state == "closed"
+    assert "Failed to close the network client" in caplog.text
 
 
 # -- the whole -----------------------------------------------------------------------------------------------

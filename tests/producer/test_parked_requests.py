@@ -403,3 +403,70 @@ def test_how_long_a_wait_took_is_told() -> None:
     rig.will_know({"orders": 1})
     rig.turn(2)
     assert rig.events.of(WaitFinished) == [WaitFinished("metadata", "success", 250)]
+
+
+def test_a_batch_larger_than_the_whole_buffer_fails_at_once() -> None:
+    rig = ProducerRig(topics={"orders": 1}, buffer_memory=1_000, batch_size=2_000)
+    waiting = rig.submit("orders", b"a")
+    rig.turn()
+    assert "hard limit of 1000 on memory allocations" in str(waiting.failures[0].error)
+
+
+def test_an_accumulator_that_has_been_closed_fails_the_request() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    rig.producer._accumulator.close()
+    waiting = rig.submit("orders", b"a")
+    rig.turn()
+    assert str(waiting.failures[0].error) == "Producer closed while send in progress"
+
+
+def test_a_topic_that_vanishes_while_a_request_waits_for_memory_is_waited_for() -> None:
+    rig = full_buffer_rig()
+    waiting = rig.submit("other", b"y" * 800, block_ms=60_000)
+    rig.turn()
+    rig.know({"orders": 1}, errors={"other": UNKNOWN})
+    rig.clock.advance(10_000)
+    rig.will_know({"orders": 1}, errors={"other": UNKNOWN})
+    rig.turn()
+    rig.respond(produced(ORDERS_0, offset=0))
+    rig.will_know({"orders": 1}, errors={"other": UNKNOWN})
+    rig.turn(2)
+    assert (rig.producer.status().waiting_for_metadata, rig.producer.status().waiting_for_buffer) == (1, 0)
+    rig.will_know({"orders": 1, "other": 1})
+    rig.turn(3)
+    rig.respond(produced(TopicPartition("other", 0), offset=2))
+    rig.turn()
+    assert waiting.offsets == [2]
+
+
+def test_who_waits_for_a_partition_hears_that_the_topic_is_forbidden() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    waiting = rig.submit("orders", ProducerRecord("orders", b"a", partition=5))
+    rig.will_know({}, errors={"orders": UNAUTHORIZED})
+    rig.turn(2)
+    assert isinstance(waiting.failures[0].error, TopicAuthorizationError)
+
+
+def test_a_fatal_error_reaches_who_waits_for_a_partition() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    waiting = rig.submit("orders", ProducerRecord("orders", b"a", partition=5))
+    rig.will_know({"orders": 1})
+    rig.turn()
+    rig.metadata.fatal_error(SaslAuthenticationError("wrong password"))
+    rig.will_know({"orders": 1})
+    rig.turn()
+    assert str(waiting.failures[0].error) == "wrong password"
+
+
+def test_a_second_request_may_lend_the_first_its_leave_to_create() -> None:
+    rig = ProducerRig(topics={})
+    rig.submit("orders", b"a", create=False)
+    rig.submit("orders", b"b", create=True)
+    now_ms = rig.clock.now_ms()
+    rig.producer.io_thread._take_what_came(now_ms)
+    assert rig.metadata.new_metadata_request_and_version(now_ms).builder.allow_auto_topic_creation
+
+
+def test_the_repr_counts_who_waits() -> None:
+    rig = ProducerRig(topics={})
+    assert repr(rig.producer._parked) == "<ParkedRequests waiting_for_metadata=0 waiting_for_buffer=0>"

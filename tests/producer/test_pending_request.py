@@ -247,3 +247,8 @@ def test_a_new_request_has_everything_before_it(count: int) -> None:
     request = request_of(count, Ended())
     assert not request.is_finished
     assert request.not_appended() == list(range(count))
+
+
+def test_results_tell_what_they_are() -> None:
+    request = request_of(2, Ended())
+    assert repr(request.result(130)) == "<ProduceResult records=2 waited_ms=30>"

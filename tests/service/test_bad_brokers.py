@@ -1,7 +1,7 @@
 """bootstrap.servers that are no broker, or a broken one: the sidecar says so, waits between tries, stays up.
 
-The sidecar is a process of its own; the peers are on loopback in this one. The error of the peer stands in three
-places: the log, /v1/status, and the answer to a look-up.
+The sidecar is a process of its own; the peers are on loopback in this one. The fault of the peer stands in
+three places: the log, /v1/status, and the answer to a look-up.
 """
 
 from __future__ import annotations
