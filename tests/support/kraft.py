@@ -102,6 +102,12 @@ class _Server:
             return "(it never started)"
 
 
+def _random_cluster_id() -> str:
+    """A Uuid as Kafka prints it; like Kafka's own never with a leading dash, which its tools take for an option."""
+    first, *rest = os.urandom(16)
+    return base64.urlsafe_b64encode(bytes([first & 0x7F, *rest])).rstrip(b"=").decode()
+
+
 class KraftCluster:
     """Kafka brokers 1..n and their controller. One thread steers; any may read addresses."""
 
@@ -123,7 +129,7 @@ class KraftCluster:
         self._settings = dict(settings or {})
         self._guard: ProcessGuard | None = None
         self._admin: KafkaAdmin | None = None
-        self.cluster_id = base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
+        self.cluster_id = _random_cluster_id()
         ports = free_ports(brokers + 1)
         self._controller_port = ports[-1]
         self._servers = {
