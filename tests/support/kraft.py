@@ -103,7 +103,7 @@ class _Server:
 
 
 def _random_cluster_id() -> str:
-    """A Uuid as Kafka prints it; like Kafka's own never with a leading dash, which its tools take for an option."""
+    """A Uuid as Kafka prints it, never with a leading dash, which Kafka's tools take for an option."""
     first, *rest = os.urandom(16)
     return base64.urlsafe_b64encode(bytes([first & 0x7F, *rest])).rstrip(b"=").decode()
 
