@@ -232,7 +232,8 @@ class Metadata:
         """The snapshot that the response makes of the present one (META-17, META-18). Lock held."""
         answers = sort_answers(
             response,
-            self.cache,
+            self.cache.topics,
+            self.cache.topic_ids,
             self._last_seen,
             self._schedule,
             lambda topic, is_internal: self.retain_topic(topic, is_internal, now_ms),

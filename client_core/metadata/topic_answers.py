@@ -14,11 +14,10 @@ from client_core.error_codes import Errors
 from client_core.metadata.metadata_response import TopicFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from uuid import UUID
 
     from client_core.metadata.leader_epochs import LastSeenEpochs
-    from client_core.metadata.metadata_cache import MetadataCache
     from client_core.metadata.metadata_response import MetadataResponse
     from client_core.metadata.refresh_schedule import RefreshSchedule
     from client_core.metadata.topic_table import TopicTable
@@ -40,12 +39,13 @@ class TopicAnswers:
 
 def sort_answers(
     response: MetadataResponse,
-    cache: MetadataCache,
+    known_tables: Mapping[str, TopicTable],
+    known_ids: Mapping[str, UUID],
     last_seen: LastSeenEpochs,
     schedule: RefreshSchedule,
     retain: Callable[[str, bool], bool],
 ) -> TopicAnswers:
-    """Sorts a response's topics; `retain` says of a name, and whether it is internal, if it is held still."""
+    """Sorts a response's topics against what is known; `retain` says of a name, and whether it is internal, if it is held still."""
     answers = TopicAnswers()
     for topic in response.topics:
         name = topic.name
@@ -61,8 +61,8 @@ def sort_answers(
             continue
         table, made_progress = last_seen.accept(
             topic,
-            cache.topics.get(name),
-            topic_id_changed=topic.topic_id is not None and topic.topic_id != cache.topic_id(name),
+            known_tables.get(name),
+            topic_id_changed=topic.topic_id is not None and topic.topic_id != known_ids.get(name),
             difference=response.differences.get(name),
         )
         if made_progress or topic.misses_epoch:
