@@ -45,7 +45,10 @@ def sort_answers(
     schedule: RefreshSchedule,
     retain: Callable[[str, bool], bool],
 ) -> TopicAnswers:
-    """Sorts a response's topics against what is known; `retain` says of a name, and whether it is internal, if it is held still."""
+    """Sorts a response's topics against what is known of them.
+
+    `retain(name, is_internal)` says whether a topic is held still.
+    """
     answers = TopicAnswers()
     for topic in response.topics:
         name = topic.name
