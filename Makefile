@@ -8,7 +8,12 @@ KAFKA_VERSION := 4.3.1
 KAFKA_JARS := .cache/kafka/$(KAFKA_VERSION)
 COMPILE := $(UV) pip compile --universal --generate-hashes --no-emit-index-url --quiet
 
-.PHONY: help setup run demo check format test test-fast bench kafka-jars java lock clean
+# Behind a company's proxy only the system knows its certificate; uv brings a list of its own unless told otherwise.
+ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
+export UV_SYSTEM_CERTS ?= true
+endif
+
+.PHONY: help setup run demo check format docs test test-fast bench kafka-jars java lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -41,6 +46,9 @@ check: setup kafka-jars  ## format, lint, types, import contracts, generated cod
 format: setup  ## formats the code and sorts the imports
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: setup  ## the tables in the documentation, from the code and the last benchmark run
+	$(BIN)/python docs/tables.py
 
 test: setup java kafka-jars  ## all tests, those on a real three-broker Kafka too
 	$(BIN)/pytest

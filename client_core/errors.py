@@ -231,6 +231,9 @@ class InvalidTopicError(ApiError):
 class RecordTooLargeError(ApiError):
     error = Errors.MESSAGE_TOO_LARGE
 
+    #: Which record of a request it was, where the client itself found it before anything was appended.
+    record_index: int | None = None
+
 
 class RecordBatchTooLargeError(ApiError):
     error = Errors.RECORD_LIST_TOO_LARGE

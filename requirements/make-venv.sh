@@ -6,7 +6,8 @@ python=$1
 dir=$2
 
 if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-    echo "Pilotfish needs Python 3.11 or newer; '$python' is $("$python" --version 2>&1 || echo missing)." >&2
+    found=$("$python" --version 2>&1) && found="is $found" || found="can't be run"
+    echo "Pilotfish needs Python 3.11 or newer; '$python' $found." >&2
     echo "Name another one: make PYTHON=/path/to/python3.12 ..." >&2
     exit 1
 fi

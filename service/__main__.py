@@ -14,7 +14,14 @@ from typing import Any, Final, TypeVar
 import click
 
 from service.cli.commands import COMMANDS
-from service.settings import OWN_NAMES, Settings, SettingsError, load_settings, settings_table
+from service.settings import (
+    OWN_NAMES,
+    Settings,
+    SettingsError,
+    kafka_settings_table,
+    load_settings,
+    settings_table,
+)
 from service.version import pilotfish_version
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -66,8 +73,7 @@ def serve(config_file: str | None, kafka: tuple[str, ...], embedded: bool, **fla
     try:
         with EmbeddedCluster(topics=(DEMO_TOPIC,)) as cluster:
             settings = _loaded(given, (*kafka, f"bootstrap.servers={cluster.bootstrap_servers}"), config_file)
-            click.echo(lines_to_try(f"http://{settings.api_host}:{settings.api_port}"))
-            sys.exit(run(settings))
+            sys.exit(run(settings, when_started=lambda url: click.echo(lines_to_try(url))))
     except EmbeddedClusterError as e:
         raise click.ClickException(str(e)) from e
 
@@ -83,9 +89,10 @@ def _loaded(given: dict[str, object], kafka: tuple[str, ...], config_file: str |
 
 
 @main.command()
-def settings() -> None:
-    """Print the sidecar's own settings as a Markdown table."""
-    click.echo(settings_table())
+@click.option("--kafka", is_flag=True, help="The Kafka settings that are honoured, instead of the own ones.")
+def settings(kafka: bool) -> None:
+    """Print what can be set, as a Markdown table."""
+    click.echo(kafka_settings_table() if kafka else settings_table())
 
 
 for _ask in COMMANDS:

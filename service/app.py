@@ -158,19 +158,19 @@ def _with_problem_type(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-# -- errors of FastAPI's side --------------------------------------------------------------------------------
+# -- errors of FastAPI's side: coroutines, or each of them would take a pool thread --------------------------
 
 
-def _on_problem(_: Request, error: Exception) -> Response:
+async def _on_problem(_: Request, error: Exception) -> Response:
     assert isinstance(error, ProblemError)
     return of_problem(error.problem)
 
 
-def _on_caller_gone(_: Request, error: Exception) -> Response:
+async def _on_caller_gone(_: Request, error: Exception) -> Response:
     return Response(status_code=CALLER_GONE)
 
 
-def _on_invalid(_: Request, error: Exception) -> Response:
+async def _on_invalid(_: Request, error: Exception) -> Response:
     """A parameter that can't be used, named by where it stands."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
@@ -178,12 +178,12 @@ def _on_invalid(_: Request, error: Exception) -> Response:
     return of_problem(Problem(422, f"{place}: {first['msg']}", place=place))
 
 
-def _on_http(_: Request, error: Exception) -> Response:
+async def _on_http(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers: HeaderPairs = [(n.lower().encode(), v.encode()) for n, v in (error.headers or {}).items()]
     return of_problem(Problem(error.status_code, str(error.detail), headers=tuple(headers)))
 
 
-def _on_bug(_: Request, error: Exception) -> Response:
+async def _on_bug(_: Request, error: Exception) -> Response:
     _log.error("a request failed in a way that nobody foresaw", exc_info=error)
     return of_problem(Problem(500, "the sidecar failed in a way that nobody foresaw; its log has the stack"))

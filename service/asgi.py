@@ -16,13 +16,16 @@ ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 HeaderPairs = list[tuple[bytes, bytes]]
 
 
-def header(scope: Scope, name: bytes) -> bytes | None:
-    """The first header of that lower-case name."""
+def header_values(scope: Scope, name: bytes) -> list[bytes]:
+    """The headers of that lower-case name, in order."""
     pairs: Iterable[tuple[bytes, bytes]] = scope["headers"]
-    for pair in pairs:
-        if pair[0] == name:
-            return pair[1]
-    return None
+    return [value for own_name, value in pairs if own_name == name]
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """The header of that lower-case name. One that stands twice is a list (RFC 9110 section 5.3)."""
+    values = header_values(scope, name)
+    return b", ".join(values) if values else None
 
 
 async def respond(send: Send, status: int, headers: HeaderPairs, body: bytes) -> None:

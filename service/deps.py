@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated, cast
+from urllib.parse import unquote_to_bytes
 
 from fastapi import Depends, Request
 
@@ -68,12 +69,20 @@ def build_sidecar(settings: Settings, producer: Producer, boot: str) -> Sidecar:
     )
 
 
-def sidecar_of(request: Request) -> Sidecar:
-    """The app's parts. Refuses a query that says a thing twice: FastAPI would take the last."""
+async def sidecar_of(request: Request) -> Sidecar:
+    """The app's parts. Refuses a query that FastAPI would take for something else.
+
+    Of what stands twice it would take the last, and what is not UTF-8 would become a replacement character.
+    A coroutine, though it awaits nothing: what is none would be sent to a pool thread.
+    """
     names = [name for name, _ in request.query_params.multi_items()]
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise refused(400, f"query.{twice}: stands twice")
+        raise refused(400, "stands twice", place=f"query.{twice}")
+    try:
+        unquote_to_bytes(request.scope["query_string"]).decode()
+    except UnicodeDecodeError as e:
+        raise refused(400, "invalid UTF-8", place="query") from e
     return cast("Sidecar", request.app.state.sidecar)
 
 

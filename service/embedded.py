@@ -92,7 +92,7 @@ def _mock_cluster(brokers: int) -> AdminClient:
         from confluent_kafka.admin import AdminClient
     except ImportError as error:
         raise EmbeddedClusterError(
-            "the embedded cluster needs librdkafka: pip install 'pilotfish[embedded]'"
+            "the embedded cluster needs librdkafka's wheel: pip install confluent-kafka"
         ) from error
     return AdminClient(
         {
@@ -114,5 +114,5 @@ def lines_to_try(api_url: str) -> str:
        -d '{{"key_format":"text","records":[{{"key":"customer-7","value":{{"total":12.50}}}}]}}'
   curl -s {api_url}/v1/status
 
-Ctrl-C ends it.
+Records get the timestamp 1234 here; a real Kafka gives them the time. Ctrl-C ends it.
 """

@@ -22,6 +22,7 @@ from client_core import (
     Phase,
     ProducerClosedError,
     RecordFailure,
+    RecordTooLargeError,
     SerializationError,
     Written,
 )
@@ -144,16 +145,19 @@ def gravest(statuses: Iterable[int]) -> int:
 
 
 def problem_of(error: KafkaError, *, phase: Phase | None = None, waited_ms: int | None = None) -> Problem:
-    """A failure that is not about records."""
+    """A failure of a request, or of the one record that it names."""
     said = explained(error)
+    at = error.record_index if isinstance(error, RecordTooLargeError) else None
+    place = None if at is None else f"records[{at}]"
     return Problem(
         status=status_of(error),
-        detail=error.message,
+        detail=error.message if place is None else f"{place}: {error.message}",
         kafka_error=said.error.name,
         code=said.code,
         retriable=said.retriable,
         phase=None if phase is None else phase.value,
         waited_ms=waited_ms,
+        place=place,
     )
 
 
@@ -193,6 +197,13 @@ def problem_of_body(error: BodyError) -> Problem:
     return Problem(status=error.status, detail=detail, place=error.place or None, written=Written.NO.value)
 
 
-def refused(status: int, detail: str, *headers: tuple[bytes, bytes], retriable: bool = False) -> ProblemError:
-    """A refusal of the sidecar's own, before Kafka had a say."""
-    return ProblemError(Problem(status=status, detail=detail, retriable=retriable, headers=headers))
+def refused(
+    status: int,
+    detail: str,
+    *headers: tuple[bytes, bytes],
+    place: str | None = None,
+    retriable: bool = False,
+) -> ProblemError:
+    """A refusal of the sidecar's own, before Kafka had a say. `place` is put before the detail."""
+    said = detail if place is None else f"{place}: {detail}"
+    return ProblemError(Problem(status, said, retriable=retriable, place=place, headers=headers))

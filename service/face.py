@@ -60,4 +60,5 @@ class Producer(Protocol):
         deadline_ms: int,
         done: Done,
         create: bool = True,
+        settled: Done | None = None,
     ) -> Ticket: ...

@@ -2,6 +2,8 @@
 
     Host     must be one that we answer to: a web page whose name was made to point at 127.0.0.1 is not let in
     Origin   must be our own or an allowed one: a web page can't post behind its reader's back
+    once     neither of them may stand twice, or one would be judged and the other believed
+    path     an encoded slash is part of a name to us and none to routers: nobody may choose which
     length   a body larger than the limit is refused by its head, or while it is read
     drain    while the sidecar shuts down, nothing but look-ups is taken on
 
@@ -22,6 +24,9 @@ from service.http_metrics import OTHER, HttpMetrics
 
 CLOSE: Final = (b"connection", b"close")
 
+#: Spellings of Host that were found good, port and all: callers use one or two of them.
+_MAX_KNOWN_HOSTS: Final = 64
+
 
 class BodyTooLargeError(HTTPException):
     """More came than may. Starlette's own kind, so that FastAPI lets it through where it reads a body."""
@@ -32,6 +37,14 @@ class BodyTooLargeError(HTTPException):
 
 def body_too_large_detail(max_body_bytes: int) -> str:
     return f"the body is larger than {max_body_bytes} bytes (max_body_bytes)"
+
+
+_ENCODED_SLASH: Final = Problem(
+    400, "path: an encoded slash (%2F) is part of no topic's name", place="path", written="no"
+)
+_SHUTTING_DOWN: Final = Problem(
+    503, "the sidecar is shutting down", retriable=True, written="no", headers=(CLOSE,)
+)
 
 
 class Drain:
@@ -60,6 +73,7 @@ class Guards:
         self._app = app
         self._any_host = "*" in allowed_hosts
         self._hosts = frozenset(host.lower().encode() for host in allowed_hosts)
+        self._known_hosts: set[bytes | None] = set()
         self._origins = frozenset(origin.lower().encode() for origin in allowed_origins)
         self._max_body_bytes = max_body_bytes
         self._drain = drain
@@ -70,42 +84,53 @@ class Guards:
             await self._app(scope, receive, send)
             return
         host = origin = length = None
+        twice = False
         for name, value in scope["headers"]:
             if name == b"host":
+                twice = twice or host is not None
                 host = value
             elif name == b"origin":
+                twice = twice or origin is not None
                 origin = value
             elif name == b"content-length":
                 length = value
-        problem = self._refusal(host, origin, length)
-        if problem is None and self._drain.begun and scope["method"] != "GET":
-            problem = Problem(
-                503, "the sidecar is shutting down", retriable=True, written="no", headers=(CLOSE,)
-            )
-        if problem is not None:
-            await self._refuse(scope, send, problem)
+        if host not in self._known_hosts or origin is not None or length is not None or twice:
+            problem = self._refusal(host, origin, length, twice=twice)
+            if problem is not None:
+                await self._refuse(scope, send, problem)
+                return
+        if b"%" in scope["raw_path"] and b"%2f" in scope["raw_path"].lower():
+            await self._refuse(scope, send, _ENCODED_SLASH)
             return
-        if scope["method"] != "GET" and length is None:
-            receive = self._counted(receive)
+        if scope["method"] != "GET":
+            if self._drain.begun:
+                await self._refuse(scope, send, _SHUTTING_DOWN)
+                return
+            if length is None:
+                receive = self._counted(receive)
         await self._app(scope, receive, send)
 
     # -- judging ---------------------------------------------------------------------------------------------
 
-    def _refusal(self, host: bytes | None, origin: bytes | None, length: bytes | None) -> Problem | None:
+    def _refusal(
+        self, host: bytes | None, origin: bytes | None, length: bytes | None, *, twice: bool
+    ) -> Problem | None:
+        if twice:
+            return Problem(400, "Host or Origin stands twice", written="no", headers=(CLOSE,))
         if not self._knows_host(host):
-            return Problem(421, "this Host is not one that the sidecar answers to (allowed_hosts)")
+            detail = "this Host is not one that the sidecar answers to (allowed_hosts)"
+            return Problem(421, detail, written="no")
         if origin is not None and not self._knows_origin(origin, host):
-            return Problem(403, "this Origin may not call the sidecar (allowed_origins)")
+            return Problem(403, "this Origin may not call the sidecar (allowed_origins)", written="no")
         if length is not None and not (length.isdigit() and int(length[:20]) <= self._max_body_bytes):
             return Problem(413, body_too_large_detail(self._max_body_bytes), written="no", headers=(CLOSE,))
         return None
 
     def _knows_host(self, host: bytes | None) -> bool:
-        if self._any_host:
-            return True
-        if host is None:
-            return False
-        return host in self._hosts or without_port(host.lower()) in self._hosts
+        known = self._any_host or (host is not None and without_port(host.lower()) in self._hosts)
+        if known and len(self._known_hosts) < _MAX_KNOWN_HOSTS:
+            self._known_hosts.add(host)
+        return known
 
     def _knows_origin(self, origin: bytes, host: bytes | None) -> bool:
         origin = origin.lower()

@@ -74,39 +74,53 @@ class Lookups:
 
         Raises ProblemError where the demand itself can't be met, CallerGoneError where nobody waits any more.
         """
+        since_ms = self._clock.now_ms()
         names = list(dict.fromkeys(topics))
         min_version = self._number_of(demands.min_version)
         problems, to_ask = self._judge(names, demands)
         if to_ask:
             problems.update(await self._ask(to_ask, demands, receive))
-        await self._freshen([name for name in names if name not in problems], demands, min_version, receive)
+        known = [name for name in names if name not in problems]
+        await self._freshen(known, demands, min_version, since_ms, receive)
         return problems
 
     async def know_cluster(self, demands: Demands, receive: Receive) -> None:
         """Waits until a broker has answered at all, and until the answer is as fresh as demanded."""
+        since_ms = self._clock.now_ms()
         min_version = self._number_of(demands.min_version)
         if self._producer.cache.is_bootstrap:
             wait_ms = self._lookup_wait_ms if demands.max_block_ms is None else demands.max_block_ms
-            await self.refresh(wait_ms, receive, min_version=None, max_age_ms=MAX_WAIT_MS)
-        await self._freshen([], demands, min_version, receive)
+            await self.refresh(wait_ms, receive, max_age_ms=MAX_WAIT_MS)
+        await self._freshen([], demands, min_version, since_ms, receive)
 
     async def refresh(
-        self, wait_ms: int, receive: Receive, *, min_version: int | None = None, max_age_ms: int | None = None
+        self,
+        wait_ms: int,
+        receive: Receive,
+        *,
+        min_version: int | None = None,
+        max_age_ms: int | None = None,
+        since_ms: int | None = None,
     ) -> None:
-        """Waits for an update: the next one, or the one that satisfies a demand. Raises ProblemError."""
+        """Waits for an update: the next one, or the one that satisfies a demand. Raises ProblemError.
+
+        `wait_ms` counts from `since_ms`, when the request came, or from now.
+        """
         now_ms = self._clock.now_ms()
+        if since_ms is None:
+            since_ms = now_ms
         place = self._room.enter(0, now_ms)
         try:
             result = await wait_for_result(
                 lambda done: self._producer.request_update(
-                    min_version=min_version, max_age_ms=max_age_ms, deadline_ms=now_ms + wait_ms, done=done
+                    min_version=min_version, max_age_ms=max_age_ms, deadline_ms=since_ms + wait_ms, done=done
                 ),
                 receive,
             )
         finally:
             place.leave(self._clock.now_ms())
         if result.error is not None:
-            waited_ms = cast("MetadataResult", result).waited_ms
+            waited_ms = now_ms - since_ms + cast("MetadataResult", result).waited_ms
             raise ProblemError(problem_of(result.error, phase=Phase.METADATA, waited_ms=waited_ms))
 
     # -- unknown topics --------------------------------------------------------------------------------------
@@ -187,13 +201,14 @@ class Lookups:
         try:
             boot, number = parse_version(min_version)
         except ValueError as e:
-            raise refused(422, f"min_version: {e}") from e
+            raise refused(422, str(e), place="query.min_version") from e
         if boot != self._boot:
-            raise refused(412, f"min_version: {min_version} is of another process, this one is {self._boot}")
+            detail = f"{min_version} is of another process, this one is {self._boot}"
+            raise refused(412, detail, place="query.min_version")
         return number
 
     async def _freshen(
-        self, names: list[str], demands: Demands, min_version: int | None, receive: Receive
+        self, names: list[str], demands: Demands, min_version: int | None, since_ms: int, receive: Receive
     ) -> None:
         cache = self._producer.cache
         too_old = demands.max_age_ms is not None and self._age_ms(names) > demands.max_age_ms
@@ -204,6 +219,7 @@ class Lookups:
                 receive,
                 min_version=min_version if too_early else None,
                 max_age_ms=demands.max_age_ms if too_old else None,
+                since_ms=since_ms,
             )
 
     def _age_ms(self, names: list[str]) -> int:

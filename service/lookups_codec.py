@@ -14,10 +14,12 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from service.payload import DECODERS, Format
+from service.records_codec import MAX_INT32
 from service.strict_json import BodyError, compact, find_fault
 
 #: More in one request would hold up everybody else's look-ups.
 MAX_LOOKUPS: Final = 1_000
+MAX_BODY_BYTES: Final = 1024 * 1024
 
 
 class LeaderLookup(NamedTuple):
@@ -45,6 +47,8 @@ _ITEM: Final = msgspec.json.Decoder(_Item)
 
 def parse_lookups(body: bytes) -> list[LeaderLookup]:
     """The look-ups, in order. Raises BodyError with the place of the first fault."""
+    if len(body) > MAX_BODY_BYTES:
+        raise BodyError(413, "", f"a body of look-ups has at most {MAX_BODY_BYTES} bytes, not {len(body)}")
     text = compact(body)
     # A body of look-ups is short: the second look, which finds duplicates, costs little.
     fault = find_fault(body)
@@ -66,18 +70,18 @@ def _parse_item(raw: Raw, place: str) -> LeaderLookup:
         raise _located(e, place) from e
     if (item.partition is UNSET) == (item.key is UNSET):
         raise BodyError(422, place, "needs either a partition or a key")
-    if item.partition is not UNSET:
-        if item.partition < 0:
-            raise BodyError(422, f"{place}.partition", "must not be negative")
-        return LeaderLookup(item.topic, item.partition, None)
-    return LeaderLookup(item.topic, None, _key(item, place))
-
-
-def _key(item: _Item, place: str) -> bytes:
     try:
         form = Format(item.key_format)
     except ValueError as e:
         raise BodyError(422, f"{place}.key_format", "must be json, text or base64") from e
+    if item.partition is not UNSET:
+        if not 0 <= item.partition <= MAX_INT32:
+            raise BodyError(422, f"{place}.partition", f"must be from 0 to {MAX_INT32}")
+        return LeaderLookup(item.topic, item.partition, None)
+    return LeaderLookup(item.topic, None, _key(item, form, place))
+
+
+def _key(item: _Item, form: Format, place: str) -> bytes:
     assert item.key is not UNSET
     try:
         key = DECODERS[form](bytes(item.key))

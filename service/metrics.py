@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from client_core import Errors, NodeStatus
@@ -278,6 +278,12 @@ class StatusCollector(Collector):
         yield _gauge("buffer_pool_size_bytes", "buffer.memory.", buffer.total_bytes)
         yield _gauge("buffer_pool_available_bytes", "What of it is free.", buffer.available_bytes)
         yield _gauge("buffer_pool_waiters", "Callers that wait for it.", buffer.waiters)
+        # A counter that is the status's own, so that a turn of the poll loop costs no event.
+        yield CounterMetricFamily(
+            "pilotfish_poll_loop_iterations",
+            "Turns of the poll loop.",
+            value=status.loop_turns,
+        )
         yield _gauge(
             "poll_loop_last_iteration_timestamp_seconds",
             "When the poll loop last turned; an idle one sleeps for long.",

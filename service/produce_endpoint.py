@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from client_core import (
+    Done,
     Errors,
     InvalidTopicError,
     Phase,
@@ -27,8 +28,10 @@ from client_core import (
     RecordFailure,
     RecordMetadata,
     Result,
+    Ticket,
 )
 from service.asgi import ASGIApp, HeaderPairs, Receive, Scope, Send, header, respond
+from service.body import announced_bytes, read_body
 from service.deps import Sidecar
 from service.errors import (
     PROBLEM_TYPE,
@@ -71,13 +74,10 @@ class Answer(NamedTuple):
 
 
 class _Times(NamedTuple):
-    """The query of a produce; None: Kafka's own setting."""
+    """The query of a produce, or Kafka's own settings. Both count from the request's head."""
 
-    max_block_ms: int | None = None
-    timeout_ms: int | None = None
-
-
-_NO_TIMES: Final = _Times()
+    max_block_ms: int
+    timeout_ms: int
 
 
 class ProduceEndpoint:
@@ -89,8 +89,7 @@ class ProduceEndpoint:
         self._producer = sidecar.producer
         self._clock = sidecar.producer.clock
         self._room = sidecar.room
-        self._max_block_ms = sidecar.config.max_block_ms
-        self._delivery_timeout_ms = sidecar.config.delivery_timeout_ms
+        self._times = _Times(sidecar.config.max_block_ms, sidecar.config.delivery_timeout_ms)
         self._acknowledged = 202 if sidecar.config.acks == "0" else 200
         self._outcomes = {o: sidecar.http.produced(o) for o in ("success", "partial", "error")}
         self._tallies: dict[int, RouteTally] = {}
@@ -123,7 +122,7 @@ class ProduceEndpoint:
         try:
             return await self._produce(topic, scope, receive)
         except ProblemError as e:
-            return _of_problem(e.problem)
+            return _of_problem(replace(e.problem, written="no"))
         except BodyError as e:
             return _of_problem(problem_of_body(e))
         except BodyTooLargeError as e:
@@ -135,52 +134,45 @@ class ProduceEndpoint:
         now_ms = self._clock.now_ms()
         fault = fault_of_topic_name(topic)
         if fault is not None:
-            raise ProblemError(replace(problem_of(InvalidTopicError(fault)), written="no"))
-        times = _times_of(scope["query_string"], self._delivery_timeout_ms)
+            raise ProblemError(problem_of(InvalidTopicError(fault)))
+        times = _times_of(scope["query_string"], self._times)
         check_media_type(header(scope, b"content-type"), header(scope, b"content-encoding"))
-        place = self._room.enter(int(header(scope, b"content-length") or 0), now_ms)
+        place = self._room.enter(announced_bytes(scope), now_ms)
         try:
-            records = parse_records(topic, await self._read(receive, place))
-            result = await self._deliver(topic, records, times, now_ms, receive)
+            body = await read_body(receive, place, self._clock, times.timeout_ms)
+            records = parse_records(topic, body)
+            result = await self._deliver(topic, records, times, now_ms, place, receive)
         finally:
             place.leave(self._clock.now_ms())
         return self._tell(topic, records, result)
 
-    async def _read(self, receive: Receive, place: Place) -> bytes:
-        """The whole body; bytes beyond what its head said are counted as they come."""
-        chunks: list[bytes] = []
-        total = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise CallerGoneError("the caller closed the connection within its body")
-            chunk: bytes = message.get("body", b"")
-            total += len(chunk)
-            place.grow_to(total, self._clock.now_ms())
-            chunks.append(chunk)
-            if not message.get("more_body", False):
-                return chunk if len(chunks) == 1 else b"".join(chunks)
-
     async def _deliver(
-        self, topic: str, records: list[ProducerRecord], times: _Times, now_ms: int, receive: Receive
+        self,
+        topic: str,
+        records: list[ProducerRecord],
+        times: _Times,
+        now_ms: int,
+        place: Place,
+        receive: Receive,
     ) -> Result:
-        timeout_ms = self._delivery_timeout_ms if times.timeout_ms is None else times.timeout_ms
-        max_block_ms = self._max_block_ms if times.max_block_ms is None else times.max_block_ms
+        def submit(done: Done) -> Ticket:
+            ticket = self._producer.submit(
+                topic,
+                records,
+                block_deadline_ms=now_ms + min(times.max_block_ms, times.timeout_ms),
+                deadline_ms=now_ms + times.timeout_ms,
+                done=done,
+                settled=lambda _: place.settled(self._clock.now_ms()),
+                create=self._sidecar.settings.auto_create_topics,
+            )
+            place.hand_on()
+            return ticket
+
         unknown = topic not in self._producer.cache.topics
         if unknown:
             self._sidecar.unknown.begin(topic, now_ms)
         try:
-            return await wait_for_result(
-                lambda done: self._producer.submit(
-                    topic,
-                    records,
-                    block_deadline_ms=now_ms + min(max_block_ms, timeout_ms),
-                    deadline_ms=now_ms + timeout_ms,
-                    done=done,
-                    create=self._sidecar.settings.auto_create_topics,
-                ),
-                receive,
-            )
+            return await wait_for_result(submit, receive)
         finally:
             if unknown:
                 self._sidecar.unknown.end(topic)
@@ -237,22 +229,24 @@ def topic_of_path(raw_path: bytes) -> str | None:
 # -- what was asked ------------------------------------------------------------------------------------------
 
 
-def _times_of(query: bytes, delivery_timeout_ms: int) -> _Times:
+def _times_of(query: bytes, defaults: _Times) -> _Times:
     """max_block_ms and timeout_ms; raises ProblemError for anything else, and for what stands twice."""
     if not query:
-        return _NO_TIMES
+        return defaults
     times: dict[str, int] = {}
     for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
         if name not in _Times._fields:
-            raise refused(422, f"query.{name}: unknown parameter; there are max_block_ms and timeout_ms")
+            detail = "unknown parameter; there are max_block_ms and timeout_ms"
+            raise refused(422, detail, place=f"query.{name}")
         if name in times:
-            raise refused(400, f"query.{name}: stands twice")
-        limit = delivery_timeout_ms if name == "timeout_ms" else MAX_WAIT_MS
+            raise refused(400, "stands twice", place=f"query.{name}")
+        limit = defaults.timeout_ms if name == "timeout_ms" else MAX_WAIT_MS
         if not (value.isascii() and value.isdigit()) or len(value) > 9 or int(value) > limit:
             of_what = " (delivery.timeout.ms)" if name == "timeout_ms" else ""
-            raise refused(422, f"query.{name}: must be a whole number from 0 to {limit}{of_what}")
+            detail = f"must be a whole number from 0 to {limit}{of_what}"
+            raise refused(422, detail, place=f"query.{name}")
         times[name] = int(value)
-    return _Times(**times)
+    return defaults._replace(**times)
 
 
 # -- how it is told ------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from service.payload import DECODERS, Format, bytes_of_base64, bytes_of_text
 from service.strict_json import BodyError, compact, find_fault
 
 #: int32 and int64, as the wire has them.
-MAX_PARTITION: Final = 2**31 - 1
+MAX_INT32: Final = 2**31 - 1
 MAX_TIMESTAMP_MS: Final = 2**63 - 1
 
 
@@ -101,7 +101,7 @@ def parse_records(topic: str, body: bytes) -> list[ProducerRecord]:
                 member = "partition"
                 raw = bytes(item.partition)
                 understood += _PARTITION + len(raw)
-                partition = _integer(raw, MAX_PARTITION)
+                partition = _integer(raw, MAX_INT32)
             if item.timestamp is not UNSET:
                 member = "timestamp"
                 raw = bytes(item.timestamp)
@@ -110,8 +110,8 @@ def parse_records(topic: str, body: bytes) -> list[ProducerRecord]:
             if item.headers is not UNSET:
                 member = "headers"
                 raw = bytes(item.headers)
-                understood += _HEADERS_MEMBER + len(raw)
-                headers = _headers(raw, f"records[{index}].headers", body)
+                headers, of_headers = _headers(raw, f"records[{index}].headers")
+                understood += _HEADERS_MEMBER + of_headers
             records.append(ProducerRecord(topic, value, key, partition, timestamp, headers))
     except ValueError as e:
         raise BodyError(422, f"records[{index}].{member}", str(e)) from e
@@ -119,7 +119,10 @@ def parse_records(topic: str, body: bytes) -> list[ProducerRecord]:
     understood += 0 if envelope.key_format is UNSET else _KEY_FORMAT + len(envelope.key_format)
     understood += 0 if envelope.value_format is UNSET else _VALUE_FORMAT + len(envelope.value_format)
     if understood != len(text):
-        _refuse_duplicates(body)
+        # More was written than was understood: names stand twice, or were merely written with escapes.
+        fault = find_fault(body)
+        if fault is not None:
+            raise fault
     return records
 
 
@@ -168,9 +171,10 @@ def _integer(raw: bytes, greatest: int) -> int | None:
     raise ValueError(f"must be a whole number from 0 to {greatest}, or null")
 
 
-def _headers(raw: bytes, place: str, body: bytes) -> tuple[tuple[str, bytes | None], ...]:
+def _headers(raw: bytes, place: str) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    """The headers, and how much of their JSON was understood."""
     if raw == b"null":
-        return ()
+        return (), len(raw)
     try:
         items = _HEADERS.decode(raw)
     except msgspec.ValidationError as e:
@@ -189,13 +193,4 @@ def _headers(raw: bytes, place: str, body: bytes) -> tuple[tuple[str, bytes | No
             headers.append((name.decode(), bytes_of_base64(bytes(item.value))))
         except ValueError as e:
             raise BodyError(422, f"{place}[{index}].value", str(e)) from e
-    if understood != len(raw):
-        _refuse_duplicates(body)
-    return tuple(headers)
-
-
-def _refuse_duplicates(body: bytes) -> None:
-    """More was written than was understood: names stand twice, or were merely written with escapes."""
-    fault = find_fault(body)
-    if fault is not None:
-        raise fault
+    return tuple(headers), understood

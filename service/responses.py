@@ -15,6 +15,7 @@ from service.schemas import ProblemAnswer
 _PROBLEMS: Final[dict[int, str]] = {
     400: "The request is malformed; `place` says where.",
     404: "The topic or partition does not exist: the broker said so.",
+    408: "The body did not come in time.",
     412: "`min_version` is of another process.",
     413: "The body or a record is too large.",
     415: "The media type is not served.",

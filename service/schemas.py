@@ -8,18 +8,33 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from service.lookups import MAX_WAIT_MS, Demands
 from service.payload import Format
+from service.records_codec import MAX_INT32
 
-Milliseconds = Annotated[int, Field(ge=0, le=MAX_WAIT_MS)]
+
+def _digits_only(value: object) -> object:
+    """pydantic would take 1.0, 1_0 and blanks around for whole numbers."""
+    if isinstance(value, str) and not (value.isascii() and value.isdigit()):
+        raise ValueError("must be a whole number in plain digits")
+    return value
+
+
+WholeNumber = Annotated[int, BeforeValidator(_digits_only)]
+Milliseconds = Annotated[WholeNumber, Field(ge=0, le=MAX_WAIT_MS)]
+Int32 = Annotated[WholeNumber, Field(ge=0, le=MAX_INT32)]
 
 
 class _Query(BaseModel):
     """Unknown parameters are refused: a misspelt deadline must not become none."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class NoQuery(_Query):
+    """A call that takes no parameters."""
 
 
 class WaitQuery(_Query):
@@ -39,7 +54,7 @@ class LookupQuery(WaitQuery):
 
 
 class LeaderQuery(LookupQuery):
-    partition: int | None = Field(None, ge=0, le=2**31 - 1, description="The partition to look up.")
+    partition: Int32 | None = Field(None, description="The partition to look up.")
     key: str | None = Field(None, description="The key whose partition to look up, by Java's murmur2.")
     key_format: Format = Field(Format.TEXT, description="How the key is written here or in Pilotfish-Key.")
 
@@ -233,7 +248,7 @@ PRODUCE_BODY: dict[str, Any] = {
                 "properties": {
                     "key": {"description": "In key_format; null or absent for none."},
                     "value": {"description": "In value_format; null is a tombstone."},
-                    "partition": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**31 - 1},
+                    "partition": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_INT32},
                     "timestamp": {
                         "type": ["integer", "null"],
                         "minimum": 0,

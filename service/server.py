@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -22,6 +23,7 @@ import uvicorn
 from client_core import CloseReport, ConfigError
 from service.admin import start_admin
 from service.app import App, create_app
+from service.http_protocol import ApiProtocol
 from service.logs import set_up_logging
 from service.settings import Settings
 from service.version import pilotfish_version
@@ -41,13 +43,19 @@ _KEEP_ALIVE_S: Final = 75
 
 _BACKLOG: Final = 2048
 
+#: Between two looks at whether the first metadata is there.
+_LOOK_S: Final = 0.02
+
 #: The exit code of a setting that can't be used, as of a wrong call.
 WRONG_SETTING: Final = 2
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-def serve(settings: Settings) -> int:
-    """Runs a sidecar until it is told to end; answers the exit code."""
+def serve(settings: Settings, when_started: Callable[[str], None] | None = None) -> int:
+    """Runs a sidecar until it is told to end; answers the exit code.
+
+    `when_started` is told the API's URL once the API listens and metadata is there.
+    """
     set_up_logging(settings.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
@@ -64,7 +72,7 @@ def serve(settings: Settings) -> int:
         return WRONG_SETTING
     _log.info("kafka: %r", app.sidecar.config)  # which masks its secrets
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(SidecarServer(app, api, admin).run())
+        return runner.run(SidecarServer(app, api, admin, when_started=when_started).run())
 
 
 def bound_socket(host: str, port: int, name: str) -> socket.socket:
@@ -73,21 +81,33 @@ def bound_socket(host: str, port: int, name: str) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as e:
-        raise OSError(f"{name}: can't listen on {host}:{port}: {e.strerror or e}") from e
+        reason = os.strerror(e.errno) if e.errno else str(e)
+        taken = e.errno == errno.EADDRINUSE
+        flag, variable = f"--{name.replace('_', '-')}", f"PILOTFISH_{name.upper()}"
+        remedy = f"; choose another with {flag} or {variable}" if taken else ""
+        raise OSError(f"{name}: can't listen on {host}:{port}: {reason}{remedy}") from e
 
 
 class SidecarServer:
     """The running sidecar. Main thread only."""
 
-    def __init__(self, app: App, api: socket.socket, admin: socket.socket) -> None:
+    def __init__(
+        self,
+        app: App,
+        api: socket.socket,
+        admin: socket.socket,
+        *,
+        when_started: Callable[[str], None] | None = None,
+    ) -> None:
         self._app = app
+        self._when_started = when_started
         self._drain = app.sidecar.drain
         self._api_socket = api
         self._admin_socket = admin
         self._api = _QuietServer(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=ApiProtocol,
                 ws="none",
                 interface="asgi3",
                 lifespan="on",
@@ -115,6 +135,7 @@ class SidecarServer:
             _address(self._admin_socket),
         )
         asked = loop.create_task(self._asked_to_end.wait())
+        telling = loop.create_task(self._tell_start())
         try:
             await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
@@ -124,7 +145,16 @@ class SidecarServer:
             return 0
         finally:
             asked.cancel()
+            telling.cancel()
             admin.stop(timeout_s=2)
+
+    async def _tell_start(self) -> None:
+        if self._when_started is None:
+            return
+        producer = self._app.sidecar.producer
+        while not self._api.started or producer.status().metadata.age_ms is None:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(_LOOK_S)
+        self._when_started(f"http://{_address(self._api_socket)}")
 
     async def _end(self, serving: asyncio.Task[None]) -> None:
         await asyncio.sleep(self._app.sidecar.settings.drain_delay_ms / 1000)

@@ -32,7 +32,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from client_core import ConfigError, ProducerConfig
+from client_core import OPTIONS, ConfigError, ProducerConfig
 
 PREFIX: Final = "PILOTFISH_"
 KAFKA_PREFIX: Final = "PILOTFISH_KAFKA_"
@@ -46,6 +46,10 @@ SIDECAR_DEFAULTS: Final[Mapping[str, str]] = {"linger.ms": "0"}
 _SERVICE_LINK: Final = re.compile(
     r"(.*_)?SERVICE_(HOST|PORT(_\w+)?)|(.*_)?PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?"
 )
+
+
+#: What to do where no broker was named.
+_NO_BROKERS: Final = " Say --kafka bootstrap.servers=HOST:9092, or --embedded to try it out."
 
 
 class SettingsError(Exception):
@@ -186,7 +190,8 @@ def load_settings(
         raise SettingsError("\n".join(_explained(error) for error in e.errors())) from e
     except ConfigError as e:
         # Its message names the setting already.
-        raise SettingsError(f"kafka: {e.message}") from e
+        remedy = _NO_BROKERS if "bootstrap.servers" not in kafka and e.name == "bootstrap.servers" else ""
+        raise SettingsError(f"kafka: {e.message}{remedy}") from e
     return settings
 
 
@@ -197,6 +202,19 @@ def settings_table() -> str:
         field = Settings.model_fields[name]
         default = _shown(field.default)
         lines.append(f"| `--{_flag(name)}` | `{PREFIX}{name.upper()}` | {default} | {field.description} |")
+    return "\n".join(lines)
+
+
+def kafka_settings_table() -> str:
+    """The Kafka settings that are honoured, by Kafka's names, as a Markdown table."""
+    lines = ["| name | type | default | valid | what it does |", "|---|---|---|---|---|"]
+    for option in OPTIONS:
+        default = SIDECAR_DEFAULTS.get(option.name, option.default)
+        if default != option.default:
+            default = f"{default} (Kafka: {option.default})"
+        shown = "must be given" if default is None else default or "empty"
+        valid = "" if option.valid is None else option.valid.text
+        lines.append(f"| `{option.name}` | {option.kind.name.lower()} | {shown} | {valid} | {option.doc} |")
     return "\n".join(lines)
 
 

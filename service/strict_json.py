@@ -27,7 +27,9 @@ _ENVELOPE_DEPTH: Final = 5
 #: Members whose content belongs to the caller: names may repeat there, it goes on the wire as it is.
 _PAYLOAD: Final = frozenset({"key", "value"})
 
-_TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+#: Strings and brackets. A string that never ends is one mismatch, and the escapes in it are passed over one
+#: by one: without that each of its quotes would be tried as the beginning of another, in quadratic time.
+_TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|\\.|[\[\]{}]', re.DOTALL)
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 

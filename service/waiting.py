@@ -5,6 +5,7 @@ there. The watch begins a moment late, since most requests are answered before i
 watch is a task.
 
 `WaitingRoom` counts who waits, in requests and in bytes of their bodies, and turns away what does not fit.
+The bytes of records count until the client has none of them any more, whether or not somebody still waits.
 Event loop only.
 """
 
@@ -99,9 +100,8 @@ class WaitingRoom:
             raise self._full(f"{self.bytes} bytes are waiting already", body_bytes, now_ms)
         self.bytes += body_bytes
 
-    def leave(self, body_bytes: int, now_ms: int) -> None:
-        """A place is given back; Place.leave calls this."""
-        self.requests -= 1
+    def release(self, body_bytes: int, now_ms: int) -> None:
+        """Bytes are gone; Place calls this."""
         self.bytes -= body_bytes
         self._drain.add(body_bytes, now_ms)
 
@@ -115,12 +115,13 @@ class WaitingRoom:
 
 
 class Place:
-    """One request's place in the room, and the bytes that it holds there."""
+    """One request's place in the room, and the bytes that it holds there, perhaps for longer."""
 
-    __slots__ = ("_room", "bytes")
+    __slots__ = ("_handed_on", "_room", "bytes")
 
     def __init__(self, room: WaitingRoom, body_bytes: int) -> None:
         self._room = room
+        self._handed_on = False
         self.bytes = body_bytes
 
     def grow_to(self, body_bytes: int, now_ms: int) -> None:
@@ -129,8 +130,20 @@ class Place:
             self._room.count(body_bytes - self.bytes, now_ms)
             self.bytes = body_bytes
 
+    def hand_on(self) -> None:
+        """The client has the bytes now: they count until `settled`, though the request may leave before."""
+        self._handed_on = True
+
+    def settled(self, now_ms: int) -> None:
+        """Nothing of the request is in the client any more."""
+        self._room.release(self.bytes, now_ms)
+        self.bytes = 0
+
     def leave(self, now_ms: int) -> None:
-        self._room.leave(self.bytes, now_ms)
+        """The request has its answer, or nobody waits for one."""
+        self._room.requests -= 1
+        if not self._handed_on:
+            self.settled(now_ms)
 
 
 class _DrainRate:

@@ -132,6 +132,11 @@ class Metadata:
         return self._schedule.request_version
 
     @property
+    def full_requests(self) -> tuple[int, int]:
+        """How many full requests were made, and which of them was answered last. I/O thread."""
+        return self._schedule.full_requests, self._schedule.answered_full_request
+
+    @property
     def last_successful_refresh_ms(self) -> int | None:
         """When the last full response came; None before the first."""
         return self._schedule.last_successful_refresh_ms

@@ -46,6 +46,9 @@ class RefreshSchedule:
         self.need_partial_update = False
         #: Counts the times that topics were added; a response to an older request does not end the need.
         self.request_version = 0
+        #: How many full requests were made, and which of them the last full response answers.
+        self.full_requests = 0
+        self.answered_full_request = 0
 
     # -- when ------------------------------------------------------------------------------------------------
 
@@ -102,6 +105,7 @@ class RefreshSchedule:
 
     def take_reason(self) -> RefreshReason:
         """Why the full request that is being built is needed; a failure brings the reason back."""
+        self.full_requests += 1
         never = self.last_successful_refresh_ms is None
         reason = self._reason or ("initial" if never else "expired")
         self._reason, self._reason_in_flight = None, reason
@@ -121,6 +125,7 @@ class RefreshSchedule:
         self._equivalent_responses += 1
         if not is_partial:
             self.need_full_update = False
+            self.answered_full_request = self.full_requests
             self._reason = self._reason_in_flight = None
             self.last_successful_refresh_ms = now_ms
 

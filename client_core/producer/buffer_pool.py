@@ -209,11 +209,15 @@ class BufferPool:
                 return
             if self._closed:
                 raise ProducerClosedError(_CLOSED)
-            raise BufferExhaustedError(
-                f"Failed to allocate {waiter.size_bytes} bytes within the configured max blocking time "
-                f"{max_block_ms} ms. Total memory: {self.total_bytes} bytes. Available memory: "
-                f"{self._available_bytes} bytes. Poolable size: {self.poolable_bytes} bytes"
-            )
+            raise self.exhausted(waiter.size_bytes, max_block_ms)
+
+    def exhausted(self, size_bytes: int, max_block_ms: int) -> BufferExhaustedError:
+        """What to tell who waited in vain, in Java's words (BUF-03)."""
+        return BufferExhaustedError(
+            f"Failed to allocate {size_bytes} bytes within the configured max blocking time "
+            f"{max_block_ms} ms. Total memory: {self.total_bytes} bytes. Available memory: "
+            f"{self._available_bytes} bytes. Poolable size: {self.poolable_bytes} bytes"
+        )
 
     def _tell(self, granted: Iterable[PoolWaiter]) -> None:
         for waiter in granted:

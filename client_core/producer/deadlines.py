@@ -1,8 +1,9 @@
 """Things by the moment at which their time is up: cheap to put in, to take out, and to ask for the next.
 
-A heap holds each distinct millisecond once, a dict the things due in it. So what ends early, as nearly
-everything does, leaves nothing behind but its millisecond; five thousand requests with one deadline are one
-entry of the heap. One owner thread. Pure: the moments come in.
+A heap holds each distinct millisecond, a dict the things due in it; five thousand requests with one deadline
+are one entry of the heap. What ends early, as nearly everything does, leaves its millisecond behind in the
+heap; when most of that is such remains it is made anew, so that a deadline far away keeps no memory of all
+that met it. One owner thread. Pure: the moments come in.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 _T = TypeVar("_T", bound=Hashable)
+
+#: So small a heap is not worth making anew. A guess.
+_SMALL = 64
 
 
 class Deadlines(Generic[_T]):
@@ -34,17 +38,20 @@ class Deadlines(Generic[_T]):
     def discard(self, deadline_ms: int, thing: _T) -> None:
         """Takes a thing out before its time, if it is there."""
         due = self._due.get(deadline_ms)
-        if due is not None:
-            due.pop(thing, None)
+        if due is None:
+            return
+        due.pop(thing, None)
+        if not due:
+            del self._due[deadline_ms]
+            if len(self._moments) > 2 * len(self._due) + _SMALL:
+                self._moments = sorted(self._due)
 
     @property
     def next_ms(self) -> int | None:
         """The earliest moment at which something is due; None if nothing is in here."""
         while self._moments:
-            moment = self._moments[0]
-            if self._due[moment]:
-                return moment
-            del self._due[moment]
+            if self._moments[0] in self._due:
+                return self._moments[0]
             heapq.heappop(self._moments)
         return None
 

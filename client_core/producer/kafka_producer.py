@@ -33,7 +33,12 @@ from client_core.producer.parked_requests import ParkedRequests
 from client_core.producer.pending_metadata import Kind, PendingLookup, PendingLookups
 from client_core.producer.pending_request import PendingRequest
 from client_core.producer.record_accumulator import RecordAccumulator
-from client_core.producer.record_checks import check_arguments, ensure_valid_size
+from client_core.producer.record_checks import (
+    check_arguments,
+    check_records,
+    check_topics,
+    ensure_valid_size,
+)
 from client_core.producer.refreshes import RefreshFailures, metadata_status, node_statuses
 from client_core.producer.sender import Sender
 from client_core.producer.status import ClientStatus, CloseReport
@@ -160,7 +165,9 @@ class KafkaProducer:
 
     def configure_topics(self, names: Iterable[str]) -> None:
         """Keeps the metadata of these topics for ever, used or not."""
-        self._metadata.configure_topics(names)
+        topics = tuple(names)
+        check_topics(topics)
+        self._metadata.configure_topics(topics)
         self.wakeup()
 
     def request_topics(
@@ -179,6 +186,7 @@ class KafkaProducer:
         that.
         """
         topics = tuple(names)
+        check_topics(topics)
         return self._look_up(Kind.TOPICS, done, deadline_ms, topics=topics, may_create=create, settle=settle)
 
     def request_update(
@@ -227,7 +235,11 @@ class KafkaProducer:
             not_before_ms=not_before_ms,
         )
         self.io_thread.do(lambda now_ms: self._lookups.take(lookup, now_ms))
-        return _Ticket(lambda: self.io_thread.do(lambda _: self._lookups.cancel(lookup)))
+        return _Ticket(lambda: self._cancel_lookup(lookup))
+
+    def _cancel_lookup(self, lookup: PendingLookup) -> None:
+        lookup.is_cancelled = True
+        self.io_thread.do(lambda _: self._lookups.cancel(lookup))
 
     def partitions_for(self, topic: str) -> Sequence[PartitionInfo]:
         """The partitions of a topic; blocks for up to max.block.ms for it to be known."""
@@ -243,6 +255,8 @@ class KafkaProducer:
         Blocks, but not on the I/O thread, which would wait for itself. Raises TimeoutError,
         InvalidTopicError, TopicAuthorizationError and what makes metadata impossible (PROD-01..04).
         """
+        if topic not in self._metadata.cache.topics:
+            check_topics((topic,))
         can_wait = not self.io_thread.is_current
         return self._blocking_wait.for_topic(topic, partition, max_wait_ms if can_wait else 0)
 
@@ -257,21 +271,24 @@ class KafkaProducer:
         deadline_ms: int,
         done: Done,
         create: bool = True,
+        settled: Done | None = None,
     ) -> Ticket:
         """Ends with a ProduceResult: one outcome per record, in order. Never blocks.
 
         What metadata and memory allow is appended at once; the rest is parked, in order, until
         `block_deadline_ms`. At `deadline_ms` what was never sent is taken back, and what is on its way
-        counts as unknown. `create`: asking for an unknown topic may create it. Checks all records before it
-        appends one: raises IllegalArgumentError for a negative partition or timestamp, RecordTooLargeError
-        (PROD-07, PROD-12); IllegalStateError after close.
+        counts as unknown. `create`: asking for an unknown topic may create it. `settled` is posted once, like
+        `done`, but when nothing of the request is in the client any more: with it or right after it, or
+        later, after a deadline or a cancel, with what became of the records. Checks all records before it
+        appends one: raises IllegalArgumentError for a negative partition or timestamp, SerializationError for
+        what is no bytes, RecordTooLargeError (PROD-07, PROD-12); IllegalStateError after close.
         """
         self._ensure_open()
         if not records:
             raise IllegalArgumentError("A request needs at least one record.")
-        for record in records:
-            check_arguments(record)
-            ensure_valid_size(record, self.config.max_request_size, self.config.buffer_memory)
+        if topic not in self._metadata.cache.topics:
+            check_topics((topic,))
+        check_records(records, self.config.max_request_size, self.config.buffer_memory)
         now_ms = self.clock.now_ms()
         request = PendingRequest(
             topic,
@@ -282,6 +299,7 @@ class KafkaProducer:
             block_deadline_ms=block_deadline_ms,
             deadline_ms=deadline_ms,
             may_create=create,
+            settled=settled,
         )
         if self._parked.holds_back(topic):
             self._park(request)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from client_core.errors import BufferExhaustedError, TimeoutError
+from client_core.errors import ProducerClosedError, TimeoutError
 from client_core.events import WaitFinished
 from client_core.producer.appending import Appended, append
 from client_core.producer.deadlines import Deadlines
@@ -215,7 +215,13 @@ class ParkedRequests:
                 self._stand_aside(request, now_ms)
             elif went.needed_bytes is not None:
                 self._set_phase(queue, Phase.BUFFER)
-                request.waiter = self._pool.wait_for(went.needed_bytes, partial(self._on_granted, request))
+                try:
+                    request.waiter = self._pool.wait_for(
+                        went.needed_bytes, partial(self._on_granted, request)
+                    )
+                except ProducerClosedError as error:  # closed since the append a moment ago
+                    self._fail(request, error, Phase.BUFFER, now_ms)
+                    continue
                 return
             else:
                 self._set_phase(queue, Phase.METADATA)
@@ -335,15 +341,11 @@ class ParkedRequests:
     def _fail_for_time(self, request: PendingRequest, limit_ms: int, now_ms: int) -> None:
         queue = self._queues.get(request.topic)
         if queue is not None and request in queue.requests and queue.phase is Phase.BUFFER:
-            pool = self._pool
             # Behind the first of its queue nobody has asked how much this one needs.
-            size_bytes = pool.poolable_bytes if request.waiter is None else request.waiter.size_bytes
-            error: KafkaError = BufferExhaustedError(
-                f"Failed to allocate {size_bytes} bytes within the configured max blocking time {limit_ms} "
-                f"ms. Total memory: {pool.total_bytes} bytes. Available memory: {pool.available_bytes} "
-                f"bytes. Poolable size: {pool.poolable_bytes} bytes"
-            )
-            self._fail(request, error, Phase.BUFFER, now_ms, outcome="timeout")
+            waiter, batch_bytes = request.waiter, self._pool.poolable_bytes
+            size_bytes = batch_bytes if waiter is None else waiter.size_bytes
+            exhausted = self._pool.exhausted(size_bytes, limit_ms)
+            self._fail(request, exhausted, Phase.BUFFER, now_ms, outcome="timeout")
             return
         last = self._metadata.topic_error(request.topic)
         error = metadata_timeout(

@@ -64,10 +64,14 @@ class PendingLookup:
     settle: bool = True
     min_version: int | None = None
     not_before_ms: int | None = None
+    #: The last full request that was made before this wait: the answer to that one may be older than the wait.
+    after_request: int | None = None
     missing: set[str] = field(default_factory=set)
     errors: dict[str, KafkaError] = field(default_factory=dict)
     answers_before: dict[str, int] = field(default_factory=dict)
     is_finished: bool = False
+    #: Set by any thread: nobody is told from that moment on.
+    is_cancelled: bool = False
 
 
 class PendingLookups:
@@ -89,7 +93,7 @@ class PendingLookups:
         self._updates: dict[PendingLookup, None] = {}
         self._listings: dict[PendingLookup, None] = {}
         self._deadlines = Deadlines[PendingLookup]()
-        self._listing_in_flight = False
+        self._asked_for: Sequence[PendingLookup] | None = None  # by the request for the list under way
         self._listing_attempts = 0
         self._listing_not_before_ms = 0
         self._count = 0
@@ -126,19 +130,20 @@ class PendingLookups:
         self._finish_topics_if_settled(lookup, now_ms)
 
     def _take_update(self, lookup: PendingLookup, now_ms: int) -> None:
+        if lookup.min_version is None and lookup.not_before_ms is None:
+            # A refresh was asked for: a full answer, and not one to a question that is under way.
+            lookup.after_request, _ = self._metadata.full_requests
         cache = self._metadata.answered_cache
         if self._is_new_enough(lookup, cache):
             self._finish(lookup, MetadataResult(cache))
             return
         self._updates[lookup] = None
-        version = self._metadata.request_update(True, "manual")
-        if lookup.min_version is None and lookup.not_before_ms is None:
-            # A refresh was asked for: a full answer, and one to a later question.
-            lookup.min_version, lookup.not_before_ms = version + 1, lookup.since_ms
+        self._metadata.request_update(True, "manual")
 
     def _is_new_enough(self, lookup: PendingLookup, cache: MetadataCache) -> bool:
-        if lookup.min_version is None and lookup.not_before_ms is None:
-            return False
+        if lookup.after_request is not None:
+            _, answered = self._metadata.full_requests
+            return answered > lookup.after_request
         refreshed_ms = cache.last_successful_refresh_ms
         old = lookup.not_before_ms is not None and (
             refreshed_ms is None or refreshed_ms < lookup.not_before_ms
@@ -222,9 +227,10 @@ class PendingLookups:
     def listing_delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
         """Sends the request for the list if somebody waits for it; how long before it is worth another try.
 
-        None where nothing is left to be tried. One request serves all who wait when its answer comes.
+        None where nothing is left to be tried. One request serves all who wait when it is made; who comes
+        later may know of topics that it can't find, and has the next one.
         """
-        if not self._listings or self._listing_in_flight:
+        if not self._listings or self._asked_for is not None:
             return None
         if now_ms < self._listing_not_before_ms:
             return self._listing_not_before_ms - now_ms
@@ -239,28 +245,35 @@ class PendingLookups:
             on_complete=self._handle_listing,
         )
         client.send(request, now_ms)
-        self._listing_in_flight = True
+        self._asked_for = tuple(self._listings)
         return None
 
     def _handle_listing(self, response: ClientResponse) -> None:
-        self._listing_in_flight = False
+        asked_for, self._asked_for = self._asked_for or (), None
         now_ms, body = response.received_ms, response.body
         error: KafkaError | None = response.version_mismatch or response.authentication_error
         if isinstance(body, TopicListing):
             error = error_for(body.error_code) if body.error_code else None
             if error is None:
                 self._listing_attempts = 0
-                self._finish_listings(body, None, now_ms)
+                self._finish_listings(asked_for, body, None, now_ms)
                 return
         if error is not None and not error.retriable:
-            self._finish_listings(None, error, now_ms)
+            self._finish_listings(asked_for, None, error, now_ms)
             return
         self._listing_not_before_ms = now_ms + self._retry_backoff.backoff_ms(self._listing_attempts)
         self._listing_attempts += 1
 
-    def _finish_listings(self, listing: TopicListing | None, error: KafkaError | None, now_ms: int) -> None:
-        for lookup in tuple(self._listings):
-            self._finish(lookup, ListingResult(listing, error=error, waited_ms=now_ms - lookup.since_ms))
+    def _finish_listings(
+        self,
+        lookups: Sequence[PendingLookup],
+        listing: TopicListing | None,
+        error: KafkaError | None,
+        now_ms: int,
+    ) -> None:
+        for lookup in lookups:
+            if not lookup.is_finished:
+                self._finish(lookup, ListingResult(listing, error=error, waited_ms=now_ms - lookup.since_ms))
 
     # -- the end ---------------------------------------------------------------------------------------------
 
@@ -300,7 +313,8 @@ class PendingLookups:
 
     def _finish(self, lookup: PendingLookup, result: MetadataResult | ListingResult) -> None:
         self._forget(lookup)
-        self._completions.add(lookup.done, result)
+        if not lookup.is_cancelled:
+            self._completions.add(lookup.done, result)
 
     def _forget(self, lookup: PendingLookup) -> None:
         lookup.is_finished = True

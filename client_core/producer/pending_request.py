@@ -5,8 +5,12 @@ is split speaks for its records in parts. What is not appended yet stands in `to
 order; whoever holds the request (its caller inside submit, then the I/O thread) appends from there until
 metadata or memory is lacking.
 
-`batch_done`, `give_up` and `cancel` may come from different threads; one short lock guards the countdown,
-and the end is told outside of it, exactly once.
+A request ends for its caller when each record has an outcome, at its deadline, or when it is cancelled. Its
+records may be on their way then, and their bytes in this client: it goes on counting, and `settled` tells,
+once, when the last of them is accounted for.
+
+`batch_done`, `give_up` and `forget` may come from different threads; one short lock guards the countdown,
+and both ends are told outside of it, each exactly once.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from client_core.errors import KafkaError
 from client_core.producer.partitioner import partition_for_key
 from client_core.producer.results import BatchSpan, FailedSpan, ProduceResult
 from client_core.producer.ticket import Phase, RecordFailure, Written
@@ -22,7 +27,6 @@ from client_core.producer.ticket import Phase, RecordFailure, Written
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from client_core.errors import KafkaError
     from client_core.producer.batch_outcome import BatchOutcome
     from client_core.producer.buffer_pool import PoolWaiter
     from client_core.producer.producer_record import ProducerRecord
@@ -60,8 +64,10 @@ class PendingRequest:
     __slots__ = (
         "_done",
         "_finish",
+        "_has_ended",
         "_lock",
         "_remaining",
+        "_settled",
         "_spans",
         "block_deadline_ms",
         "deadline_ms",
@@ -88,7 +94,9 @@ class PendingRequest:
         block_deadline_ms: int,
         deadline_ms: int,
         may_create: bool = True,
+        settled: Done | None = None,
     ) -> None:
+        """`finish` gets `done` when the request ends, and `settled` when all of it is accounted for."""
         self.topic: Final = topic
         self.records: Final = records
         self.submitted_ms: Final = submitted_ms
@@ -108,6 +116,8 @@ class PendingRequest:
         self._finish = finish
         self._lock = threading.Lock()
         self._remaining: int = len(records)
+        self._has_ended = False
+        self._settled: Final = settled
         self._spans: list[BatchSpan | FailedSpan] = []
 
     def __repr__(self) -> str:
@@ -119,7 +129,7 @@ class PendingRequest:
     @property
     def is_finished(self) -> bool:
         """Whether there is nobody left to tell anything. A plain read."""
-        return self._remaining <= 0
+        return self._has_ended
 
     @property
     def is_parked(self) -> bool:
@@ -139,10 +149,17 @@ class PendingRequest:
         return sorted([*self.ungrouped, *(index for group in self.todo for index in group.indices)])
 
     def drop_not_appended(self) -> list[int]:
-        """Takes out the records that are in no batch: they will be in none."""
+        """Takes out the records that are in no batch: they will be in none, and somebody must be told.
+
+        Of a request that was cancelled nobody must: it accounts for them itself, and the list is empty.
+        """
         indices = self.not_appended()
         self.todo.clear()
         self.ungrouped = ()
+        if self._has_ended:
+            error = KafkaError("The request was cancelled before this record was appended.")
+            self.fail(indices, RecordFailure(error, Phase.METADATA, Written.NO, 0))
+            return []
         return indices
 
     # -- the countdown: any thread ---------------------------------------------------------------------------
@@ -157,42 +174,52 @@ class PendingRequest:
 
     def _account_for(self, span: BatchSpan | FailedSpan) -> None:
         with self._lock:
-            if self._remaining <= 0:
-                return  # cancelled, or given up at its deadline: the batch was delivered all the same
             self._spans.append(span)
             self._remaining -= len(span.indices)
             if self._remaining > 0:
                 return
-        self._finish(self, self._done)
+            # Cancelled, or given up at its deadline? The batch was delivered all the same.
+            ends, self._has_ended = not self._has_ended, True
+        self._tell(ends=ends, settles=True)
+
+    def _tell(self, *, ends: bool, settles: bool) -> None:
+        if ends:
+            self._finish(self, self._done)
+        if settles and self._settled is not None:
+            self._finish(self, self._settled)
 
     def give_up(self, error: KafkaError, cancelled: Sequence[int], waited_ms: int) -> None:
         """Ends the request at its deadline: what is not accounted for has failed.
 
-        `cancelled` are records that were taken back before they were sent; the others may be on their way.
+        `cancelled` are records that were taken back before they were sent; the others may be on their way,
+        and `settled` waits for those.
         """
         with self._lock:
-            if self._remaining <= 0:
-                return
             known: set[int] = set()
             for span in self._spans:
                 known.update(span.indices)
             taken_back = [index for index in cancelled if index not in known]
             known.update(taken_back)
-            under_way = [index for index in range(len(self.records)) if index not in known]
+            ends, self._has_ended = not self._has_ended, True
+            under_way = [index for index in range(len(self.records)) if ends and index not in known]
             for indices, written in ((taken_back, Written.NO), (under_way, Written.UNKNOWN)):
                 if indices:
                     failure = RecordFailure(error, Phase.DELIVERY, written, waited_ms)
                     self._spans.append(FailedSpan(indices, failure))
-            self._remaining = 0
-        self._finish(self, self._done)
+            self._remaining -= len(taken_back)
+            settles = bool(taken_back) and self._remaining == 0
+        self._tell(ends=ends, settles=settles)
 
     def forget(self) -> bool:
-        """Ends the request without telling anyone; whether it was still running."""
+        """Ends the request for its caller without a word; whether it was still running."""
         with self._lock:
-            was_running = self._remaining > 0
-            self._remaining = 0
+            was_running, self._has_ended = not self._has_ended, True
         return was_running
 
     def result(self, now_ms: int) -> ProduceResult:
-        """The outcome of a request that has ended."""
-        return ProduceResult(len(self.records), self._spans, now_ms - self.submitted_ms)
+        """What is known of a request that has ended.
+
+        Of records that were on their way at its deadline more is known once it is settled: what is said last
+        holds.
+        """
+        return ProduceResult(len(self.records), tuple(self._spans), now_ms - self.submitted_ms)

@@ -140,7 +140,7 @@ class Sender:
         if manager.has_fatal_error:
             if manager.last_error is not None:
                 self._abort_batches(manager.last_error)
-            return self._pause_ms
+            return FOREVER_MS  # the next batch wakes the poll, to be failed as well
         manager.bump_epoch_if_required()
         if manager.has_producer_id:
             return self._send_producer_data(now_ms)

@@ -259,8 +259,14 @@ class TransactionManager:
         if self.has_fatal_error or batch.base_sequence is None:
             return
         # For UNKNOWN_PRODUCER_ID Java forgets the partition, and what is in flight to it with it.
-        if adjust_sequences or error.error in _GAPS:
+        is_gap = adjust_sequences or error.error in _GAPS
+        if is_gap and not self.has_in_flight_batches(batch.topic_partition):
             self.request_epoch_bump(batch.topic_partition)
+        else:
+            # What is behind it may be in the log: its first attempt may, and a broker that does not know the
+            # producer takes any sequence. Java numbers them anew at once, and where their answer is lost
+            # they are written twice. They say themselves whether there is a gap.
+            self.mark_sequence_unresolved(batch)
 
     def can_retry(self, batch: ProducerBatch, error: Errors, log_start_offset: int | None) -> bool:
         """Whether the batch may be sent again under its sequence, or under a new epoch that this asks for
@@ -281,13 +287,14 @@ class TransactionManager:
     def _is_real_gap(self, batch: ProducerBatch) -> bool:
         """Whether the broker's "out of order" means that something before this batch is missing for good."""
         first = batch.base_sequence
-        if first is None:
-            return False
-        unresolved = self._unresolved.get(batch.topic_partition)
-        if unresolved is not None:
-            # Wait and see, unless this is the very batch behind the one that was given up.
-            return first == unresolved
-        return not batch.sequence_has_been_reset and self._entry(batch.topic_partition).is_next(first)
+        if first is None or batch.sequence_has_been_reset:
+            return False  # said of an earlier numbering
+        entry = self._entry(batch.topic_partition)
+        if batch.topic_partition in self._unresolved:
+            # Wait and see, unless nothing before this one is to come any more. Java waits for the one behind
+            # the last that was given up: there may be none.
+            return entry.in_flight[:1] == [batch]
+        return entry.is_next(first)
 
     def request_epoch_bump(self, topic_partition: TopicPartition) -> None:
         """Asks for a new epoch, under which this partition is numbered from 0, at the next turn."""

@@ -8,85 +8,132 @@ from __future__ import annotations
 import http.client
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 import click
+from pydantic import BaseModel, ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_Model = TypeVar("_Model", bound=BaseModel)
+
 #: A produce may wait for max.block.ms (60 s) and delivery.timeout.ms (120 s) before the sidecar answers.
 _PATIENCE_S: Final = 190.0
+
+#: Where to listen on every address; nobody can be reached there, but loopback is among them.
+_LOOPBACK_OF: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
 class SidecarFailedError(click.ClickException):
     """The sidecar refused, or nobody answered. Exit code 1, the sentence on standard error."""
 
 
+class InterruptedByUserError(click.ClickException):
+    """Ctrl-C, with what is known of the work so far. The exit code of a shell for SIGINT."""
+
+    exit_code = 130
+
+
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """Where a sidecar listens."""
+    """Where a sidecar listens. `port_option` is what a user would set to ask elsewhere."""
 
     host: str
     port: int
     timeout_s: float = _PATIENCE_S
+    port_option: str = "--api-port"
 
-    def get(self, *segments: str, **query: str | int | bool | None) -> object:
-        """The JSON of a GET; path segments are quoted, parameters that are None left out.
+    @property
+    def address(self) -> str:
+        host = _LOOPBACK_OF.get(self.host, self.host)
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+    def get(self, model: type[_Model], *segments: str, **query: str | int | bool | None) -> Answer[_Model]:
+        """The answer to a GET; path segments are quoted, parameters that are None left out.
 
         Raises SidecarFailedError with the problem's own words.
         """
         status, body = self.ask("GET", _path(segments, query))
-        return _answer(status, body)
+        return self._answer(model, status, body)
 
-    def post(self, *segments: str, body: bytes, **query: str | int | bool | None) -> object:
-        """The JSON of a POST. Answers of 207 count: their items tell which failed."""
+    def post(
+        self, model: type[_Model], *segments: str, body: bytes, **query: str | int | bool | None
+    ) -> Answer[_Model]:
+        """The answer to a POST. Answers of 207 count: their items tell which failed."""
         status, answer = self.ask("POST", _path(segments, query), body)
-        return _answer(status, answer)
+        return self._answer(model, status, answer)
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         """Status and body as they came. Raises SidecarFailedError when nobody answers."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=self.timeout_s)
+        host = _LOOPBACK_OF.get(self.host, self.host)
+        connection = http.client.HTTPConnection(host, self.port, timeout=self.timeout_s)
         headers = {"Content-Type": "application/json"} if body is not None else {}
+        try:
+            connection.connect()
+        except (OSError, UnicodeError) as error:
+            raise SidecarFailedError(
+                f"no Pilotfish answers at {self.address} ({_reason(error)}). "
+                f"Start one with `pilotfish serve`, or name its port with {self.port_option}."
+            ) from error
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
             return response.status, response.read()
-        except (OSError, http.client.HTTPException) as error:
+        except TimeoutError as error:
             raise SidecarFailedError(
-                f"no Pilotfish answers at {self.host}:{self.port} ({_reason(error)}). "
-                "Start one with `pilotfish serve`, or name its port with --api-port / --admin-port."
+                f"{self.address} took the request and has not answered for {self.timeout_s:g} s. "
+                f"Is that Pilotfish? Name its port with {self.port_option}."
+            ) from error
+        except (OSError, http.client.HTTPException) as error:
+            sent = f" of {len(body)} bytes (max_body_bytes is the sidecar's limit)" if body else ""
+            raise SidecarFailedError(
+                f"{self.address} hung up on the request{sent}: {_reason(error)}. "
+                f"Is that Pilotfish? Name its port with {self.port_option}."
             ) from error
         finally:
             connection.close()
 
+    def _answer(self, model: type[_Model], status: int, body: bytes) -> Answer[_Model]:
+        try:
+            raw = json.loads(body)
+            if status >= 400:
+                raise SidecarFailedError(_problem(status, raw))
+            return Answer(raw, model.model_validate(raw))
+        except (ValueError, ValidationError) as error:
+            raise SidecarFailedError(
+                f"{self.address} answers with status {status}, but not as Pilotfish's API does. "
+                f"Name its port with {self.port_option}."
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[_Model]):
+    """What the sidecar answered: as it came, and understood."""
+
+    raw: object
+    read: _Model
+
 
 def _path(segments: tuple[str, ...], query: Mapping[str, str | int | bool | None]) -> str:
     path = "/" + "/".join(quote(segment, safe="") for segment in segments)
-    asked = {name: str(value).lower() if value is True else value for name, value in query.items() if value}
-    asked |= {name: value for name, value in query.items() if value == 0 and value is not False}
+    asked = {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in query.items()
+        if value is not None
+    }
     return f"{path}?{urlencode(asked)}" if asked else path
-
-
-def _answer(status: int, body: bytes) -> object:
-    try:
-        answer = json.loads(body)
-    except ValueError as error:
-        raise SidecarFailedError(f"not Pilotfish: an answer of status {status} without JSON") from error
-    if status >= 400:
-        raise SidecarFailedError(_problem(status, answer))
-    return answer
 
 
 def _problem(status: int, answer: object) -> str:
     """What problem+json says, on one line."""
     if not isinstance(answer, dict):
         return f"the sidecar answered {status}"
-    told = answer.get("detail") or answer.get("title") or f"the sidecar answered {status}"
-    named = answer.get("kafka_error")
-    name = named.get("name") if isinstance(named, dict) else named
-    return f"{told} [{name}]" if name else str(told)
+    told = str(answer.get("detail") or answer.get("title") or f"the sidecar answered {status}")
+    name = answer.get("kafka_error")
+    told = f"{told} [{name}]" if name else told
+    return f"{told} (it may have been written all the same)" if answer.get("written") == "unknown" else told
 
 
 def _reason(error: Exception) -> str:

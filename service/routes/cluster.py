@@ -10,7 +10,7 @@ from service.answers import broker_body
 from service.deps import SidecarDep
 from service.errors import refused
 from service.responses import of_body, of_entry, problems
-from service.schemas import BrokerAnswer, ClusterAnswer, LookupQuery
+from service.schemas import BrokerAnswer, ClusterAnswer, Int32, LookupQuery
 
 router = APIRouter(tags=["metadata"])
 
@@ -29,7 +29,7 @@ async def cluster(request: Request, sidecar: SidecarDep, query: Annotated[Lookup
 async def broker(
     request: Request,
     sidecar: SidecarDep,
-    broker_id: Annotated[int, Path(ge=0, le=2**31 - 1)],
+    broker_id: Annotated[Int32, Path()],
     query: Annotated[LookupQuery, Query()],
 ) -> Response:
     """A broker, and the partitions that it leads among the topics that this sidecar knows."""

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Query, Request, Response
 from client_core import MetadataCache, partition_for_key
 from service.answers import leader_json
 from service.asgi import header
-from service.deps import SidecarDep
+from service.body import announced_bytes, read_body
+from service.deps import Sidecar, SidecarDep
 from service.errors import ProblemError, error_item, problem_of, problem_of_body
 from service.lookups_codec import LeaderLookup, parse_lookups
 from service.media_type import check_media_type
@@ -27,16 +28,13 @@ _BODY = {"requestBody": {"required": True, "content": {"application/json": {"sch
 @router.post(
     "/v1/leaders",
     response_model=LeadersAnswer,
-    responses=problems(400, 412, 413, 415, 422, 429, 503),
+    responses=problems(400, 408, 412, 413, 415, 422, 429, 503),
     openapi_extra=_BODY,
 )
 async def leaders(request: Request, sidecar: SidecarDep, query: Annotated[LookupQuery, Query()]) -> Response:
     """The leaders of many partitions or keys."""
     check_media_type(header(request.scope, b"content-type"), header(request.scope, b"content-encoding"))
-    try:
-        lookups = parse_lookups(await request.body())
-    except BodyError as e:
-        raise ProblemError(problem_of_body(e)) from e
+    lookups = await _read_lookups(request, sidecar)
     problems_by_topic = await sidecar.lookups.know(
         (lookup.topic for lookup in lookups), query.demands(), request.receive
     )
@@ -51,6 +49,18 @@ async def leaders(request: Request, sidecar: SidecarDep, query: Annotated[Lookup
     sidecar.table.find(b"/v1/cluster")
     freshness = sidecar.table.freshness(None, sidecar.producer.clock.now_ms())
     return of_body(request, msgspec.json.encode({"results": results}), freshness)
+
+
+async def _read_lookups(request: Request, sidecar: Sidecar) -> list[LeaderLookup]:
+    clock = sidecar.producer.clock
+    place = sidecar.room.enter(announced_bytes(request.scope), clock.now_ms())
+    try:
+        body = await read_body(request.receive, place, clock, sidecar.config.max_block_ms)
+        return parse_lookups(body)
+    except BodyError as e:
+        raise ProblemError(problem_of_body(e)) from e
+    finally:
+        place.leave(clock.now_ms())
 
 
 def _leader(cache: MetadataCache, lookup: LeaderLookup) -> dict[str, Any] | None:

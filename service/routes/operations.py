@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from service.deps import SidecarDep
 from service.freshness import version_text
 from service.responses import of_json, problems
-from service.schemas import RefreshAnswer, StatusAnswer, WaitQuery
+from service.schemas import NoQuery, RefreshAnswer, StatusAnswer, WaitQuery
 
 router = APIRouter(tags=["operations"])
 
@@ -27,8 +27,8 @@ async def refresh(request: Request, sidecar: SidecarDep, query: Annotated[WaitQu
     return of_json(msgspec.json.encode({"version": version, "waited_ms": clock.now_ms() - asked_ms}))
 
 
-@router.get("/v1/status", response_model=StatusAnswer)
-async def status(sidecar: SidecarDep) -> Response:
+@router.get("/v1/status", response_model=StatusAnswer, responses=problems(422))
+async def status(sidecar: SidecarDep, _: Annotated[NoQuery, Query()]) -> Response:
     """Connections, buffer, waiting requests and the age of everything, at this moment."""
     client = asdict(sidecar.producer.status())
     own = {

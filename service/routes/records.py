@@ -35,7 +35,7 @@ def records_router(endpoint: ProduceEndpoint) -> APIRouter:
         ROUTE,
         response_model=ProduceAnswer,
         responses={
-            **problems(400, 404, 413, 415, 422, 429, 500, 503, 504),
+            **problems(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
             202: {"model": ProduceAnswer, "description": "acks=0: sent, and nothing to acknowledge."},
             207: {
                 "model": ProduceAnswer,

@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from client_core import KafkaError, UnknownTopicOrPartitionError, partition_for_key
-from service.asgi import header
+from service.asgi import header_values
 from service.deps import Sidecar, SidecarDep
 from service.errors import ProblemError, problem_of, refused
 from service.freshness import freshness_headers
@@ -18,6 +18,7 @@ from service.lookups import Demands
 from service.payload import bytes_of_plain
 from service.responses import of_body, of_entry, problems
 from service.schemas import (
+    Int32,
     LeaderAnswer,
     LeaderQuery,
     ListQuery,
@@ -29,7 +30,7 @@ from service.schemas import (
 
 router = APIRouter(tags=["metadata"])
 
-PartitionPath = Annotated[int, Path(ge=0, le=2**31 - 1)]
+PartitionPath = Annotated[Int32, Path()]
 _COMMON = problems(400, 404, 412, 422, 429, 503)
 
 
@@ -110,20 +111,20 @@ def _partition_of(sidecar: Sidecar, topic: str, key: bytes) -> int:
 
 def _key_of(request: Request, query: LeaderQuery) -> bytes | None:
     """The key's bytes, from query or header; None where a partition is asked for. One it must be."""
-    in_header = header(request.scope, b"pilotfish-key")
-    given = (query.partition is not None) + (query.key is not None) + (in_header is not None)
+    in_header = header_values(request.scope, b"pilotfish-key")
+    given = (query.partition is not None) + (query.key is not None) + len(in_header)
     if given != 1:
         raise refused(422, "needs exactly one of partition, key and the header Pilotfish-Key")
     if query.partition is not None:
         return None
     try:
-        written = query.key if in_header is None else in_header.decode()
+        written = in_header[0].decode() if in_header else query.key
         assert written is not None
         key = bytes_of_plain(written, query.key_format)
     except UnicodeDecodeError as e:
-        raise refused(400, "Pilotfish-Key: invalid UTF-8") from e
+        raise refused(400, "invalid UTF-8", place="Pilotfish-Key") from e
     except ValueError as e:
-        raise refused(422, f"key: {e}") from e
+        raise refused(422, str(e), place="key") from e
     if key is None:
-        raise refused(422, "key: a null key has no partition of its own")
+        raise refused(422, "a null key has no partition of its own", place="key")
     return key

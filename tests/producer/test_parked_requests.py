@@ -19,7 +19,7 @@ from client_core.producer.produce_request import ProduceRequestBuilder
 from client_core.producer.producer_record import ProducerRecord
 from client_core.producer.ticket import Phase, Written
 from client_core.record.record_batch import decode_record_batch
-from tests.support.producer_rig import ProducerRig
+from tests.support.producer_rig import ProducerRig, Waiting
 from tests.support.sender_rig import ORDERS_0, produced
 
 UNKNOWN, INVALID, UNAUTHORIZED = 3, 17, 29
@@ -365,6 +365,68 @@ def test_what_was_appended_for_a_cancelled_request_is_still_delivered() -> None:
     rig.respond(produced(ORDERS_0, offset=0))
     rig.turn()
     assert waiting.told == []
+
+
+def test_a_cancelled_request_is_settled_when_its_records_are_delivered() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    settled = Waiting()
+    waiting = rig.submit("orders", b"a", settled=settled)
+    assert waiting.ticket is not None
+    waiting.ticket.cancel()
+    rig.turn()
+    assert settled.told == []
+    rig.respond(produced(ORDERS_0, offset=5))
+    rig.turn()
+    assert (waiting.told, settled.offsets) == ([], [5])
+
+
+def test_a_cancelled_request_that_was_only_parked_is_settled_at_once() -> None:
+    rig = ProducerRig(topics={})
+    settled = Waiting()
+    waiting = rig.submit("orders", b"a", b"b", settled=settled)
+    assert waiting.ticket is not None
+    waiting.ticket.cancel()
+    rig.turn()
+    assert [failure.written for failure in settled.failures] == [Written.NO, Written.NO]
+
+
+def test_a_request_that_ran_out_of_time_on_its_way_is_settled_with_the_true_outcome() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    settled = Waiting()
+    waiting = rig.submit("orders", b"a", timeout_ms=1_000, settled=settled)
+    rig.turn()
+    rig.clock.advance(1_000)
+    rig.turn()
+    assert [failure.written for failure in waiting.failures] == [Written.UNKNOWN]
+    assert settled.told == []
+    rig.respond(produced(ORDERS_0, offset=5))
+    rig.turn()
+    assert settled.offsets == [5]
+    assert [failure.written for failure in waiting.failures] == [Written.UNKNOWN]
+
+
+def test_a_request_whose_records_were_taken_back_is_settled_with_its_end() -> None:
+    rig = ProducerRig(topics={"orders": 1}, linger_ms=60_000)
+    settled = Waiting()
+    waiting = rig.submit("orders", b"a", timeout_ms=1_000, settled=settled)
+    rig.turn()
+    rig.clock.advance(1_000)
+    rig.turn()
+    assert [failure.written for failure in waiting.failures] == [Written.NO]
+    assert settled.failures == waiting.failures
+
+
+def test_an_acknowledged_request_is_settled_once() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    settled = Waiting()
+    waiting = rig.submit("orders", b"a", settled=settled)
+    rig.turn()
+    rig.respond(produced(ORDERS_0, offset=5))
+    rig.turn()
+    assert waiting.ticket is not None
+    waiting.ticket.cancel()
+    rig.turn()
+    assert (waiting.offsets, settled.offsets) == ([5], [5])
 
 
 def test_a_request_cancelled_before_it_was_looked_at_holds_nobody_up() -> None:

@@ -177,7 +177,8 @@ def test_at_its_deadline_what_is_on_its_way_is_unknown_and_what_was_taken_back_i
     late = batch_with(request, 3)
     request.give_up(TimeoutError("late"), [1], 200)
     assert ended.requests == [request]
-    outcomes = request.result(300).outcomes
+    result = request.result(300)
+    outcomes = result.outcomes
     assert isinstance(outcomes[0], RecordMetadata)
     assert [o.written for o in outcomes if isinstance(o, RecordFailure)] == [
         Written.NO,
@@ -186,7 +187,8 @@ def test_at_its_deadline_what_is_on_its_way_is_unknown_and_what_was_taken_back_i
     ]
     late.complete(11, None)  # its delivery went on, and nobody hears of it
     assert ended.requests == [request]
-    assert request.result(300).outcomes == outcomes
+    assert result.outcomes == outcomes
+    assert isinstance(request.result(300).outcomes[3], RecordMetadata)
 
 
 def test_a_request_that_has_ended_can_not_be_given_up() -> None:

@@ -166,9 +166,34 @@ def test_a_refused_batch_leaves_a_gap_and_so_bumps_the_epoch() -> None:
     first, second = drain(made, records=2), drain(made)
     made.handle_failed_batch(first, RecordTooLargeError(), adjust_sequences=True)
     made.bump_epoch_if_required()
+    assert made.producer_id_and_epoch == PRODUCER  # the one behind it may be in the log all the same
+    assert made.has_unresolved_sequence(ORDERS_0)
+    assert made.can_retry(second, Errors.OUT_OF_ORDER_SEQUENCE_NUMBER, None)  # it is not
+    made.bump_epoch_if_required()
     assert made.producer_id_and_epoch == ProducerIdAndEpoch(77, 1)
     assert sequence_of(second) == (1, 0)  # the one behind it closes the gap
     assert made.sequence_number(ORDERS_0) == 1
+
+
+def test_a_batch_behind_a_refused_one_that_is_in_the_log_closes_the_gap_without_a_new_epoch() -> None:
+    made = manager()
+    first, second = drain(made, records=2), drain(made)
+    made.handle_failed_batch(first, RecordTooLargeError(), adjust_sequences=True)
+    made.handle_completed_batch(second, 7)
+    made.maybe_resolve_sequences()
+    made.bump_epoch_if_required()
+    assert made.producer_id_and_epoch == PRODUCER
+    assert not made.has_unresolved_sequence(ORDERS_0)
+
+
+def test_of_batches_given_up_around_it_one_that_nothing_precedes_any_more_shows_the_gap() -> None:
+    made = manager()
+    first, second, third = drain(made), drain(made), drain(made)
+    made.handle_failed_batch(first, RecordTooLargeError(), adjust_sequences=True)
+    made.handle_failed_batch(third, RecordTooLargeError(), adjust_sequences=True)
+    assert made.can_retry(second, Errors.OUT_OF_ORDER_SEQUENCE_NUMBER, None)
+    made.bump_epoch_if_required()
+    assert sequence_of(second) == (1, 0)
 
 
 def test_an_epoch_is_bumped_once_for_several_failures_and_only_when_asked() -> None:
@@ -220,6 +245,7 @@ def test_after_the_last_epoch_comes_a_new_producer_id() -> None:
     made = manager(epoch=2**15 - 1)
     first, second = drain(made), drain(made)
     made.handle_failed_batch(first, RecordTooLargeError(), adjust_sequences=True)
+    assert made.can_retry(second, Errors.OUT_OF_ORDER_SEQUENCE_NUMBER, None)
     made.bump_epoch_if_required()
     assert not made.has_producer_id
     assert made.state is State.UNINITIALIZED

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 from client_core.error_codes import Errors
@@ -103,8 +105,22 @@ def test_after_closing_nothing_listens_and_nothing_is_told() -> None:
 
 def test_without_the_wheel_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka.admin", None)
-    with pytest.raises(EmbeddedClusterError, match=r"pip install 'pilotfish\[embedded\]'"):
+    with pytest.raises(EmbeddedClusterError, match="pip install confluent-kafka"):
         EmbeddedCluster().start()
+
+
+def test_what_to_try_is_said_once_it_can_be_tried() -> None:
+    command = [sys.executable, "-m", "service", "serve", "--embedded", "--api-port", "0", "--admin-port", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, bufsize=1
+    ) as process:
+        try:
+            assert process.stdout is not None
+            url = next(line.split()[-1] for line in process.stdout if line.endswith("/v1/status\n"))
+            assert httpx.get(url).json()["state"] == "running"
+        finally:
+            process.terminate()
+        assert process.wait(30) == 0
 
 
 def test_a_cluster_without_brokers_is_refused() -> None:

@@ -102,6 +102,16 @@ def test_a_produce_is_the_same_by_both_ways(web: HttpApp, body: bytes, query: st
         ("/v1/topics/orders?", {}),
         ("/v1/topics/orders/partitions/0?key=a", {}),
         ("/v1/topics/leader?key=a", {}),
+        ("/v1/topics/orders/leader?key=%ff", {}),
+        ("/v1/topics/orders/leader?partition=00", {}),
+        ("/v1/topics/orders/leader?partition=+1", {}),
+        ("/v1/topics/orders/leader?partition=1_0", {}),
+        ("/v1/topics/orders/leader?partition=1.0", {}),
+        ("/v1/topics/orders/leader?partition=", {}),
+        ("/v1/topics/orders/partitions/1_0", {}),
+        ("/v1/topics/orders/partitions/9", {}),
+        ("/v1/topics/orders", {"If-None-Match": "*"}),
+        ("/v1/topics/orders", {"If-None-Match": '"x", W/"y"'}),
     ],
 )
 def test_what_is_odd_is_judged_alike_by_both_ways(web: HttpApp, path: str, headers: dict[str, str]) -> None:

@@ -82,6 +82,30 @@ def test_our_own_origin_and_allowed_ones_are_let_in() -> None:
     assert app.get("/v1/cluster", headers=headers).status_code == 403
 
 
+@pytest.mark.parametrize("name", ["host", "origin"])
+@pytest.mark.parametrize("good_first", [True, False])
+@pytest.mark.parametrize(("method", "path"), PATHS)
+def test_neither_host_nor_origin_may_stand_twice(method: str, path: str, name: str, good_first: bool) -> None:
+    values = {"host": ["localhost", "evil.example"], "origin": ["http://localhost", "http://evil.example"]}
+    headers = [("host", "localhost")] if name == "origin" else []
+    headers += [(name, value) for value in values[name][:: 1 if good_first else -1]]
+    assert web().ask(method, path, headers=headers).status_code == 400
+
+
+@pytest.mark.parametrize("path", ["/v1/topics/orders%2Fleader?partition=0", "/v1/topics/a%2fb/records"])
+def test_an_encoded_slash_divides_no_path_and_is_in_no_name(path: str) -> None:
+    answer = web().get(path)
+    assert (answer.status_code, answer.json()["place"]) == (400, "path")
+
+
+def test_spellings_of_a_host_are_remembered_in_bounded_number() -> None:
+    app = web()
+    for port in range(200):
+        assert app.get("/v1/topics/orders", headers={"host": f"localhost:{port}"}).status_code == 200
+    assert app.get("/v1/topics/orders", headers={"host": "evil.example:1"}).status_code == 421
+    assert len(app.app._entry._known_hosts) <= 64
+
+
 def test_no_origin_is_null() -> None:
     assert web().get("/v1/cluster", headers={"origin": "null"}).status_code == 403
 

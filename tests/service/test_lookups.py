@@ -196,6 +196,55 @@ def test_a_version_of_another_boot_is_412_and_never_a_wait(web: HttpApp) -> None
     assert web.producer.calls == []
 
 
+def test_a_request_has_one_deadline_for_all_that_it_waits_for(web: HttpApp) -> None:
+    """First for the topic, then for a younger answer: together no longer than max_block_ms."""
+
+    async def scenario() -> httpx.Response:
+        async with web.client() as client:
+            path = "/v1/topics/late?max_block_ms=1000&max_age_ms=0"
+            asked = asyncio.create_task(client.get(path))
+            await until(lambda: web.producer.waiting)
+            (first,) = web.producer.waiting
+            web.producer.clock.advance(700)
+            web.producer.set_topics({"orders": 3, "late": 1})
+            web.producer.clock.advance(1)
+            web.producer.finish(first, MetadataResult(web.producer.cache))
+            await until(lambda: web.producer.waiting)
+            (second,) = web.producer.waiting
+            assert second.asked["deadline_ms"] == first.asked["deadline_ms"]
+            web.producer.time_out(second, waited_ms=299)
+            return await asked
+
+    answer = run(scenario())
+    assert (answer.status_code, answer.json()["waited_ms"]) == (503, 1_000)
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/v1/topics/orders/leader?key=%ff", "query"),
+        ("/v1/topics?prefix=%ff", "query"),
+        ("/v1/topics/orders/leader?partition=1_0", "query.partition"),
+        ("/v1/topics/orders/leader?partition=1.0", "query.partition"),
+        ("/v1/topics/orders/leader?partition=%201", "query.partition"),
+        ("/v1/topics/orders/partitions/1_0", "path.partition"),
+        ("/v1/brokers/1_0", "path.broker_id"),
+        ("/v1/topics/orders?max_block_ms=1_0", "query.max_block_ms"),
+        ("/v1/topics/orders?min_version=x", "query.min_version"),
+        ("/v1/status?x=1", "query.x"),
+    ],
+)
+def test_no_input_becomes_something_else(web: HttpApp, path: str, place: str) -> None:
+    answer = web.get(path)
+    assert answer.status_code in (400, 422)
+    assert answer.json()["place"] == place
+
+
+def test_a_key_given_in_two_headers_is_refused(web: HttpApp) -> None:
+    headers = [("pilotfish-key", "a"), ("pilotfish-key", "b")]
+    assert web.get("/v1/topics/orders/leader", headers=headers).status_code == 422
+
+
 def test_what_is_no_version_is_refused(web: HttpApp) -> None:
     assert web.get("/v1/topics/orders?min_version=7").status_code == 422
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from service.lookups_codec import MAX_LOOKUPS, LeaderLookup, parse_lookups
+from service.lookups_codec import MAX_BODY_BYTES, MAX_LOOKUPS, LeaderLookup, parse_lookups
 from service.strict_json import BodyError
 
 
@@ -29,6 +29,9 @@ def test_a_json_key_is_compacted_as_on_the_wire() -> None:
         (b'{"lookups":[{"topic":"a","partition":0},{"topic":"a"}]}', 422, "lookups[1]"),
         (b'{"lookups":[{"topic":"a","partition":0,"key":"k"}]}', 422, "lookups[0]"),
         (b'{"lookups":[{"topic":"a","partition":-1}]}', 422, "lookups[0].partition"),
+        (b'{"lookups":[{"topic":"a","partition":2147483648}]}', 422, "lookups[0].partition"),
+        (b'{"lookups":[{"topic":"a","partition":1,"key_format":"x"}]}', 422, "lookups[0].key_format"),
+        (b" " * (MAX_BODY_BYTES + 1), 413, ""),
         (b'{"lookups":[{"topic":"a","partition":"1"}]}', 422, "lookups[0].partition"),
         (b'{"lookups":[{"topic":"a","key":null}]}', 422, "lookups[0].key"),
         (b'{"lookups":[{"topic":"a","key":1}]}', 422, "lookups[0].key"),

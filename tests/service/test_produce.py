@@ -15,6 +15,7 @@ from client_core import (
     ProducerRecord,
     RecordFailure,
     RecordMetadata,
+    RecordTooLargeError,
     TimeoutError,
     UnknownTopicOrPartitionError,
     Written,
@@ -374,9 +375,49 @@ def test_a_caller_who_leaves_frees_the_place_and_cancels_the_ticket(web: HttpApp
         await request
         return ticket
 
-    assert run(scenario()).cancelled
+    ticket = run(scenario())
+    assert ticket.cancelled
     assert web.app.sidecar.room.requests == 0
     assert web.app.sidecar.http.in_progress == 0
+    # What was sent is still delivered, and its bytes are in the client until then.
+    assert web.app.sidecar.room.bytes == len(ONE)
+    web.producer.deliver(ticket)
+    assert web.app.sidecar.room.bytes == 0
+
+
+def test_bytes_of_callers_who_left_count_against_the_limit_until_they_are_delivered() -> None:
+    web = HttpApp(max_waiting_bytes=len(ONE))
+    web.producer.set_topics({"orders": 1})
+    web.producer.holds_records = True
+
+    async def scenario() -> list[int]:
+        async with web.client() as client:
+            asked = asyncio.create_task(client.post(PATH, content=ONE, headers=JSON))
+            await until(lambda: web.producer.waiting)
+            asked.cancel()
+            await until(lambda: web.producer.undelivered)
+            web.producer.holds_records = False
+            statuses = [(await client.post(PATH, content=ONE, headers=JSON)).status_code]
+            web.producer.deliver(web.producer.undelivered[0])
+            return [*statuses, (await client.post(PATH, content=ONE, headers=JSON)).status_code]
+
+    assert run(scenario()) == [429, 200]
+
+
+def test_a_body_that_does_not_come_within_the_requests_time_is_408(web: HttpApp) -> None:
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError("never")
+
+    said: list[Any] = []
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    run(web.app({**scope_of(), "query_string": b"timeout_ms=10"}, receive, send))
+    assert (said[0]["status"], (b"connection", b"close") in said[0]["headers"]) == (408, True)
+    assert b'"written":"no"' in said[1]["body"]
+    assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
 
 
 def test_a_caller_who_leaves_within_the_body_leaves_nothing_behind(web: HttpApp) -> None:
@@ -477,6 +518,33 @@ def test_a_record_that_is_too_large_is_413_and_nothing_is_written(web: HttpApp) 
     told = answer.json()
     assert (answer.status_code, told["kafka_error"], told["written"]) == (413, "MESSAGE_TOO_LARGE", "no")
     assert web.app.sidecar.room.requests == 0
+
+
+def test_the_record_that_is_too_large_is_named(web: HttpApp) -> None:
+    error = RecordTooLargeError("The message is too large.")
+    error.record_index = 2
+    web.producer.refuses = error
+    answer = web.produce(THREE)
+    assert (answer.status_code, answer.json()["place"]) == (413, "records[2]")
+    assert answer.json()["detail"] == "records[2]: The message is too large."
+
+
+@pytest.mark.parametrize(
+    ("query", "headers"),
+    [("?timeout_ms=x", JSON), ("?x=1", JSON), ("?timeout_ms=1&timeout_ms=1", JSON), ("", {})],
+)
+def test_whatever_is_refused_says_that_nothing_was_written(
+    web: HttpApp, query: str, headers: dict[str, str]
+) -> None:
+    answer = web.post(PATH + query, content=ONE, headers=headers)
+    assert (answer.is_success, answer.json()["written"]) == (False, "no")
+
+
+@pytest.mark.parametrize("name", ["content-type", "content-encoding"])
+def test_a_media_type_that_stands_twice_is_415(web: HttpApp, name: str) -> None:
+    first = {"content-type": "application/json", "content-encoding": "identity"}
+    headers = [*first.items(), (name, "gzip")]
+    assert web.post(PATH, content=ONE, headers=headers).status_code == 415
 
 
 def test_a_client_that_is_closed_is_503_whatever_is_asked(web: HttpApp) -> None:

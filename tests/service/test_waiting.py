@@ -114,6 +114,22 @@ def test_a_place_grows_with_what_is_read() -> None:
     assert (room.requests, room.bytes) == (0, 0)
 
 
+@pytest.mark.parametrize("settles_first", [True, False])
+def test_bytes_that_were_handed_on_count_until_they_are_settled(settles_first: bool) -> None:
+    room = WaitingRoom(max_requests=9, max_bytes=100)
+    place = room.enter(60, 0)
+    place.hand_on()
+    if settles_first:
+        place.settled(0)
+        assert (room.requests, room.bytes) == (1, 0)
+        place.leave(0)
+    else:
+        place.leave(0)
+        assert (room.requests, room.bytes) == (0, 60)
+        place.settled(0)
+    assert (room.requests, room.bytes) == (0, 0)
+
+
 def retry_after(room: WaitingRoom, body_bytes: int, now_ms: int) -> int:
     with pytest.raises(ProblemError) as refused:
         room.enter(body_bytes, now_ms)

@@ -54,6 +54,8 @@ class FakeTicket:
 
     def cancel(self) -> None:
         self.cancelled = True
+        if self.kind == "records" and self in self.producer.waiting:
+            self.producer.undelivered.append(self)
         self.producer.leave(self)
 
     def __repr__(self) -> str:
@@ -73,6 +75,8 @@ class FakeProducer:
     on_brokers: dict[str, int] = field(default_factory=dict)
     outcome_of: Callable[[int, ProducerRecord], Outcome] | None = None
     holds_records: bool = False
+    #: Produce requests whose caller left, and whose records are still to be delivered.
+    undelivered: list[FakeTicket] = field(default_factory=list)
     #: What `submit` raises, as for a record that is too large.
     refuses: KafkaError | None = None
     waiting: list[FakeTicket] = field(default_factory=list)
@@ -104,7 +108,13 @@ class FakeProducer:
     def finish(self, ticket: FakeTicket, result: Result) -> None:
         """Ends one request that waits."""
         self.leave(ticket)
-        self.sink.post([(ticket.done, result)])
+        settled = ticket.asked.get("settled")
+        self.sink.post([(ticket.done, result), *([(settled, result)] if settled else [])])
+
+    def deliver(self, ticket: FakeTicket) -> None:
+        """What a caller left behind is delivered."""
+        self.undelivered.remove(ticket)
+        self.sink.post([(ticket.asked["settled"], FakeResult())])
 
     def say_unknown(self, ticket: FakeTicket, waited_ms: int = 120) -> None:
         """The brokers said twice that there are no such topics."""
@@ -197,6 +207,7 @@ class FakeProducer:
         deadline_ms: int,
         done: Done,
         create: bool = True,
+        settled: Done | None = None,
     ) -> FakeTicket:
         if self.refuses is not None:
             raise self.refuses
@@ -209,6 +220,7 @@ class FakeProducer:
             block_deadline_ms=block_deadline_ms,
             deadline_ms=deadline_ms,
             create=create,
+            settled=settled,
         )
         if not self.holds_records:
             self.acknowledge(ticket)

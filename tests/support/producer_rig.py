@@ -144,6 +144,7 @@ class ProducerRig:
         block_ms: int = 60_000,
         timeout_ms: int = 120_000,
         create: bool = True,
+        settled: Done | None = None,
     ) -> Waiting:
         """Submits values, or records."""
         waiting = Waiting()
@@ -155,6 +156,7 @@ class ProducerRig:
             deadline_ms=now_ms + timeout_ms,
             done=waiting,
             create=create,
+            settled=settled,
         )
         return waiting
 

@@ -76,6 +76,8 @@ class FakeBroker:
         server, self._server = self._server, None
         if server is not None:
             server.close()
+        for _ in range(10):  # what was accepted a moment ago becomes a task, and sees that the broker is gone
+            await asyncio.sleep(0)
         await self.drop_connections()
 
     async def drop_connections(self) -> None:

@@ -1,0 +1,111 @@
+"""Writes the tables in the documentation that say what the code and the last benchmark run say.
+
+    python docs/tables.py            writes them
+    python docs/tables.py --check    exits 1 and names the file where one is out of date
+
+A table stands between `<!-- table NAME -->` and `<!-- end of table -->`. Run by `make docs`; a test runs the
+check.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from service.settings import kafka_settings_table, settings_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT: Final = Path(__file__).parent.parent
+FILES: Final = ("README.md", "docs/settings.md", "benchmarks/README.md")
+TABLE: Final = re.compile(r"(<!-- table (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+#: The goals that README shows, by the beginnings of their names: the best and the worst of each kind.
+SHOWN: Final = (
+    "refresh of 10k partitions, again",
+    "look-ups/s, leader",
+    "HTTP produce, 1 x 1 connections, requests/s",
+    "HTTP produce, 1 x 64 connections, requests/s",
+    "HTTP produce, 1 x 64 connections, CPU",
+    "HTTP produce, 1000 x 4 connections, requests/s",
+    "library produce, 100 B",
+    "start to ready against a FastAPI app",
+)
+
+
+def results() -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
+    return read
+
+
+def figure(value: float) -> str:
+    """Three digits that matter, as people write them."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def goals_table(*beginnings: str) -> str:
+    """The goals whose names begin so, all of them without any."""
+    run = results()
+    lines = [
+        f"Measured on {run['date']}, {run['machine']}.",
+        "",
+        "| what | ours | theirs | ratio | goal | reached |",
+        "|---|---:|---:|---:|---:|---|",
+    ]
+    for goal in run["goals"]:
+        if not beginnings or goal["name"].startswith(beginnings):
+            reached = "yes" if goal["reached"] else "**no**"
+            ours, peer, ratio = figure(goal["ours"]), figure(goal["peer"]), figure(goal["ratio"])
+            bound = goal["goal"].replace("<=", "≤").replace(">=", "≥")
+            lines.append(f"| {goal['name']} | {ours} | {peer} | {ratio} | {bound} | {reached} |")
+    return "\n".join(lines)
+
+
+def missed() -> str:
+    """The goals that are not reached, as a list."""
+    names = [
+        f"- {goal['name']}: {figure(goal['ratio'])}, the goal is {goal['goal']}" for goal in not_reached()
+    ]
+    return "\n".join(names).replace("<=", "≤").replace(">=", "≥") or "All are reached."
+
+
+def not_reached() -> list[dict[str, Any]]:
+    return [goal for goal in results()["goals"] if not goal["reached"]]
+
+
+TABLES: Final[dict[str, Callable[[], str]]] = {
+    "settings": settings_table,
+    "kafka-settings": kafka_settings_table,
+    "goals": goals_table,
+    "missed": missed,
+    "speed": lambda: goals_table(*SHOWN),
+}
+
+
+def written(text: str) -> str:
+    """The text with each table as it is now."""
+    return TABLE.sub(lambda found: f"{found[1]}{TABLES[found['name']]()}\n{found[3]}", text)
+
+
+def main() -> int:
+    stale = 0
+    for name in FILES:
+        path = ROOT / name
+        before = path.read_text(encoding="utf-8")
+        after = written(before)
+        if before == after:
+            continue
+        if "--check" in sys.argv:
+            print(f"{name} is out of date; run: make docs", file=sys.stderr)
+            stale = 1
+        else:
+            path.write_text(after, encoding="utf-8")
+    return stale
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,323 @@
+"""`pilotfish produce`: values from the command line, or lines of a file or of standard input.
+
+    values   one request, a table with a row per record
+    lines    a request per portion (lines.py), a line of output for each; which lines failed goes to stderr
+
+It stops at the first portion of which nothing was acknowledged, and says which lines that leaves. Exit code 0
+when every record was acknowledged, 1 when not, 130 when interrupted.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import sys
+from typing import IO, TYPE_CHECKING, Final, cast
+
+import click
+import msgspec
+
+from service.cli.lines import LINES_PER_REQUEST, LineTooLongError, Portion, portions
+from service.cli.options import as_json_option, asks_api, max_block_option, text, topic_name
+from service.cli.sidecar import InterruptedByUserError, Sidecar, SidecarFailedError
+from service.cli.tables import render
+from service.schemas import FailedItem, ProduceAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from service.cli.lines import ByteStream
+    from service.cli.sidecar import Answer
+    from service.schemas import Receipt
+
+    Result = Receipt | FailedItem
+
+#: How the sidecar names a record of a request.
+_PLACE: Final = re.compile(r"records\[(?P<index>\d+)\][.:]? ?")
+_HEAD: Final = ("partition", "offset", "error")
+
+
+@click.command(short_help="Produces values, or the lines of standard input.")
+@click.argument("topic", type=topic_name)
+@click.argument("values", nargs=-1, type=text)
+@click.option("--key", type=text, help="The key of every record.")
+@click.option(
+    "--key-separator", type=text, help="Splits each value: what stands before the first one is its key."
+)
+@click.option("--partition", type=click.IntRange(min=0), metavar="N", help="The partition of every record.")
+@click.option(
+    "--header",
+    "headers",
+    type=text,
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A header of every record. Repeatable.",
+)
+@click.option("--json-values", is_flag=True, help="Values are JSON; refused if they are not.")
+@click.option("--file", "source", type=click.File("rb"), help="A file with lines to produce; - is stdin.")
+@max_block_option
+@click.option(
+    "--timeout-ms",
+    type=click.IntRange(min=0),
+    metavar="MS",
+    help="How long each request may take altogether.",
+)
+@as_json_option
+@asks_api
+def produce(
+    topic: str,
+    values: tuple[str, ...],
+    key: str | None,
+    key_separator: str | None,
+    partition: int | None,
+    headers: tuple[str, ...],
+    json_values: bool,
+    source: IO[bytes] | None,
+    max_block_ms: int | None,
+    timeout_ms: int | None,
+    as_json: bool,
+    api_host: str,
+    api_port: int,
+) -> None:
+    """Produces VALUES, or the lines of standard input, and shows where the records went.
+
+    \b
+    pilotfish produce orders '{"total":12.5}' --json-values --key customer-7
+    pilotfish produce orders --file orders.txt --key-separator :
+    """
+    if key is not None and key_separator is not None:
+        raise click.UsageError("give either --key or --key-separator")
+    if key_separator == "":
+        raise click.UsageError("--key-separator must not be empty")
+    if values and source is not None:
+        raise click.UsageError("give either VALUES or --file")
+    shared: dict[str, object] = {"headers": [_header(header) for header in headers], "partition": partition}
+    run = _Run(
+        sidecar=Sidecar(api_host, api_port),
+        topic=topic,
+        form=_Form(key, key_separator, json_values, shared),
+        times={"max_block_ms": max_block_ms, "timeout_ms": timeout_ms},
+        as_json=as_json,
+    )
+    if values:
+        run.values(values)
+    else:
+        run.lines(_standard_input() if source is None else cast("ByteStream", source))
+
+
+class _Form:
+    """How a value becomes the record of a request."""
+
+    def __init__(
+        self, key: str | None, separator: str | None, json_values: bool, shared: dict[str, object]
+    ) -> None:
+        self._key = key
+        self._separator = separator
+        self._json_values = json_values
+        self._shared = shared
+
+    def body(self, values: Sequence[str], places: Sequence[str]) -> bytes:
+        """The request of these values; raises ValueError naming the place of the first that does not fit."""
+        records = []
+        for place, value in zip(places, values, strict=True):
+            try:
+                records.append({**self._record(value), **self._shared})
+            except ValueError as error:
+                raise ValueError(f"{place} {error}") from error
+        value_format = "json" if self._json_values else "text"
+        return msgspec.json.encode({"records": records, "key_format": "text", "value_format": value_format})
+
+    def _record(self, value: str) -> dict[str, object]:
+        key = self._key
+        if self._separator is not None:
+            key, found, value = value.partition(self._separator)
+            if not found:
+                raise ValueError(f"has no {self._separator!r}, so it is not clear which part is its key")
+        return {"key": key, "value": _json(value) if self._json_values else value}
+
+
+class _Run:
+    """One call of the command."""
+
+    def __init__(
+        self,
+        *,
+        sidecar: Sidecar,
+        topic: str,
+        form: _Form,
+        times: dict[str, int | None],
+        as_json: bool,
+    ) -> None:
+        self._sidecar = sidecar
+        self._topic = topic
+        self._form = form
+        self._times = times
+        self._as_json = as_json
+        self._acknowledged = 0
+        self._failed = 0
+
+    def values(self, values: Sequence[str]) -> None:
+        """Produces what stands on the command line."""
+        for start in range(0, len(values), LINES_PER_REQUEST):
+            some = values[start : start + LINES_PER_REQUEST]
+            try:
+                body = self._form.body(some, [f"value {start + n}" for n in range(1, len(some) + 1)])
+            except ValueError as error:
+                raise SidecarFailedError(f"{error}; nothing of it was sent") from error
+            results = self._post(body)
+            if not self._as_json:
+                click.echo(render(_HEAD, map(_row, results), with_head=start == 0))
+        self._end()
+
+    def lines(self, source: ByteStream) -> None:
+        """Produces a stream, portion by portion."""
+        under_way: Portion | None = None
+        try:
+            for portion in _named_portions(source):
+                body = self._body_of(portion)
+                under_way = portion
+                self._tell(portion, self._post_portion(portion, body))
+                under_way = None
+        except KeyboardInterrupt as interrupt:
+            perhaps = f"; {under_way.name} may be written too" if under_way else ""
+            raise InterruptedByUserError(
+                f"interrupted: {self._acknowledged} records were acknowledged{perhaps}"
+            ) from interrupt
+        if not self._as_json:
+            click.echo(_sum(self._acknowledged, self._failed), err=True)
+        self._end()
+
+    def _body_of(self, portion: Portion) -> bytes:
+        numbers = range(portion.first, portion.first + len(portion.lines))
+        try:
+            values = [_decoded(number, line) for number, line in zip(numbers, portion.lines, strict=True)]
+            return self._form.body(values, [f"line {number}" for number in numbers])
+        except ValueError as error:
+            raise SidecarFailedError(f"{error}; {self._so_far(portion)}") from error
+
+    def _post_portion(self, portion: Portion, body: bytes) -> Sequence[Result]:
+        try:
+            return self._post(body)
+        except SidecarFailedError as error:
+            told = _with_line(portion, error.message)
+            raise SidecarFailedError(f"{told}\n{self._so_far(portion)}") from error
+
+    def _post(self, body: bytes) -> Sequence[Result]:
+        answer: Answer[ProduceAnswer] = self._sidecar.post(
+            ProduceAnswer, "v1", "topics", self._topic, "records", body=body, **self._times
+        )
+        results = answer.read.results
+        failed = sum(isinstance(result, FailedItem) for result in results)
+        self._failed += failed
+        self._acknowledged += len(results) - failed
+        if self._as_json:
+            click.echo(json.dumps(answer.raw))
+        return results
+
+    def _tell(self, portion: Portion, results: Sequence[Result]) -> None:
+        """A line of output for a portion, a line on stderr for each record that failed."""
+        if not self._as_json:
+            click.echo(f"{portion.name}: {_where(results)}")
+        for number, result in enumerate(results, start=portion.first):
+            if isinstance(result, FailedItem):
+                click.echo(f"line {number}: {_failure(result)}", err=True)
+
+    def _so_far(self, portion: Portion) -> str:
+        if portion.first == 1:
+            return "nothing was acknowledged"
+        return f"{self._acknowledged} records before line {portion.first} were acknowledged, none after"
+
+    def _end(self) -> None:
+        if self._failed:
+            raise SidecarFailedError(f"{self._failed} records were not acknowledged")
+
+
+# -- reading -------------------------------------------------------------------------------------------------
+
+
+def _standard_input() -> ByteStream:
+    if sys.stdin is None:  # closed by the caller; Python leaves None then, whatever its types say
+        raise click.UsageError("there is no standard input; give VALUES or --file")
+    if sys.stdin.isatty():
+        click.echo("Each line becomes a record. Ctrl-D ends.", err=True)
+    return cast("ByteStream", sys.stdin.buffer)
+
+
+def _named_portions(source: ByteStream) -> Iterator[Portion]:
+    try:
+        yield from portions(source)
+    except LineTooLongError as error:
+        raise SidecarFailedError(f"a line is {error}; it was not sent, nor what follows it") from error
+
+
+def _decoded(number: int, line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"line {number} is not UTF-8") from error
+
+
+def _json(value: str) -> msgspec.Raw:
+    """The text as it stands, once it is known to be one JSON value: its digits are not ours to change."""
+    try:
+        json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is not JSON: {error}") from error
+    return msgspec.Raw(value.encode())
+
+
+def _header(given: str) -> dict[str, str]:
+    name, found, value = given.partition("=")
+    if not found:
+        raise click.UsageError(f"--header wants NAME=VALUE, not {given!r}")
+    return {"key": name, "value": base64.b64encode(value.encode()).decode()}
+
+
+# -- telling -------------------------------------------------------------------------------------------------
+
+
+def _row(result: Result) -> tuple[object, ...]:
+    if isinstance(result, FailedItem):
+        return None, None, _failure(result)
+    return result.partition, result.offset, None
+
+
+def _failure(item: FailedItem) -> str:
+    perhaps = " (it may have been written all the same)" if item.error.written == "unknown" else ""
+    return f"{item.error.kafka_error or 'error'}: {item.error.message}{perhaps}"
+
+
+def _where(results: Sequence[Result]) -> str:
+    """`500 acknowledged, 3 failed, partition 2 offsets 0-499`."""
+    offsets: dict[int, list[int]] = {}
+    failed = 0
+    for result in results:
+        if isinstance(result, FailedItem):
+            failed += 1
+        else:
+            known = offsets.setdefault(result.partition, [])
+            if result.offset is not None:
+                known.append(result.offset)
+    places = [f"partition {partition}{_span(known)}" for partition, known in sorted(offsets.items())]
+    return ", ".join([_sum(len(results) - failed, failed, what=""), *places])
+
+
+def _with_line(portion: Portion, message: str) -> str:
+    """A problem with the place that a user knows: a line, where the sidecar knows a record of a request."""
+    found = _PLACE.match(message)
+    if found is None:
+        return f"{portion.name}: {message}"
+    return f"line {portion.first + int(found['index'])}: {message[found.end() :]}"
+
+
+def _span(offsets: Sequence[int]) -> str:
+    if not offsets:
+        return ""
+    first, last = min(offsets), max(offsets)
+    return f" offset {first}" if first == last else f" offsets {first}-{last}"
+
+
+def _sum(acknowledged: int, failed: int, what: str = " records") -> str:
+    told = f"{acknowledged}{what} acknowledged"
+    return f"{told}, {failed} failed" if failed else told

@@ -1,0 +1,89 @@
+"""uvicorn's HTTP/1.1, with three things that it leaves to others.
+
+    no HTTP       never reaches the application, so its problem document is spelled here
+    heads         have no limit of uvicorn's own, and are kept until they are complete: here is one
+    upgrades      are declined by going on as if none had been offered (RFC 9110 section 7.8). The parser ends
+                  at such a head, and uvicorn would lose the body: Java's own HTTP client offers h2c with each
+                  first request of a connection, produces among them
+
+One object per connection; event loop only.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from service.errors import PROBLEM_TYPE, Problem
+
+#: As much as Node and nginx take, give or take. What came in one read with its beginning is not counted.
+MAX_HEAD_BYTES: Final = 64 * 1024
+
+#: What belongs to the offer of another protocol; the words of Connection that speak of it too.
+_OFFER: Final = frozenset({b"upgrade", b"http2-settings"})
+
+
+class ApiProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    #: Bytes of a head whose end has not come yet, after the read that it began in; None outside of heads.
+    _head_bytes: int | None = None
+    _head_began = False
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._decline(data[upgrade.args[0] :])
+            return
+        except httptools.HttpParserError as e:
+            self._refuse(Problem(400, f"not HTTP/1.1: {e}"))
+            return
+        if self._head_bytes is None:
+            return
+        self._head_bytes += 0 if self._head_began else len(data)
+        self._head_began = False
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse(Problem(431, f"the head of the request is larger than {MAX_HEAD_BYTES} bytes"))
+
+    def on_message_begin(self) -> None:
+        self._head_bytes, self._head_began = 0, True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head_bytes = None
+        if not self.parser.should_upgrade():
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
+
+    def _decline(self, rest: bytes) -> None:
+        """Reads the request again, without the offer, and then what came behind its head."""
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            self._refuse(Problem(400, "not HTTP/1.1: this is no proxy"))
+            return
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (method, self.url, version)]
+        for name, value in self.headers:
+            if name == b"connection":
+                words = [word.strip() for word in value.split(b",")]
+                value = b", ".join(word for word in words if word.lower() not in _OFFER)
+            if name not in _OFFER and value:
+                lines.append(b"%s: %s" % (name, value))
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(b"\r\n".join([*lines, b"", rest]))
+
+    def _refuse(self, problem: Problem) -> None:
+        body = problem.body()
+        status = HTTPStatus(problem.status)
+        head = f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode()
+        headers = b"content-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        self.transport.write(head + headers % (PROBLEM_TYPE, len(body)) + body)
+        self.transport.close()

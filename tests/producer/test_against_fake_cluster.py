@@ -1,0 +1,363 @@
+"""The whole producer over loopback against a steered cluster: versions, leaders, topics that change.
+
+What a broker may do at any moment of an ordinary life: speak old versions, lose a leadership while a batch is
+on its way, tell of a cluster as it was, forget a topic and know one of the same name.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from client_core import (
+    Errors,
+    InvalidTopicError,
+    KafkaProducer,
+    ListingResult,
+    MetadataResult,
+    ProducerRecord,
+    TimeoutError,
+    TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
+    Written,
+)
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.messages.produce_request import ProduceRequest
+from tests.support.fake_cluster import KAFKA_2_1, KAFKA_4_3, FakeCluster
+from tests.support.live_producer import (
+    PATIENCE_MS,
+    PATIENCE_S,
+    Told,
+    live_producer,
+    look_up,
+    submit,
+)
+
+
+def values(cluster: FakeCluster, topic: str, partition: int | None = None) -> list[bytes | None]:
+    return [record.value for record in cluster.records(topic, partition)]
+
+
+def listing(producer: KafkaProducer) -> Told:
+    told = Told()
+    producer.list_topics(deadline_ms=producer.clock.now_ms() + PATIENCE_MS, done=told)
+    return told
+
+
+def refresh(producer: KafkaProducer) -> Told:
+    told = Told()
+    producer.request_update(deadline_ms=producer.clock.now_ms() + PATIENCE_MS, done=told)
+    return told
+
+
+# -- versions ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_brokers_as_old_as_2_1_are_produced_to_and_looked_up(idempotent: bool) -> None:
+    with FakeCluster(brokers=3, versions=KAFKA_2_1) as cluster:
+        cluster.create_topic("orders", partitions=3)
+        with live_producer(cluster.bootstrap_servers, {"enable.idempotence": idempotent}) as producer:
+            told = [submit(producer, "orders", [b"%d" % p], partition=p) for p in range(3)]
+            assert [one.offsets() for one in told] == [[0], [0], [0]]
+            assert (
+                producer.send(ProducerRecord("orders", b"last", partition=0)).result(PATIENCE_S).offset == 1
+            )
+            found = look_up(producer, "orders", "absent").result(MetadataResult)
+            assert found.cache.partition_count("orders") == 3
+            assert isinstance(found.topic_errors["absent"], UnknownTopicOrPartitionError)
+            listed = listing(producer).result(ListingResult).listing
+            assert listed is not None
+            assert [topic.name for topic in listed.topics.values()] == ["orders"]
+        assert {seen.version for seen in cluster.requests(ApiKey.PRODUCE)} == {7}
+        assert values(cluster, "orders") == [b"0", b"last", b"1", b"2"]
+
+
+def test_a_leader_that_moves_is_found_by_brokers_of_2_1_too() -> None:
+    with FakeCluster(brokers=3, versions=KAFKA_2_1) as cluster:
+        cluster.create_topic("orders", replication_factor=3)
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+            cluster.move_leader("orders", 0, 3)
+            assert submit(producer, "orders", [b"b"]).offsets() == [1]
+
+
+def test_a_cluster_of_mixed_versions_is_spoken_to_by_each_brokers_own() -> None:
+    with FakeCluster(brokers=2) as cluster:
+        cluster.set_versions(KAFKA_2_1, broker_id=1)
+        cluster.create_topic("orders", partitions=2)
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert submit(producer, "orders", [b"old"], partition=0).offsets() == [0]
+            assert submit(producer, "orders", [b"new"], partition=1).offsets() == [0]
+        assert {s.version for s in cluster.requests(ApiKey.PRODUCE, broker_id=1)} == {7}
+        assert {s.version for s in cluster.requests(ApiKey.PRODUCE, broker_id=2)} == {13}
+
+
+def test_brokers_that_are_upgraded_are_spoken_to_in_the_new_version_after_the_next_connect() -> None:
+    with FakeCluster(brokers=1, versions=KAFKA_2_1) as cluster:
+        cluster.create_topic("orders")
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+            cluster.kill(1)
+            cluster.set_versions(KAFKA_4_3)
+            cluster.revive(1)
+            assert submit(producer, "orders", [b"b"]).offsets() == [1]
+        assert [s.version for s in cluster.requests(ApiKey.PRODUCE)][-1] == 13
+
+
+# -- leaders -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hints", [True, False], ids=["leader named", "no leader named"])
+def test_a_leader_that_moves_between_batches_costs_no_record(hints: bool) -> None:
+    with FakeCluster(brokers=3) as cluster:
+        cluster.create_topic("orders", replication_factor=3)
+        if not hints:
+            cluster.set_versions({**KAFKA_4_3, ApiKey.PRODUCE.id: (3, 9)})
+        with live_producer(cluster.bootstrap_servers) as producer:
+            for n in range(9):
+                cluster.move_leader("orders", 0, n % 3 + 1)
+                assert submit(producer, "orders", [b"%d" % n], partition=0).offsets() == [n]
+        assert values(cluster, "orders") == [b"%d" % n for n in range(9)]
+
+
+@pytest.mark.parametrize("hints", [True, False], ids=["leader named", "no leader named"])
+def test_a_leader_that_moves_with_five_batches_in_flight_costs_neither_order_nor_record(hints: bool) -> None:
+    with FakeCluster(brokers=3) as cluster:
+        cluster.create_topic("orders", replication_factor=3)
+        if not hints:
+            cluster.set_versions({**KAFKA_4_3, ApiKey.PRODUCE.id: (3, 9)})
+        with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
+            assert submit(producer, "orders", [b"first"], partition=0).offsets() == [0]
+            hold = cluster.hold_next(ApiKey.PRODUCE, broker_id=1)
+            told = [submit(producer, "orders", [b"%060d" % n], partition=0) for n in range(20)]
+            hold.wait_until_held()
+            cluster.move_leader("orders", 0, 2)  # the first of them is stored, the others are not
+            hold.release()
+            assert [one.offsets() for one in told] == [[n + 1] for n in range(20)]
+        assert values(cluster, "orders") == [b"first", *(b"%060d" % n for n in range(20))]
+
+
+def test_a_partition_without_a_leader_is_waited_for() -> None:
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("orders", replication_factor=2)
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert submit(producer, "orders", [b"a"], partition=0).offsets() == [0]
+            cluster.move_leader("orders", 0, None)
+            told = submit(producer, "orders", [b"b"], partition=0)
+            seen = len(cluster.requests(ApiKey.METADATA))
+            cluster.wait_for_requests(ApiKey.METADATA, seen + 3)
+            assert not told.is_told
+            cluster.move_leader("orders", 0, 2)
+            assert told.offsets() == [1]
+
+
+def test_a_broker_that_tells_of_a_cluster_as_it_was_is_not_believed() -> None:
+    with FakeCluster(brokers=3) as cluster:
+        cluster.create_topic("orders", replication_factor=3)
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert submit(producer, "orders", [b"0"], partition=0).offsets() == [0]
+            cluster.freeze_metadata(3)
+            cluster.move_leader("orders", 0, 2)
+            for n in range(1, 10):
+                assert submit(producer, "orders", [b"%d" % n], partition=0).offsets() == [n]
+                assert refresh(producer).result(MetadataResult).error is None
+        assert values(cluster, "orders") == [b"%d" % n for n in range(10)]
+
+
+def test_the_death_of_a_leader_that_nobody_has_noticed_is_survived() -> None:
+    with FakeCluster(brokers=3) as cluster:
+        cluster.create_topic("orders", replication_factor=3)
+        with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
+            assert submit(producer, "orders", [b"first"], partition=0).offsets() == [0]
+            cluster.kill(1, elect=False)
+            told = [submit(producer, "orders", [b"%d" % n], partition=0) for n in range(10)]
+            seen = len(cluster.requests(ApiKey.METADATA))
+            cluster.wait_for_requests(ApiKey.METADATA, seen + 3)
+            assert not any(one.is_told for one in told)
+            cluster.notice_death(1)
+            assert [one.offsets() for one in told] == [[n + 1] for n in range(10)]
+
+
+def test_a_cluster_that_is_gone_and_comes_back_elsewhere_is_found_by_its_bootstrap_address() -> None:
+    with FakeCluster(brokers=3) as cluster:
+        cluster.create_topic("orders", replication_factor=3)
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+            for broker in (1, 2, 3):
+                cluster.kill(broker, elect=False)
+            told = submit(producer, "orders", [b"b"])
+            cluster.revive(1)
+            cluster.revive(2, new_port=True)
+            cluster.revive(3, new_port=True)
+            assert told.offsets() == [1]
+
+
+# -- topics that change --------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_made_anew_is_written_to_under_its_new_id() -> None:
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("orders", leader_epoch=7)
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+            cluster.delete_topic("orders")
+            cluster.create_topic("orders")
+            assert submit(producer, "orders", [b"b"]).offsets() == [0]
+            assert submit(producer, "orders", [b"c"]).offsets() == [1]
+        assert values(cluster, "orders") == [b"b", b"c"]
+        ids = {
+            topic.topic_id
+            for seen in cluster.requests(ApiKey.PRODUCE)
+            if isinstance(seen.message, ProduceRequest)
+            for topic in seen.message.topic_data
+        }
+        assert len(ids) == 2
+
+
+def test_a_record_that_was_sent_to_a_deleted_topic_may_still_be_written_after_its_deadline() -> None:
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+            cluster.delete_topic("orders")
+            (late,) = submit(producer, "orders", [b"b"], deadline_in_ms=100).failures()
+            assert isinstance(late.error, TimeoutError)
+            assert late.written is Written.UNKNOWN  # a broker was asked, and may be asked again
+            told = submit(producer, "orders", [b"c"])
+            cluster.create_topic("orders")
+            assert told.offsets() == [1]
+        assert values(cluster, "orders") == [b"b", b"c"]
+
+
+def test_a_record_for_a_partition_that_is_still_to_come_waits_for_it_and_holds_nobody_up() -> None:
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("orders")
+        with live_producer(cluster.bootstrap_servers) as producer:
+            early = submit(producer, "orders", [b"early"], partition=3)
+            assert submit(producer, "orders", [b"a"], partition=0).offsets() == [0]
+            assert not early.is_told
+            cluster.add_partitions("orders", 4)
+            assert early.offsets() == [0]
+
+
+def test_a_topic_is_made_by_a_record_but_not_by_a_look_up() -> None:
+    with FakeCluster(brokers=2, auto_create=True, auto_create_partitions=2) as cluster:
+        with live_producer(cluster.bootstrap_servers) as producer:
+            error = look_up(producer, "orders").result(MetadataResult).topic_errors["orders"]
+            assert isinstance(error, UnknownTopicOrPartitionError)
+            assert isinstance(
+                submit(producer, "orders", [b"a"], create=False, block_in_ms=100).error(), TimeoutError
+            )
+            assert list(cluster.topic_names()) == []
+            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+            assert producer.cache.partition_count("orders") == 2
+
+
+def test_a_forbidden_topic_fails_those_who_write_and_those_who_look_until_it_is_permitted() -> None:
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        cluster.forbid("orders")
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert isinstance(submit(producer, "orders", [b"a"]).error(), TopicAuthorizationError)
+            error = look_up(producer, "orders").result(MetadataResult).topic_errors["orders"]
+            assert isinstance(error, TopicAuthorizationError)
+            future = producer.send(ProducerRecord("orders", b"a"))
+            assert isinstance(future.exception(PATIENCE_S), TopicAuthorizationError)
+            cluster.permit("orders")
+            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+
+
+def test_a_topic_that_may_be_seen_and_not_written_fails_the_record_as_not_written() -> None:
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        cluster.forbid("orders", describe=False)
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert isinstance(submit(producer, "orders", [b"a"]).error(), TopicAuthorizationError)
+            cluster.permit("orders")
+            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+
+
+def test_an_illegal_name_fails_at_once_and_holds_nobody_up() -> None:
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert isinstance(submit(producer, "no topic!", [b"a"]).error(), InvalidTopicError)
+            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+
+
+# -- look-ups ------------------------------------------------------------------------------------------------
+
+
+def test_a_refresh_is_not_answered_by_what_a_broker_was_asked_before() -> None:
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+            hold = cluster.hold_next(ApiKey.METADATA)
+            early = refresh(producer)
+            hold.wait_until_held()
+            cluster.add_partitions("orders", 5)  # after the broker looked, before it is heard
+            late = refresh(producer)
+            hold.release()
+            assert early.result(MetadataResult).error is None
+            assert late.result(MetadataResult).cache.partition_count("orders") == 5
+
+
+def test_a_list_is_not_answered_by_what_a_broker_was_asked_before() -> None:
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+            hold = cluster.hold_next(ApiKey.METADATA)
+            early = listing(producer)
+            hold.wait_until_held()
+            cluster.create_topic("later")
+            late = listing(producer)
+            hold.release()
+            assert early.result(ListingResult).error is None
+            listed = late.result(ListingResult).listing
+            assert listed is not None
+            assert "later" in listed.topics
+
+
+def test_a_look_up_that_is_cancelled_is_not_told_even_if_its_answer_is_on_the_way() -> None:
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+            cluster.create_topic("later")
+            hold = cluster.hold_next(ApiKey.METADATA)
+            told, other = look_up(producer, "later"), look_up(producer, "later")
+            hold.wait_until_held()
+            assert told.ticket is not None
+            told.ticket.cancel()
+            hold.release()
+            assert other.result(MetadataResult).topic_errors == {}
+            assert told.results == []
+
+
+def test_a_refused_refresh_is_tried_again_until_it_succeeds() -> None:
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("orders")
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+            cluster.change_next(ApiKey.METADATA, lambda r: r._replace(brokers=()), times=5)
+            assert refresh(producer).result(MetadataResult).error is None
+
+
+def test_a_topic_with_an_error_that_passes_is_found_when_it_has_passed() -> None:
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("orders")
+
+        def without_leader(response: object) -> object:
+            topics = tuple(
+                topic._replace(error_code=Errors.LEADER_NOT_AVAILABLE.code, partitions=())
+                for topic in response.topics  # type: ignore[attr-defined]
+            )
+            return response._replace(topics=topics)  # type: ignore[attr-defined]
+
+        cluster.change_next(ApiKey.METADATA, without_leader, times=4)  # type: ignore[arg-type]
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+            assert submit(producer, "orders", [b"a"]).offsets() == [0]

@@ -1,0 +1,342 @@
+"""The whole producer over loopback against brokers that refuse, hang up, stall, and talk nonsense.
+
+Every error code that a broker can put on an answer to a batch, and everything that can happen to the answer's
+bytes. Whatever it is: a record that was acknowledged is stored, once where the producer is idempotent; a
+record that was not has an error; and the next one is written as if nothing had been.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from client_core import Errors, KafkaError, MetadataResult, Written
+from client_core.protocol.api_keys import ApiKey
+from tests.support.fake_cluster import (
+    Delay,
+    Disconnect,
+    FakeCluster,
+    Garbage,
+    HalfFrame,
+    InPieces,
+    Silence,
+    TopicConfig,
+    WrongCorrelationId,
+    WrongSize,
+)
+from tests.support.live_producer import live_producer, look_up, submit
+
+if TYPE_CHECKING:
+    from tests.support.fake_cluster import Reaction
+
+RETRIED = [error for error in Errors if error.retriable]
+#: Of these a batch has its own story: success, duplicate, sequence, split.
+SPECIAL = {
+    Errors.NONE,
+    Errors.DUPLICATE_SEQUENCE_NUMBER,
+    Errors.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    Errors.UNKNOWN_PRODUCER_ID,
+    Errors.MESSAGE_TOO_LARGE,
+}
+#: A producer without rights, or one that speaks another language, gives up for good.
+GIVE_UP = {Errors.CLUSTER_AUTHORIZATION_FAILED, Errors.UNSUPPORTED_VERSION}
+REFUSED = [error for error in Errors if not error.retriable and error not in SPECIAL | GIVE_UP]
+
+SPOILT_ANSWERS = [
+    Disconnect(applied=False),
+    Disconnect(applied=True),
+    HalfFrame(then_close=True),
+    InPieces(1),
+    WrongCorrelationId(),
+    Garbage(0xFF),
+    Garbage(0x00),
+    Garbage(0x7F),
+    WrongSize(),
+    WrongSize(-1),
+    Delay(5),
+]
+#: One that lists no API at all can be read, and is believed: such a node supports nothing.
+SPOILT_VERSIONS = [reaction for reaction in SPOILT_ANSWERS if reaction != Garbage(0x00)]
+SILENT_ANSWERS = [Silence(), HalfFrame(then_close=False), WrongSize(9_999)]
+
+
+def values(cluster: FakeCluster, topic: str = "orders") -> list[bytes | None]:
+    return [record.value for record in cluster.records(topic)]
+
+
+def alone(n: int) -> bytes:
+    """A value so long that, at batch.size 1, it has a batch for itself."""
+    return b"%03d" % n + b"." * 60
+
+
+# -- codes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "not idempotent"])
+def test_every_retriable_code_is_retried_until_the_record_is_stored_once_and_in_order(
+    idempotent: bool,
+) -> None:
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("orders", replication_factor=2)
+        settings = {"enable.idempotence": idempotent, "max.in.flight.requests.per.connection": 1}
+        with live_producer(cluster.bootstrap_servers, settings) as producer:
+            for n, error in enumerate(RETRIED):
+                cluster.fail_next_produces(error, times=2)
+                assert submit(producer, "orders", [b"%d" % n]).offsets() == [n], error
+        assert values(cluster) == [b"%d" % n for n in range(len(RETRIED))]
+
+
+def test_codes_that_are_said_of_what_was_stored_make_no_duplicates() -> None:
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("orders", replication_factor=2)
+        with live_producer(cluster.bootstrap_servers) as producer:
+            for n, error in enumerate(RETRIED):
+                cluster.fail_next_produces(error, times=2, appended=True)
+                assert submit(producer, "orders", [b"%d" % n]).offsets() == [n], error
+        assert values(cluster) == [b"%d" % n for n in range(len(RETRIED))]
+
+
+@pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "not idempotent"])
+def test_every_fatal_code_fails_its_record_and_no_other(idempotent: bool) -> None:
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("orders", replication_factor=2)
+        with live_producer(cluster.bootstrap_servers, {"enable.idempotence": idempotent}) as producer:
+            for n, error in enumerate(REFUSED):
+                cluster.fail_next_produces(error)
+                (failure,) = submit(producer, "orders", [b"refused"]).failures()
+                assert failure.error.error is error
+                may_be_stored = error is Errors.UNKNOWN_SERVER_ERROR
+                assert failure.written is (Written.UNKNOWN if may_be_stored else Written.NO), error
+                assert submit(producer, "orders", [b"%d" % n]).offsets() == [n], error
+        assert values(cluster) == [b"%d" % n for n in range(len(REFUSED))]
+
+
+def test_a_code_that_no_kafka_knows_yet_fails_its_record_and_no_other() -> None:
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        with live_producer(cluster.bootstrap_servers) as producer:
+            cluster.fail_next_produces(12_345)
+            assert submit(producer, "orders", [b"refused"]).error().error is Errors.UNKNOWN_SERVER_ERROR
+            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+
+
+@pytest.mark.parametrize("error", sorted(GIVE_UP, key=lambda error: error.code))
+def test_an_idempotent_producer_that_is_refused_as_such_fails_all_records_from_then_on(error: Errors) -> None:
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        with live_producer(cluster.bootstrap_servers) as producer:
+            cluster.fail_next_produces(error)
+            assert submit(producer, "orders", [b"a"]).error().error is error
+            assert submit(producer, "orders", [b"b"]).error().error is error
+            assert producer.status().buffer.available_bytes == producer.status().buffer.total_bytes
+        assert values(cluster) == []
+
+
+@pytest.mark.parametrize("error", [*RETRIED[:6], Errors.INVALID_RECORD], ids=repr)
+def test_a_batch_that_fails_with_others_behind_it_keeps_their_order(error: Errors) -> None:
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
+            assert submit(producer, "orders", [alone(100)]).offsets() == [0]
+            hold = cluster.hold_next(ApiKey.PRODUCE)
+            told = [submit(producer, "orders", [alone(99)])]
+            hold.wait_until_held()
+            cluster.fail_next_produces(error)  # for the second of those in flight
+            told += [submit(producer, "orders", [alone(n)]) for n in range(10)]
+            cluster.wait_for_requests(ApiKey.PRODUCE, 2)
+            hold.release()
+            refused = not error.retriable
+            if refused:
+                assert told.pop(1).error().error is error
+            assert [one.offsets() for one in told] == [[n + 1] for n in range(len(told))]
+        assert values(cluster) == [alone(100), alone(99), *(alone(n) for n in range(int(refused), 10))]
+
+
+@pytest.mark.parametrize("error", [Errors.INVALID_RECORD, Errors.MESSAGE_TOO_LARGE], ids=repr)
+def test_a_very_first_batch_that_is_refused_with_others_in_flight_costs_only_itself(error: Errors) -> None:
+    """The broker doesn't know the producer yet, so that it takes any sequence of what comes behind."""
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
+            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+            hold = cluster.hold_next(ApiKey.PRODUCE)
+            cluster.fail_next_produces(error)
+            refused = submit(producer, "orders", [alone(13)])
+            hold.wait_until_held()
+            told = [submit(producer, "orders", [alone(n)]) for n in range(12)]
+            hold.release()
+            assert refused.error().error is error
+            assert [one.offsets() for one in told] == [[n] for n in range(12)]
+            assert submit(producer, "orders", [alone(12)]).offsets() == [12]
+        assert values(cluster) == [alone(n) for n in range(13)]
+
+
+def test_a_batch_too_large_for_the_broker_is_sent_in_parts_with_others_in_flight() -> None:
+    config = TopicConfig(max_message_bytes=400)
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders", config=config)
+        with live_producer(cluster.bootstrap_servers, {"batch.size": 1_000}) as producer:
+            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+            hold = cluster.hold_next(ApiKey.PRODUCE)
+            sent = [b"%03d" % n + b"." * 50 for n in range(120)]
+            told = [submit(producer, "orders", sent[at : at + 10]) for at in range(0, 120, 10)]
+            hold.wait_until_held()
+            hold.release()
+            assert [offset for one in told for offset in one.offsets()] == list(range(120))
+            assert producer.status().buffer.available_bytes == producer.status().buffer.total_bytes
+        assert values(cluster) == sent
+
+
+# -- the answer's bytes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("api", [ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID], ids=repr)
+@pytest.mark.parametrize("reaction", SPOILT_ANSWERS, ids=repr)
+def test_a_spoilt_answer_is_survived_without_loss_or_duplicate(api: ApiKey, reaction: Reaction) -> None:
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("orders", partitions=2, replication_factor=2)
+        cluster.react_next(api, reaction, times=3)
+        with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
+            told = [submit(producer, "orders", [alone(n)], partition=0) for n in range(12)]
+            assert [one.offsets() for one in told] == [[n] for n in range(12)]
+            assert producer.status().buffer.available_bytes == producer.status().buffer.total_bytes
+        assert values(cluster) == [alone(n) for n in range(12)]
+
+
+@pytest.mark.parametrize("reaction", SPOILT_VERSIONS, ids=repr)
+def test_a_spoilt_answer_on_versions_is_survived(reaction: Reaction) -> None:
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("orders")
+        cluster.react_next(ApiKey.API_VERSIONS, reaction, times=3)
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+
+
+@pytest.mark.parametrize("api", [ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID], ids=repr)
+@pytest.mark.parametrize("reaction", SILENT_ANSWERS, ids=repr)
+def test_silence_is_broken_off_after_the_request_timeout(api: ApiKey, reaction: Reaction) -> None:
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        cluster.react_next(api, reaction)
+        settings = {"request.timeout.ms": 60, "batch.size": 1}
+        with live_producer(cluster.bootstrap_servers, settings) as producer:
+            told = [submit(producer, "orders", [alone(n)]) for n in range(8)]
+            assert [one.offsets() for one in told] == [[n] for n in range(8)]
+        assert values(cluster) == [alone(n) for n in range(8)]
+
+
+def test_a_broker_that_is_silent_for_ever_fails_the_records_at_the_delivery_timeout() -> None:
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        settings = {"request.timeout.ms": 40, "delivery.timeout.ms": 150, "batch.size": 1}
+        with live_producer(cluster.bootstrap_servers, settings) as producer:
+            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+            cluster.react_next(ApiKey.PRODUCE, Silence(), times=1_000)
+            told = [submit(producer, "orders", [alone(n)]) for n in range(10)]
+            for one in told:
+                (failure,) = one.failures()
+                assert "ms has passed since batch creation" in failure.error.message
+            assert told[0].failures()[0].written is Written.UNKNOWN
+            assert told[9].failures()[0].written is Written.NO
+
+
+@pytest.mark.parametrize("api", [ApiKey.PRODUCE, ApiKey.METADATA], ids=repr)
+def test_a_throttle_is_waited_out(api: ApiKey) -> None:
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        with live_producer(cluster.bootstrap_servers) as producer:
+            cluster.throttle_next(api, 30, times=3)
+            for n in range(5):
+                assert submit(producer, "orders", [b"%d" % n]).offsets() == [n]
+
+
+def test_answers_of_several_brokers_may_come_in_any_order() -> None:
+    with FakeCluster(brokers=3) as cluster:
+        cluster.create_topic("orders", partitions=3)
+        with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
+            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+            holds = [cluster.hold_next(ApiKey.PRODUCE, broker_id=broker) for broker in (1, 2, 3)]
+            told = [submit(producer, "orders", [alone(n)], partition=n % 3) for n in range(30)]
+            for hold in reversed(holds):
+                hold.wait_until_held()
+                hold.release()
+            assert [one.offsets() for one in told] == [[n // 3] for n in range(30)]
+
+
+def test_connections_that_drop_again_and_again_cost_no_record_and_make_no_duplicate() -> None:
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("orders", partitions=2, replication_factor=2)
+        with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
+            told = []
+            for n in range(60):
+                told.append(submit(producer, "orders", [alone(n)], partition=0))
+                if n % 5 == 0:
+                    cluster.drop_connections(1 + n % 2)
+            assert [one.offsets() for one in told] == [[n] for n in range(60)]
+
+
+# -- the producer's id ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_NOT_AVAILABLE, Errors.NOT_COORDINATOR],
+    ids=repr,
+)
+def test_a_producer_id_that_is_not_to_be_had_yet_is_asked_for_again(error: Errors) -> None:
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        cluster.fail_next_init_producer_ids(error, times=4)
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+
+
+def test_a_producer_id_that_is_refused_fails_what_waits_and_may_be_granted_later() -> None:
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        cluster.fail_next_init_producer_ids(Errors.CLUSTER_AUTHORIZATION_FAILED, times=2)
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+            cluster.wait_for_requests(ApiKey.INIT_PRODUCER_ID, 1)
+            errors = [submit(producer, "orders", [b"a"]).outcomes()[0] for _ in range(2)]
+            assert submit(producer, "orders", [b"b"]).offsets() == [len(values(cluster)) - 1]
+            assert any(hasattr(outcome, "error") for outcome in errors)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Errors.TOPIC_AUTHORIZATION_FAILED,
+        Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        Errors.INVALID_REQUEST,
+    ],
+    ids=repr,
+)
+def test_a_producer_id_that_can_never_be_had_fails_every_record_soon(error: Errors) -> None:
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        cluster.fail_next_init_producer_ids(error)
+        with live_producer(cluster.bootstrap_servers) as producer:
+            for _ in range(3):
+                failed = submit(producer, "orders", [b"a"]).error()
+                assert isinstance(failed, KafkaError)
+                assert not failed.retriable
+            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+        assert values(cluster) == []
+        assert len(cluster.requests(ApiKey.INIT_PRODUCER_ID)) == 1
+
+
+def test_a_broker_that_forgot_the_producer_is_written_to_all_the_same() -> None:
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
+            for n in range(20):
+                if n % 4 == 0:
+                    cluster.forget_producers()
+                if n % 5 == 0:
+                    cluster.fail_next_produces(Errors.UNKNOWN_PRODUCER_ID)
+                if n % 6 == 0:
+                    cluster.fail_next_produces(Errors.OUT_OF_ORDER_SEQUENCE_NUMBER)
+                assert submit(producer, "orders", [b"%02d" % n]).offsets() == [n]
+        assert values(cluster) == [b"%02d" % n for n in range(20)]

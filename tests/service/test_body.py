@@ -1,0 +1,77 @@
+"""Reading a body: in pieces, in time, within limits, and from callers who leave."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from service.body import announced_bytes, read_body
+from service.errors import ProblemError
+from service.waiting import CallerGoneError, Place, WaitingRoom
+from tests.support.http_app import run
+from tests.support.mock_clock import MockClock
+
+if TYPE_CHECKING:
+    from service.asgi import Receive
+
+
+def coming(*messages: dict[str, Any]) -> Receive:
+    """A caller who sends these, and then nothing for ever."""
+    left = list(messages)
+
+    async def receive() -> dict[str, Any]:
+        if not left:
+            await asyncio.Event().wait()
+        return left.pop(0)
+
+    return receive
+
+
+def piece(body: bytes, *, more: bool = False) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+def place_in(room: WaitingRoom, announced: int = 0) -> Place:
+    return room.enter(announced, 0)
+
+
+def test_pieces_are_put_together_and_counted() -> None:
+    room = WaitingRoom(10, 1_000)
+    place = place_in(room)
+    body = run(read_body(coming(piece(b"ab", more=True), piece(b"c")), place, MockClock(), 1_000))
+    assert (body, room.bytes) == (b"abc", 3)
+
+
+def test_a_caller_who_leaves_within_the_body_is_gone() -> None:
+    gone = coming(piece(b"ab", more=True), {"type": "http.disconnect"})
+    with pytest.raises(CallerGoneError):
+        run(read_body(gone, place_in(WaitingRoom(10, 1_000)), MockClock(), 1_000))
+
+
+def test_a_body_that_does_not_come_in_time_is_408_and_ends_the_connection() -> None:
+    slow = coming(piece(b"ab", more=True))
+    with pytest.raises(ProblemError) as refused:
+        run(read_body(slow, place_in(WaitingRoom(10, 1_000), 100), MockClock(), 10))
+    problem = refused.value.problem
+    assert (problem.status, problem.retriable) == (408, True)
+    assert problem.headers == ((b"connection", b"close"),)
+
+
+def test_a_body_that_is_there_needs_no_time() -> None:
+    place = place_in(WaitingRoom(10, 1_000))
+    assert run(read_body(coming(piece(b"{}")), place, MockClock(), 0)) == b"{}"
+
+
+def test_a_body_that_grows_beyond_the_room_is_429() -> None:
+    room = WaitingRoom(10, 5)
+    place_in(room, 4)
+    with pytest.raises(ProblemError) as refused:
+        run(read_body(coming(piece(b"ab")), place_in(room), MockClock(), 1_000))
+    assert refused.value.problem.status == 429
+
+
+@pytest.mark.parametrize(("headers", "expected"), [([], 0), ([(b"content-length", b"17")], 17)])
+def test_the_announced_length_is_that_of_the_head(headers: list[Any], expected: int) -> None:
+    assert announced_bytes({"headers": headers}) == expected

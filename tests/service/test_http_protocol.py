@@ -1,0 +1,131 @@
+"""One connection of the API over TCP: what is no HTTP, heads without an end, and requests in a row."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from service.http_protocol import MAX_HEAD_BYTES, ApiProtocol
+from tests.support.http_app import HttpApp, run
+
+if TYPE_CHECKING:
+    from service.asgi import ASGIApp
+
+HOST = b"Host: localhost\r\n"
+GET = b"GET /v1/topics/orders HTTP/1.1\r\n" + HOST
+BODY = b'{"records":[{"value":1}]}'
+POST = (
+    b"POST /v1/topics/orders/records HTTP/1.1\r\n"
+    + HOST
+    + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(BODY)
+    + BODY
+)
+
+
+@pytest.fixture
+def app() -> ASGIApp:
+    web = HttpApp()
+    web.producer.set_topics({"orders": 3})
+    return web.app
+
+
+def exchange(app: ASGIApp, *written: bytes) -> bytes:
+    """What a server says until it closes the connection, to whom writes this."""
+
+    async def scenario() -> bytes:
+        config = uvicorn.Config(app, http=ApiProtocol, ws="none", lifespan="off", log_config=None)
+        config.load()
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: ApiProtocol(config, ServerState(), {}), "127.0.0.1", 0)
+        async with server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            for part in written:
+                writer.write(part)
+                await asyncio.sleep(0.01)  # so that it comes as a read of its own
+            said = bytearray()
+            try:
+                while part := await reader.read(65_536):
+                    said += part
+            except ConnectionResetError:
+                pass  # it closed while there was still something to read
+            writer.close()
+        return bytes(said)
+
+    return run(scenario())
+
+
+def problem(said: bytes) -> dict[str, Any]:
+    head, _, body = said.partition(b"\r\n\r\n")
+    assert b"content-type: application/problem+json" in head
+    assert b"connection: close" in head
+    told: dict[str, Any] = json.loads(body)
+    return told
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
+        b"BREW /v1/cluster HTTP/1.1\r\n" + HOST + b"\r\n",
+        GET + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        GET + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        GET + b"Content-Length: -1\r\n\r\n",
+        b"GET /v1/topics/\xc3\xa9 HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"CONNECT localhost:80 HTTP/1.1\r\n" + HOST + b"\r\n",
+    ],
+)
+def test_what_is_no_http_is_a_problem_document(app: ASGIApp, written: bytes) -> None:
+    assert problem(exchange(app, written))["status"] == 400
+
+
+def test_a_head_without_an_end_is_refused(app: ASGIApp) -> None:
+    pieces = [b"X-%d: " % n + b"a" * 8_192 + b"\r\n" for n in range(MAX_HEAD_BYTES // 8_192)]
+    assert problem(exchange(app, GET, *pieces))["status"] == 431
+
+
+def test_heads_are_bounded_one_by_one_and_bodies_not_at_all(app: ASGIApp) -> None:
+    padding = b"X: " + b"a" * (MAX_HEAD_BYTES // 2) + b"\r\n"
+    space = b" " * MAX_HEAD_BYTES * 2
+    head = POST.partition(b"\r\n\r\n")[0].replace(b": %d" % len(BODY), b": %d" % (len(BODY) + len(space)))
+    said = exchange(
+        app,
+        GET,
+        padding,
+        b"\r\n" + GET,
+        padding,
+        b"\r\n" + head + b"\r\n\r\n",
+        space,
+        BODY + GET,
+        b"Connection: close\r\n\r\n",
+    )
+    assert said.count(b"HTTP/1.1 200 OK") == 4
+
+
+def test_requests_in_a_row_are_answered_in_their_order(app: ASGIApp) -> None:
+    last = b"GET /v1/cluster HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
+    said = exchange(app, GET + b"\r\n" + POST + POST + last)
+    bodies = [part.partition(b"\r\n\r\n")[2][:10] for part in said.split(b"HTTP/1.1 200 OK")[1:]]
+    assert bodies == [b'{"name":"o', b'{"topic":"', b'{"topic":"', b'{"cluster_']
+
+
+@pytest.mark.parametrize("offered", ["h2c", "websocket"])
+@pytest.mark.parametrize("together", [True, False])
+def test_who_offers_another_protocol_is_answered_in_this_one(
+    app: ASGIApp, offered: str, together: bool
+) -> None:
+    offer = f"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: {offered}\r\nHTTP2-Settings: AAMAAABk\r\n"
+    produce = POST.replace(b"\r\n\r\n", b"\r\n" + offer.encode() + b"\r\n", 1)
+    look_up = GET + offer.replace("Upgrade,", "close, Upgrade,").encode() + b"\r\n"
+    parts = (
+        produce[:-1] if together else produce.removesuffix(BODY),
+        BODY[-1:] if together else BODY,
+        look_up,
+    )
+    said = exchange(app, *parts)
+    assert said.count(b"HTTP/1.1 200 OK") == 2
+    assert b'"results":[{"partition":0,' in said

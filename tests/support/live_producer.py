@@ -1,0 +1,153 @@
+"""A KafkaProducer with its real I/O thread and real sockets, for tests against the fake cluster.
+
+    with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
+        told = submit(producer, "orders", [b"a", b"b"], partition=0)
+        assert told.offsets() == [0, 1]
+
+Pauses are short, patience is long: nothing here waits for time to pass, but for something to happen. A `Told`
+counts its calls, for whoever is told twice. Leaving the context closes the producer and demands that its
+thread has ended.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from random import Random
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from client_core import (
+    NO_EVENTS,
+    EventSink,
+    KafkaError,
+    KafkaProducer,
+    ProducerConfig,
+    ProduceResult,
+    ProducerRecord,
+    RecordFailure,
+    RecordMetadata,
+    Result,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from client_core import Ticket
+
+PATIENCE_S: Final = 20
+PATIENCE_MS: Final = PATIENCE_S * 1_000
+
+#: Kafka's defaults with pauses that a test can afford.
+QUICK: Final[Mapping[str, str | int | bool]] = {
+    "linger.ms": 0,
+    "retry.backoff.ms": 4,
+    "retry.backoff.max.ms": 16,
+    "reconnect.backoff.ms": 4,
+    "reconnect.backoff.max.ms": 16,
+    "request.timeout.ms": 10_000,
+    "delivery.timeout.ms": PATIENCE_MS,
+    "max.block.ms": PATIENCE_MS,
+}
+
+_R = TypeVar("_R")
+
+
+class Told:
+    """A done-callback that counts its calls and can be waited for."""
+
+    def __init__(self) -> None:
+        self._came = threading.Event()
+        self.results: list[Result] = []
+        self.ticket: Ticket | None = None
+
+    def __call__(self, result: Result) -> None:
+        self.results.append(result)
+        self._came.set()
+
+    @property
+    def is_told(self) -> bool:
+        return self._came.is_set()
+
+    def result(self, kind: type[_R]) -> _R:
+        """What it was told, once and never again."""
+        assert self._came.wait(PATIENCE_S), "nothing was told"
+        (result,) = self.results
+        assert isinstance(result, kind)
+        return result
+
+    def outcomes(self) -> Sequence[RecordMetadata | RecordFailure]:
+        return self.result(ProduceResult).outcomes
+
+    def offsets(self) -> Sequence[int | None]:
+        """The offsets of a request all of whose records were acknowledged."""
+        outcomes = self.outcomes()
+        failed = [outcome for outcome in outcomes if isinstance(outcome, RecordFailure)]
+        assert not failed, failed
+        return [outcome.offset for outcome in outcomes if isinstance(outcome, RecordMetadata)]
+
+    def failures(self) -> Sequence[RecordFailure]:
+        """Why each record of a request failed all of whose records did."""
+        outcomes = self.outcomes()
+        acknowledged = [outcome for outcome in outcomes if isinstance(outcome, RecordMetadata)]
+        assert not acknowledged, acknowledged
+        return [outcome for outcome in outcomes if isinstance(outcome, RecordFailure)]
+
+    def error(self) -> KafkaError:
+        """Why the one record failed."""
+        (failure,) = self.failures()
+        return failure.error
+
+
+def submit(
+    producer: KafkaProducer,
+    topic: str,
+    values: Sequence[bytes],
+    *,
+    partition: int | None = None,
+    key: bytes | None = None,
+    deadline_in_ms: int = PATIENCE_MS,
+    block_in_ms: int = PATIENCE_MS,
+    create: bool = True,
+) -> Told:
+    """Submits records and returns who is told of them."""
+    told = Told()
+    now_ms = producer.clock.now_ms()
+    told.ticket = producer.submit(
+        topic,
+        [ProducerRecord(topic, value, key=key, partition=partition) for value in values],
+        block_deadline_ms=now_ms + block_in_ms,
+        deadline_ms=now_ms + deadline_in_ms,
+        done=told,
+        create=create,
+    )
+    return told
+
+
+def look_up(
+    producer: KafkaProducer, *names: str, deadline_in_ms: int = PATIENCE_MS, settle: bool = True
+) -> Told:
+    """Asks for topics and returns who is told of them."""
+    told = Told()
+    deadline_ms = producer.clock.now_ms() + deadline_in_ms
+    told.ticket = producer.request_topics(names, deadline_ms=deadline_ms, settle=settle, done=told)
+    return told
+
+
+@contextmanager
+def live_producer(
+    bootstrap_servers: str,
+    overrides: Mapping[str, str | int | bool] | None = None,
+    *,
+    close_in_ms: int = PATIENCE_MS,
+    events: EventSink = NO_EVENTS,
+) -> Iterator[KafkaProducer]:
+    """A producer that works; closed at the end, and its thread gone."""
+    settings = {"bootstrap.servers": bootstrap_servers, **QUICK, **(overrides or {})}
+    producer = KafkaProducer(ProducerConfig.from_mapping(settings), random=Random(0), events=events)
+    producer.start()
+    try:
+        yield producer
+    finally:
+        producer.close(close_in_ms)
+    assert producer.status().state == "closed"
+    assert producer.io_thread.failed_turns == 0, "a turn of the I/O thread failed: see the log"

@@ -1,0 +1,60 @@
+"""Finds promtool, Prometheus's own checker, or gets it out of Debian's package into .cache/tools.
+
+Nothing is installed: the package is downloaded by apt, which verifies it, and unpacked. Where there is no
+apt, or no network, `find_promtool` says what to install. Blocks, on the caller's thread.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+TOOLS: Final = Path(__file__).resolve().parents[2] / ".cache" / "tools"
+
+_TIMEOUT_S: Final = 100
+
+
+class PromtoolMissingError(RuntimeError):
+    """There is no promtool here; the message says what to install."""
+
+
+def find_promtool(tools: Path = TOOLS) -> Path:
+    """The program, from PATH or the cache, else from Debian's package. Raises PromtoolMissingError."""
+    on_path = shutil.which("promtool")
+    if on_path is not None:
+        return Path(on_path)
+    cached = tools / "usr" / "bin" / "promtool"
+    if not cached.is_file():
+        _unpack_package(tools)
+    return cached
+
+
+def _unpack_package(tools: Path) -> None:
+    tools.mkdir(parents=True, exist_ok=True)
+    try:
+        for command in (["apt-get", "download", "prometheus"], ["dpkg", "-x", "prometheus.deb", "."]):
+            if command[0] == "dpkg":
+                next(tools.glob("prometheus_*.deb")).rename(tools / "prometheus.deb")
+            subprocess.run(command, cwd=tools, check=True, capture_output=True, text=True, timeout=_TIMEOUT_S)
+    except (OSError, StopIteration, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or error
+        raise PromtoolMissingError(
+            "promtool is needed and not here: install Prometheus (Debian and Ubuntu: `apt-get update`, then "
+            f"`apt-get install prometheus`; elsewhere https://prometheus.io/download) and put it on PATH: {said}"
+        ) from error
+
+
+def check_metrics(exposition: str) -> str:
+    """What promtool has to say of metrics as they are scraped; empty when it is content."""
+    ran = subprocess.run(
+        [find_promtool(), "check", "metrics"],
+        input=exposition,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    said = ran.stdout + ran.stderr
+    return said if ran.returncode or said else ""

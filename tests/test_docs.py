@@ -1,0 +1,66 @@
+"""The documentation says what the code says: tables, metrics, commands, links."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.__main__ import main
+from service.embedded import DEMO_TOPIC, EmbeddedCluster
+from tests.support.sidecar import Sidecar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "DESIGN.md", "benchmarks/README.md")]
+PAGES += sorted((ROOT / "docs").glob("*.md"))
+METRIC = re.compile(r"^\| `(pilotfish_\w+)` \| (\w+)", re.MULTILINE)
+TYPE = re.compile(r"^# TYPE (pilotfish_\w+) (\w+)", re.MULTILINE)
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+COMMAND = re.compile(r"\bpilotfish ([a-z]+)\b(?= |$|`)", re.MULTILINE)
+TARGET = re.compile(r"\bmake ([a-z-]+)\b(?=`|$| +#)", re.MULTILINE)
+
+
+@pytest.fixture
+def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
+    with (
+        EmbeddedCluster(topics=(DEMO_TOPIC,)) as cluster,
+        Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers) as running,
+    ):
+        yield running
+
+
+def test_every_metric_is_explained_and_every_explained_one_is_there(sidecar: Sidecar) -> None:
+    assert sidecar.produce(DEMO_TOPIC, [{"value": "x"}]).status_code == 200
+    explained = METRIC.findall((ROOT / "docs" / "metrics.md").read_text())
+    assert sorted(explained) == sorted(TYPE.findall(sidecar.admin.get("/metrics").text))
+
+
+def test_every_path_of_the_api_is_explained(sidecar: Sidecar) -> None:
+    paths = sidecar.api.get("/openapi.json").json()["paths"]
+    text = (ROOT / "docs" / "http.md").read_text()
+    for path, methods in paths.items():
+        for method in methods:
+            assert f"`{method.upper()} {path}`" in text
+
+
+def test_the_tables_are_those_of_the_code_and_of_the_last_benchmark_run() -> None:
+    command = [sys.executable, str(ROOT / "docs" / "tables.py"), "--check"]
+    checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere_and_commands_exist(page: Path) -> None:
+    text = page.read_text()
+    for link in LINK.findall(text):
+        assert (page.parent / link).exists(), link
+    assert set(COMMAND.findall(text)) <= set(main.commands)
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(TARGET.findall(text)) <= targets
