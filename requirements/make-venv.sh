@@ -20,4 +20,5 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
         exit 1
     fi
 fi
-[ -x "$dir/bin/python" ] || "$python" -m venv "$dir"
+# One that was begun and not finished, or whose Python is gone, is made anew.
+"$dir/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$dir"

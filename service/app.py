@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -77,8 +77,9 @@ class App:
             metrics=self.sidecar.http,
         )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._entry(scope, receive, send)
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """No coroutine of its own, which each request would pay for."""
+        return self._entry(scope, receive, send)
 
     async def close_producer(self) -> CloseReport:
         """Flushes and closes the app's own producer within drain_timeout_ms; says what it left."""

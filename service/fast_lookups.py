@@ -29,7 +29,7 @@ class FastLookups:
         self._tallies: dict[tuple[str, int], RouteTally] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "GET":
+        if scope.get("method") != "GET":
             await self._app(scope, receive, send)
             return
         started = perf_counter()

@@ -13,7 +13,7 @@ Event loop only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -79,10 +79,10 @@ class Guards:
         self._drain = drain
         self._metrics = metrics
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Judges, and hands on: no coroutine of its own, which each request would pay for."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         host = origin = length = None
         twice = False
         for name, value in scope["headers"]:
@@ -97,18 +97,15 @@ class Guards:
         if host not in self._known_hosts or origin is not None or length is not None or twice:
             problem = self._refusal(host, origin, length, twice=twice)
             if problem is not None:
-                await self._refuse(scope, send, problem)
-                return
+                return self._refuse(scope, send, problem)
         if b"%" in scope["raw_path"] and b"%2f" in scope["raw_path"].lower():
-            await self._refuse(scope, send, _ENCODED_SLASH)
-            return
+            return self._refuse(scope, send, _ENCODED_SLASH)
         if scope["method"] != "GET":
             if self._drain.begun:
-                await self._refuse(scope, send, _SHUTTING_DOWN)
-                return
+                return self._refuse(scope, send, _SHUTTING_DOWN)
             if length is None:
                 receive = self._counted(receive)
-        await self._app(scope, receive, send)
+        return self._app(scope, receive, send)
 
     # -- judging ---------------------------------------------------------------------------------------------
 

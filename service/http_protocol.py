@@ -11,8 +11,9 @@ One object per connection; event loop only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Final
+from typing import Final, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -29,9 +30,9 @@ _OFFER: Final = frozenset({b"upgrade", b"http2-settings"})
 class ApiProtocol(HttpToolsProtocol):
     """One connection."""
 
-    #: Bytes of a head whose end has not come yet, after the read that it began in; None outside of heads.
-    _head_bytes: int | None = None
-    _head_began = False
+    #: A head whose end has not come yet, and how much of it came after the read that it began in.
+    _head: Mapping[str, object] | None = None
+    _head_bytes = 0
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
@@ -43,25 +44,20 @@ class ApiProtocol(HttpToolsProtocol):
         except httptools.HttpParserError as e:
             self._refuse(Problem(400, f"not HTTP/1.1: {e}"))
             return
-        if self._head_bytes is None:
-            return
-        self._head_bytes += 0 if self._head_began else len(data)
-        self._head_began = False
+        # None before the first message; the method is put in when a head is complete.
+        head = cast("Mapping[str, object] | None", self.scope)
+        if head is not None and "method" not in head:
+            self._bound(head, len(data))
+
+    def _bound(self, head: Mapping[str, object], came_bytes: int) -> None:
+        self._head_bytes = self._head_bytes + came_bytes if head is self._head else 0
+        self._head = head
         if self._head_bytes > MAX_HEAD_BYTES:
             self._refuse(Problem(431, f"the head of the request is larger than {MAX_HEAD_BYTES} bytes"))
 
-    def on_message_begin(self) -> None:
-        self._head_bytes, self._head_began = 0, True
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        self._head_bytes = None
-        if not self.parser.should_upgrade():
-            super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        if not self.parser.should_upgrade():
-            super().on_message_complete()
+    def _should_upgrade(self) -> bool:
+        """Of a head that offers an upgrade nothing is to be begun: it comes again, without it."""
+        return True
 
     def _decline(self, rest: bytes) -> None:
         """Reads the request again, without the offer, and then what came behind its head."""

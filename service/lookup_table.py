@@ -100,6 +100,7 @@ class LookupTable:
     def __init__(self, producer: Producer, boot: str) -> None:
         self._producer = producer
         self._clock = producer.clock
+        self._now_ms = producer.clock.now_ms
         self._boot = boot
         self._cache: MetadataCache = producer.cache
         self._nodes: Mapping[int, Node] = MappingProxyType({})
@@ -124,7 +125,7 @@ class LookupTable:
         cache = self._producer.cache
         if cache is not self._cache:
             self._take(cache)
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         if now_ms // 1000 != self._second:
             self._turn(now_ms // 1000)
         entry = self._entries.get(key)

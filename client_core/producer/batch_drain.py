@@ -54,6 +54,8 @@ class Sequences(Protocol):
 
     def has_unresolved_sequence(self, topic_partition: TopicPartition, /) -> bool: ...
 
+    def has_all_that_brokers_remember_in_flight(self, topic_partition: TopicPartition, /) -> bool: ...
+
     def first_in_flight_sequence(self, topic_partition: TopicPartition, /) -> int | None: ...
 
     def maybe_update_producer_id_and_epoch(self, topic_partition: TopicPartition, /) -> None: ...
@@ -207,7 +209,10 @@ class BatchDrain:
         if batch.base_sequence is None:
             return (
                 sequences.has_in_flight_batches(topic_partition)
-                and sequences.has_stale_producer_id_and_epoch(topic_partition)
+                and (
+                    sequences.has_stale_producer_id_and_epoch(topic_partition)
+                    or sequences.has_all_that_brokers_remember_in_flight(topic_partition)
+                )
             ) or sequences.has_unresolved_sequence(topic_partition)
         first_in_flight = sequences.first_in_flight_sequence(topic_partition)
         return first_in_flight is not None and batch.base_sequence != first_in_flight

@@ -39,6 +39,9 @@ _log: Final = logging.getLogger(__name__)
 #: An epoch is an int16: after this one comes a new producer id.
 _LAST_EPOCH: Final = 2**15 - 1
 
+#: Per producer and partition, to know a duplicate by. Source: ProducerStateEntry.NUM_BATCHES_TO_RETAIN.
+_BATCHES_THAT_BROKERS_REMEMBER: Final = 5
+
 #: Errors that say the broker's idea of the next sequence and ours have parted.
 _GAPS: Final = frozenset({Errors.OUT_OF_ORDER_SEQUENCE_NUMBER, Errors.UNKNOWN_PRODUCER_ID})
 
@@ -220,6 +223,15 @@ class TransactionManager:
         (IDM-05).
         """
         return topic_partition in self._unresolved
+
+    def has_all_that_brokers_remember_in_flight(self, topic_partition: TopicPartition) -> bool:
+        """Whether one more batch could make a broker forget one whose answer is still to come.
+
+        Five on one connection is what max.in.flight sees to, but a leader that moves has a connection of its
+        own. Java sends on, and a retry of the first of ten batches that are all in the log is out of order
+        for ever.
+        """
+        return len(self._entry(topic_partition).in_flight) >= _BATCHES_THAT_BROKERS_REMEMBER
 
     def has_stale_producer_id_and_epoch(self, topic_partition: TopicPartition) -> bool:
         return self._producer != self._entry(topic_partition).producer

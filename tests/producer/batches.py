@@ -119,6 +119,9 @@ class CountingSequences:
     def has_unresolved_sequence(self, topic_partition: TopicPartition, /) -> bool:
         return topic_partition in self.unresolved
 
+    def has_all_that_brokers_remember_in_flight(self, topic_partition: TopicPartition, /) -> bool:
+        return False
+
     def first_in_flight_sequence(self, topic_partition: TopicPartition, /) -> int | None:
         batches = self.in_flight.get(topic_partition, [])
         return min((b.base_sequence for b in batches if b.base_sequence is not None), default=None)

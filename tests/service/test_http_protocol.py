@@ -38,7 +38,9 @@ def exchange(app: ASGIApp, *written: bytes) -> bytes:
     """What a server says until it closes the connection, to whom writes this."""
 
     async def scenario() -> bytes:
-        config = uvicorn.Config(app, http=ApiProtocol, ws="none", lifespan="off", log_config=None)
+        config = uvicorn.Config(
+            app, http=ApiProtocol, interface="asgi3", ws="none", lifespan="off", log_config=None
+        )
         config.load()
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: ApiProtocol(config, ServerState(), {}), "127.0.0.1", 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from service.admin import make_registry
 from service.metrics import OTHER_TOPICS, ClientMetrics
 from service.tally import Histogram, counters
 from tests.support.fake_producer import with_status
-from tests.support.http_app import HttpApp
+from tests.support.http_app import HttpApp, run
 
 ONE = b'{"records":[{"value":1}]}'
 
@@ -277,7 +276,7 @@ def test_a_caller_who_left_is_499(web: HttpApp) -> None:
     headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
     path = "/v1/topics/orders/records"
     scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode()}
-    asyncio.run(web.app({**scope, "query_string": b"", "headers": headers}, receive, send))
+    run(web.app({**scope, "query_string": b"", "headers": headers}, receive, send))
     assert requests(web, "POST", "/v1/topics/{topic}/records", "499") == 1
 
 

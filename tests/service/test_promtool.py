@@ -18,19 +18,47 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.tools
 
 #: What dashboards and alerts are built on: each must be there after a look-up, a produce and a failure.
-NAMES: Final = """
-build_info metadata_update_version metadata_request_version metadata_last_refresh_success_timestamp_seconds
-metadata_age_seconds metadata_max_age_seconds metadata_refreshes_total metadata_refresh_duration_seconds_bucket
-metadata_topics metadata_partitions metadata_leaderless_partitions metadata_leader_changes_total
-metadata_rebootstraps_total metadata_wait_seconds_bucket cluster_info broker_in_flight_requests
-broker_connection_state broker_connections_total broker_reconnect_backoff_seconds
-request_duration_seconds_bucket network_sent_bytes_total network_received_bytes_total records_sent_total
-record_errors_total record_retries_total batch_splits_total batch_size_bytes_bucket batch_records_bucket
-record_queue_duration_seconds_bucket buffer_pool_size_bytes buffer_pool_available_bytes buffer_pool_waiters
-buffer_exhausted_total produce_duration_seconds_bucket http_requests_total
-http_request_duration_seconds_bucket http_requests_in_progress
-poll_loop_last_iteration_timestamp_seconds poll_loop_iterations_total
-""".split()
+NAMES: Final = (
+    "build_info",
+    "metadata_update_version",
+    "metadata_request_version",
+    "metadata_last_refresh_success_timestamp_seconds",
+    "metadata_age_seconds",
+    "metadata_max_age_seconds",
+    "metadata_refreshes_total",
+    "metadata_refresh_duration_seconds_bucket",
+    "metadata_topics",
+    "metadata_partitions",
+    "metadata_leaderless_partitions",
+    "metadata_leader_changes_total",
+    "metadata_rebootstraps_total",
+    "metadata_wait_seconds_bucket",
+    "cluster_info",
+    "broker_in_flight_requests",
+    "broker_connection_state",
+    "broker_connections_total",
+    "broker_reconnect_backoff_seconds",
+    "request_duration_seconds_bucket",
+    "network_sent_bytes_total",
+    "network_received_bytes_total",
+    "records_sent_total",
+    "record_errors_total",
+    "record_retries_total",
+    "batch_splits_total",
+    "batch_size_bytes_bucket",
+    "batch_records_bucket",
+    "record_queue_duration_seconds_bucket",
+    "buffer_pool_size_bytes",
+    "buffer_pool_available_bytes",
+    "buffer_pool_waiters",
+    "buffer_exhausted_total",
+    "produce_duration_seconds_bucket",
+    "http_requests_total",
+    "http_request_duration_seconds_bucket",
+    "http_requests_in_progress",
+    "poll_loop_last_iteration_timestamp_seconds",
+    "poll_loop_iterations_total",
+)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from service.settings import Settings
 from tests.support.fake_producer import FakeProducer
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class HttpApp:
         return run(once())
 
 
-def run(scenario: Coroutine[Any, Any, T]) -> T:
+def run(scenario: Awaitable[T]) -> T:
     """Runs a scenario to its end, on a loop of its own."""
 
     async def bounded() -> T:

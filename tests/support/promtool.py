@@ -6,6 +6,7 @@ apt, or no network, `find_promtool` says what to install. Blocks, on the caller'
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -34,16 +35,20 @@ def find_promtool(tools: Path = TOOLS) -> Path:
 def _unpack_package(tools: Path) -> None:
     tools.mkdir(parents=True, exist_ok=True)
     try:
-        for command in (["apt-get", "download", "prometheus"], ["dpkg", "-x", "prometheus.deb", "."]):
-            if command[0] == "dpkg":
-                next(tools.glob("prometheus_*.deb")).rename(tools / "prometheus.deb")
-            subprocess.run(command, cwd=tools, check=True, capture_output=True, text=True, timeout=_TIMEOUT_S)
+        if os.geteuid() == 0:  # a new machine knows of no packages, and only root may tell it of them
+            _run(tools, "apt-get", "update")
+        _run(tools, "apt-get", "download", "prometheus")
+        _run(tools, "dpkg", "-x", next(tools.glob("prometheus_*.deb")).name, ".")
     except (OSError, StopIteration, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or error
         raise PromtoolMissingError(
-            "promtool is needed and not here: install Prometheus (Debian and Ubuntu: `apt-get update`, then "
-            f"`apt-get install prometheus`; elsewhere https://prometheus.io/download) and put it on PATH: {said}"
+            "promtool is needed and not here: install Prometheus (Debian and Ubuntu: `apt-get install "
+            f"prometheus`; elsewhere https://prometheus.io/download) and put it on PATH: {said}"
         ) from error
+
+
+def _run(folder: Path, *command: str) -> None:
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=_TIMEOUT_S)
 
 
 def check_metrics(exposition: str) -> str:

@@ -75,9 +75,13 @@ class FakeBroker:
         """Ends the listener and every connection, as the end of a process does."""
         server, self._server = self._server, None
         if server is not None:
+            # asyncio leaks a connection that was accepted right before the server was closed: accept no more,
+            # let the last ones become tasks, which see that the broker is gone, and then close.
+            for listener in server.sockets:
+                asyncio.get_running_loop().remove_reader(listener.fileno())
+            for _ in range(10):
+                await asyncio.sleep(0)
             server.close()
-        for _ in range(10):  # what was accepted a moment ago becomes a task, and sees that the broker is gone
-            await asyncio.sleep(0)
         await self.drop_connections()
 
     async def drop_connections(self) -> None:
