@@ -61,4 +61,5 @@ class Producer(Protocol):
         done: Done,
         create: bool = True,
         settled: Done | None = None,
+        since_ms: int | None = None,
     ) -> Ticket: ...

@@ -42,7 +42,9 @@ class ApiProtocol(HttpToolsProtocol):
             self._decline(data[upgrade.args[0] :])
             return
         except httptools.HttpParserError as e:
-            self._refuse(Problem(400, f"not HTTP/1.1: {e}"))
+            # A callback of ours that fails is uvicorn's, on a target that it can't take apart.
+            no_url = isinstance(e, httptools.HttpParserCallbackError)
+            self._refuse(Problem(400, f"not HTTP/1.1: {'the target is no URL' if no_url else e}"))
             return
         # None before the first message; the method is put in when a head is complete.
         head = cast("Mapping[str, object] | None", self.scope)

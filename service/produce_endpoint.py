@@ -161,6 +161,7 @@ class ProduceEndpoint:
                 records,
                 block_deadline_ms=now_ms + min(times.max_block_ms, times.timeout_ms),
                 deadline_ms=now_ms + times.timeout_ms,
+                since_ms=now_ms,
                 done=done,
                 settled=lambda _: place.settled(self._clock.now_ms()),
                 create=self._sidecar.settings.auto_create_topics,

@@ -54,7 +54,7 @@ class Sequences(Protocol):
 
     def has_unresolved_sequence(self, topic_partition: TopicPartition, /) -> bool: ...
 
-    def has_all_that_brokers_remember_in_flight(self, topic_partition: TopicPartition, /) -> bool: ...
+    def has_as_many_in_flight_as_is_safe(self, topic_partition: TopicPartition, /) -> bool: ...
 
     def first_in_flight_sequence(self, topic_partition: TopicPartition, /) -> int | None: ...
 
@@ -211,7 +211,7 @@ class BatchDrain:
                 sequences.has_in_flight_batches(topic_partition)
                 and (
                     sequences.has_stale_producer_id_and_epoch(topic_partition)
-                    or sequences.has_all_that_brokers_remember_in_flight(topic_partition)
+                    or sequences.has_as_many_in_flight_as_is_safe(topic_partition)
                 )
             ) or sequences.has_unresolved_sequence(topic_partition)
         first_in_flight = sequences.first_in_flight_sequence(topic_partition)

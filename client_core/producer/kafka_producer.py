@@ -272,6 +272,7 @@ class KafkaProducer:
         done: Done,
         create: bool = True,
         settled: Done | None = None,
+        since_ms: int | None = None,
     ) -> Ticket:
         """Ends with a ProduceResult: one outcome per record, in order. Never blocks.
 
@@ -279,7 +280,8 @@ class KafkaProducer:
         `block_deadline_ms`. At `deadline_ms` what was never sent is taken back, and what is on its way
         counts as unknown. `create`: asking for an unknown topic may create it. `settled` is posted once, like
         `done`, but when nothing of the request is in the client any more: with it or right after it, or
-        later, after a deadline or a cancel, with what became of the records. Checks all records before it
+        later, after a deadline or a cancel, with what became of the records. `since_ms` is when the request
+        came, if that was before now: what it waited is counted from there. Checks all records before it
         appends one: raises IllegalArgumentError for a negative partition or timestamp, SerializationError for
         what is no bytes, RecordTooLargeError (PROD-07, PROD-12); IllegalStateError after close.
         """
@@ -295,7 +297,7 @@ class KafkaProducer:
             records,
             done,
             self._request_finished,
-            submitted_ms=now_ms,
+            submitted_ms=now_ms if since_ms is None else since_ms,
             block_deadline_ms=block_deadline_ms,
             deadline_ms=deadline_ms,
             may_create=create,

@@ -224,14 +224,17 @@ class TransactionManager:
         """
         return topic_partition in self._unresolved
 
-    def has_all_that_brokers_remember_in_flight(self, topic_partition: TopicPartition) -> bool:
-        """Whether one more batch could make a broker forget one whose answer is still to come.
+    def has_as_many_in_flight_as_is_safe(self, topic_partition: TopicPartition) -> bool:
+        """Whether one more batch could be taken for what it isn't, and one before it be refused for ever.
 
-        Five on one connection is what max.in.flight sees to, but a leader that moves has a connection of its
-        own. Java sends on, and a retry of the first of ten batches that are all in the log is out of order
-        for ever.
+        A broker knows the last five by their sequences. Max.in.flight sees to that on one connection, but a
+        leader that moves has another one. And of a producer that it does not know it takes any sequence: a
+        second batch, while the first has to be sent again. So the first goes alone. Java sends on in both
+        cases; the batch that must be retried is out of order until delivery.timeout.ms.
         """
-        return len(self._entry(topic_partition).in_flight) >= _BATCHES_THAT_BROKERS_REMEMBER
+        entry = self._entry(topic_partition)
+        safe = 1 if entry.last_acked_sequence is None else _BATCHES_THAT_BROKERS_REMEMBER
+        return len(entry.in_flight) >= safe
 
     def has_stale_producer_id_and_epoch(self, topic_partition: TopicPartition) -> bool:
         return self._producer != self._entry(topic_partition).producer

@@ -119,7 +119,7 @@ class CountingSequences:
     def has_unresolved_sequence(self, topic_partition: TopicPartition, /) -> bool:
         return topic_partition in self.unresolved
 
-    def has_all_that_brokers_remember_in_flight(self, topic_partition: TopicPartition, /) -> bool:
+    def has_as_many_in_flight_as_is_safe(self, topic_partition: TopicPartition, /) -> bool:
         return False
 
     def first_in_flight_sequence(self, topic_partition: TopicPartition, /) -> int | None:

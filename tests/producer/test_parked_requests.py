@@ -367,6 +367,19 @@ def test_what_was_appended_for_a_cancelled_request_is_still_delivered() -> None:
     assert waiting.told == []
 
 
+def test_a_wait_counts_from_when_the_request_came() -> None:
+    rig = ProducerRig(topics={})
+    came_ms = rig.clock.now_ms()
+    rig.clock.advance(30)
+    waiting = rig.submit("orders", b"a", block_ms=70, since_ms=came_ms)
+    rig.turn()
+    rig.clock.advance(70)
+    rig.turn()
+    (failed,) = waiting.failures
+    assert failed.waited_ms == 100
+    assert "after 100 ms" in failed.error.message
+
+
 def test_a_cancelled_request_is_settled_when_its_records_are_delivered() -> None:
     rig = ProducerRig(topics={"orders": 1})
     settled = Waiting()

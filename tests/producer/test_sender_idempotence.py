@@ -143,13 +143,38 @@ def test_cluster_authorization_in_a_produce_answer_is_fatal_and_ends_what_is_in_
 # -- sequences -----------------------------------------------------------------------------------------------
 
 
-def test_sequences_count_records_over_batches() -> None:  # testSequenceNumberIncrement
+def rig_with_one_acknowledged() -> SenderRig:
+    """A partition that has one record already: from then on several batches may be in flight to it."""
     rig = SenderRig(idempotent=True)
+    rig.append()
+    rig.turn()
+    rig.respond(produced(ORDERS_0, offset=0))
+    rig.turn()
+    assert rig.client.in_flight_request_count() == 0
+    return rig
+
+
+def test_the_first_batch_of_a_partition_goes_alone_and_then_five_at_a_time() -> None:
+    rig = SenderRig(idempotent=True)
+    for sent in (1, 1, 1):
+        rig.append()
+        rig.turn()
+        assert len(rig.client.requests) == sent
+    rig.respond(produced(ORDERS_0, offset=0))
+    for _ in range(9):
+        rig.append()
+        rig.turn(2)
+    assert rig.idempotence.first_in_flight_sequence(ORDERS_0) == 1
+    assert len(rig.sender.in_flight_batches_of(ORDERS_0)) <= 5
+
+
+def test_sequences_count_records_over_batches() -> None:  # testSequenceNumberIncrement
+    rig = rig_with_one_acknowledged()
     rig.append(count=3)
     rig.turn()
     rig.append(count=2)
     rig.turn()
-    assert [rig.sent_sequence(0), rig.sent_sequence(1)] == [(0, 0), (0, 3)]
+    assert [rig.sent_sequence(0), rig.sent_sequence(1)] == [(0, 1), (0, 4)]
 
 
 def test_a_retry_keeps_its_sequence() -> None:  # IDM-02
@@ -168,7 +193,7 @@ def test_a_retry_keeps_its_sequence() -> None:  # IDM-02
 
 def test_several_in_flight_are_retried_one_by_one_in_order() -> None:
     # testIdempotenceWithMultipleInflights, testIdempotenceWithMultipleInflightsRetriedInOrder (IDM-03)
-    rig = SenderRig(idempotent=True)
+    rig = rig_with_one_acknowledged()
     futures = []
     for _ in range(3):
         futures.append(rig.append())
@@ -185,14 +210,14 @@ def test_several_in_flight_are_retried_one_by_one_in_order() -> None:
     for offset in range(3):
         rig.turn(2)
         assert rig.client.in_flight_request_count() == 1
-        assert rig.sent_sequence() == (0, offset)
+        assert rig.sent_sequence() == (0, 1 + offset)
         rig.respond(produced(ORDERS_0, offset=offset))
         rig.turn()
     assert [future.result(0).offset for future in futures] == [0, 1, 2]
 
 
 def test_answers_out_of_order_end_in_the_right_order() -> None:  # testCorrectHandlingOfOutOfOrderResponses
-    rig = SenderRig(idempotent=True)
+    rig = rig_with_one_acknowledged()
     first = rig.append()
     rig.turn()
     second = rig.append()
@@ -203,18 +228,18 @@ def test_answers_out_of_order_end_in_the_right_order() -> None:  # testCorrectHa
     rig.client.prepare_metadata_update(metadata_response(nodes=1, topics={"orders": 2}), 13)
     rig.client.respond_to_request(to_first, produced(ORDERS_0, error=Errors.NOT_LEADER_OR_FOLLOWER))
     rig.turn()
-    assert [batch.base_sequence for batch in rig.accumulator.batches_of(ORDERS_0)] == [0, 1]
+    assert [batch.base_sequence for batch in rig.accumulator.batches_of(ORDERS_0)] == [1, 2]
     rig.back_off()
     for offset in range(2):
         rig.turn(2)
-        assert rig.sent_sequence() == (0, offset)
+        assert rig.sent_sequence() == (0, 1 + offset)
         rig.respond(produced(ORDERS_0, offset=offset))
         rig.turn()
     assert [first.result(0).offset, second.result(0).offset] == [0, 1]
 
 
 def test_a_duplicate_keeps_the_sequence_going() -> None:  # testCorrectHandlingOfDuplicateSequenceError
-    rig = SenderRig(idempotent=True)
+    rig = rig_with_one_acknowledged()
     first = rig.append()
     rig.turn()
     second = rig.append()
@@ -225,13 +250,13 @@ def test_a_duplicate_keeps_the_sequence_going() -> None:  # testCorrectHandlingO
     rig.client.respond_to_request(to_first, produced(ORDERS_0, error=Errors.DUPLICATE_SEQUENCE_NUMBER))
     rig.turn()
     assert (first.result(0).offset, second.result(0).offset) == (None, 1_000)
-    assert rig.idempotence.sequence_number(ORDERS_0) == 2
+    assert rig.idempotence.sequence_number(ORDERS_0) == 3
     assert not rig.idempotence.has_in_flight_batches(ORDERS_0)
 
 
 def test_a_batch_that_the_broker_refuses_bumps_the_epoch_and_the_next_begins_at_zero() -> None:
     # testIdempotenceWithMultipleInflightsWhereFirstFailsFatallyAndSequenceOfFutureBatchesIsAdjusted
-    rig = SenderRig(idempotent=True)
+    rig = rig_with_one_acknowledged()
     first = rig.append()
     rig.turn()
     second = rig.append()
@@ -303,22 +328,22 @@ def expire_first_of_two(rig: SenderRig) -> tuple[object, object]:
 
 def test_a_success_behind_an_expired_batch_resolves_its_sequence() -> None:
     # testExpiryOfFirstBatchShouldNotCauseUnresolvedSequencesIfFutureBatchesSucceed
-    rig = SenderRig(idempotent=True)
+    rig = rig_with_one_acknowledged()
     expire_first_of_two(rig)
     rig.clock.advance(RETRY_BACKOFF_MS * 3)
     rig.turn(2)
-    assert rig.sent_sequence() == (0, 1)
+    assert rig.sent_sequence() == (0, 2)
     rig.respond(produced(ORDERS_0, offset=1))
     rig.turn(2)
     assert not rig.idempotence.has_unresolved_sequence(ORDERS_0)
     rig.append()
     rig.turn()
-    assert rig.sent_sequence() == (0, 2)
+    assert rig.sent_sequence() == (0, 3)
 
 
 def test_a_failure_behind_an_expired_batch_bumps_the_epoch() -> None:
     # testExpiryOfFirstBatchShouldCauseEpochBumpIfFutureBatchesFail
-    rig = SenderRig(idempotent=True)
+    rig = rig_with_one_acknowledged()
     expire_first_of_two(rig)
     rig.clock.advance(RETRY_BACKOFF_MS * 3)
     rig.turn(2)
@@ -330,13 +355,13 @@ def test_a_failure_behind_an_expired_batch_bumps_the_epoch() -> None:
 
 
 def test_nothing_new_goes_to_a_partition_while_an_expired_batch_is_unresolved() -> None:  # IDM-05
-    rig = SenderRig(idempotent=True)
+    rig = rig_with_one_acknowledged()
     expire_first_of_two(rig)
     rig.append(value=b"new")
     rig.clock.advance(RETRY_BACKOFF_MS * 3)
     rig.turn(3)
     assert rig.client.in_flight_request_count() == 1
-    assert rig.sent_sequence() == (0, 1)
+    assert rig.sent_sequence() == (0, 2)
 
 
 def test_when_all_that_was_sent_expired_the_partition_begins_anew() -> None:
@@ -372,7 +397,7 @@ def test_a_batch_that_was_split_keeps_its_place_in_the_sequence() -> None:  # te
 
 
 def test_it_does_not_spin_while_a_retry_waits_for_its_turn_in_the_sequence() -> None:
-    rig = SenderRig(idempotent=True)
+    rig = rig_with_one_acknowledged()
     timeouts_ms: list[int] = []
     poll = rig.client.poll
 

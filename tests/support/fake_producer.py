@@ -208,6 +208,7 @@ class FakeProducer:
         done: Done,
         create: bool = True,
         settled: Done | None = None,
+        since_ms: int | None = None,
     ) -> FakeTicket:
         if self.refuses is not None:
             raise self.refuses

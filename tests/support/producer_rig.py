@@ -145,6 +145,7 @@ class ProducerRig:
         timeout_ms: int = 120_000,
         create: bool = True,
         settled: Done | None = None,
+        since_ms: int | None = None,
     ) -> Waiting:
         """Submits values, or records."""
         waiting = Waiting()
@@ -157,6 +158,7 @@ class ProducerRig:
             done=waiting,
             create=create,
             settled=settled,
+            since_ms=since_ms,
         )
         return waiting
 
