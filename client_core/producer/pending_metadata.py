@@ -64,7 +64,7 @@ class PendingLookup:
     settle: bool = True
     min_version: int | None = None
     not_before_ms: int | None = None
-    #: The last full request that was made before this wait: the answer to that one may be older than the wait.
+    #: The last full request that was made before this wait: its answer may be older than the wait.
     after_request: int | None = None
     missing: set[str] = field(default_factory=set)
     errors: dict[str, KafkaError] = field(default_factory=dict)

@@ -2,7 +2,8 @@
 
 Types are looked at, too, where Java's compiler does it: a batch shares its fate among many callers, and text
 in place of bytes would only be found out when the batch is made, on the I/O thread, to the cost of all of
-them. A topic's name that can't be put on the wire would end every Metadata request. Pure. Source: ProducerRecord, KafkaProducer.ensureValidRecordSize, Kafka 4.3 (PROD-07, PROD-12).
+them. A topic's name that can't be put on the wire would end every Metadata request. Pure. Source:
+ProducerRecord, KafkaProducer.ensureValidRecordSize, Kafka 4.3 (PROD-07, PROD-12).
 """
 
 from __future__ import annotations

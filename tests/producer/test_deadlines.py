@@ -79,3 +79,14 @@ def test_it_behaves_as_a_plain_sorted_list_would(steps: list[tuple[str, int, int
             model -= due
         assert deadlines.next_ms == min((pair[0] for pair in model), default=None)
         assert len(deadlines) == len(model)
+
+
+def test_what_ends_early_leaves_no_memory_behind() -> None:
+    deadlines = Deadlines[int]()
+    deadlines.add(0, -1)
+    for n in range(1, 10_000):
+        deadlines.add(n, n)
+        deadlines.discard(n, n)
+    assert len(deadlines._moments) < 200
+    assert len(deadlines._due) == 1
+    assert deadlines.pop_due(10_000) == [-1]

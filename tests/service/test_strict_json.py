@@ -80,8 +80,8 @@ def test_an_escaped_backslash_before_u_is_no_surrogate() -> None:
     assert find_fault(rb'"\\ud800"') is None
 
 
-@pytest.mark.parametrize("levels", [1_100, 100_000])
-def test_nesting_beyond_the_limit_is_refused_and_not_an_accident(levels: int) -> None:
+def test_nesting_beyond_what_the_parser_survives_is_refused_and_not_an_accident() -> None:
+    levels = 100_000
     with pytest.raises(BodyError, match="nested deeper") as refused:
         compact(b"[" * levels + b"]" * levels)
     assert refused.value.status == 400
