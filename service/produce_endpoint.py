@@ -11,6 +11,7 @@ documents it. Event loop only.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -106,11 +107,10 @@ class ProduceEndpoint:
         metrics.in_progress += 1
         status, outcome = CALLER_GONE, "error"
         try:
-            answer = await self.answer(topic, scope, receive)
-            status, outcome = answer.status, answer.outcome
-            await respond(send, status, answer.headers, answer.body)
-        except CallerGoneError:
-            pass
+            with contextlib.suppress(CallerGoneError):  # nobody is left to answer; the tally tells
+                answer = await self.answer(topic, scope, receive)
+                status, outcome = answer.status, answer.outcome
+                await respond(send, status, answer.headers, answer.body)
         finally:
             metrics.in_progress -= 1
             took_s = perf_counter() - started

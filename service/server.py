@@ -43,6 +43,9 @@ _KEEP_ALIVE_S: Final = 75
 
 _BACKLOG: Final = 2048
 
+#: A second signal within this time is the first one again; nobody changes their mind so fast.
+_SAME_SIGNAL_S: Final = 0.5
+
 #: Between two looks at whether the first metadata is there.
 _LOOK_S: Final = 0.02
 
@@ -120,6 +123,7 @@ class SidecarServer:
             )
         )
         self._asked_to_end = asyncio.Event()
+        self._asked_at_s = 0.0
 
     async def run(self) -> int:
         """Serves until a signal comes."""
@@ -166,11 +170,16 @@ class SidecarServer:
 
     def _on_signal(self, number: int) -> None:
         name = signal.Signals(number).name
+        now_s = asyncio.get_running_loop().time()
+        if self._asked_to_end.is_set() and now_s - self._asked_at_s < _SAME_SIGNAL_S:
+            # timeout(1) and shells tell the process and its group: one wish that arrives twice.
+            return
         if self._asked_to_end.is_set():
             _log.error("%s again: ending at once, what is not acknowledged is lost", name)
             os._exit(128 + number)
         _log.info("%s: shutting down", name)
         self._drain.announced = True
+        self._asked_at_s = now_s
         self._asked_to_end.set()
 
 

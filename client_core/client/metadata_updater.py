@@ -21,7 +21,7 @@ from client_core.metadata.metadata_response import MetadataResponse
 from client_core.metadata.topic_table import TopicTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from client_core.client.in_flight_requests import InFlightRequest
     from client_core.client.kafka_client import LeastLoadedNode
@@ -158,6 +158,8 @@ class DefaultMetadataUpdater:
         self._attempt_start_ms: int | None = None
         self._broker_asks_for_rebootstrap = False
         self._has_told_no_node = False
+        #: What the last response complained of: the same again is no news.
+        self._told_problems: tuple[tuple[str, ...], Mapping[str, str]] = ((), {})
 
     def __repr__(self) -> str:
         return f"<DefaultMetadataUpdater in_progress={self._in_progress}>"
@@ -258,7 +260,7 @@ class DefaultMetadataUpdater:
             raise IllegalStateError(f"{response!r} is no answer to a metadata request")
         in_progress, self._in_progress = self._in_progress, None
         correlation_id = answered.request.correlation_id
-        _log_problems(response, correlation_id)
+        self._log_problems(response, correlation_id)
         if response.error_code == Errors.REBOOTSTRAP_REQUIRED.code and self._config.rebootstraps:
             _log.info("Rebootstrap requested by server.")
             self._broker_asks_for_rebootstrap = True
@@ -272,6 +274,28 @@ class DefaultMetadataUpdater:
             summary = self._metadata.update(request_version, response, is_partial, now_ms)
             self._attempt_start_ms = None
             self._events.emit(_refreshed(in_progress, summary, now_ms))
+
+    def _log_problems(self, response: MetadataResponse, correlation_id: int) -> None:
+        """Says what a response complains of, for people who set up brokers or mistyped a topic: once, not at
+        each retry.
+        """
+        without_listener = _partitions_without_listener(response)
+        errors = {topic: Errors.of(error_code).name for topic, error_code in response.errors.items()}
+        told, self._told_problems = self._told_problems, (without_listener, errors)
+        if without_listener and without_listener != told[0]:
+            _log.warning(
+                "%d partitions have leader brokers without a matching listener, including %s",
+                len(without_listener),
+                list(without_listener[:_NAMED_PARTITIONS]),
+            )
+        if errors:
+            _log.log(
+                logging.DEBUG if errors == told[1] else logging.WARNING,
+                "The metadata response from the cluster reported a recoverable issue "
+                "with correlation id %d: %s",
+                correlation_id,
+                errors,
+            )
 
     def _failed(self, now_ms: int, in_progress: _InProgress | None, outcome: str, detail: str) -> None:
         self._metadata.failed_update(now_ms)
@@ -320,26 +344,12 @@ def _refreshed(in_progress: _InProgress, summary: UpdateSummary, now_ms: int) ->
     )
 
 
-def _log_problems(response: MetadataResponse, correlation_id: int) -> None:
-    """Says what a response complains of: for people who set up brokers, or mistyped a topic."""
+def _partitions_without_listener(response: MetadataResponse) -> tuple[str, ...]:
     code = Errors.LISTENER_NOT_FOUND.code
-    without_listener = [
+    return tuple(
         f"{topic.name}-{number}"
         for topic in response.topics
         if isinstance(topic, TopicTable) and code in topic.error_codes
         for number in topic.raw_numbers
         if (partition := topic.metadata(number)) is not None and partition.error_code == code
-    ]
-    if without_listener:
-        _log.warning(
-            "%d partitions have leader brokers without a matching listener, including %s",
-            len(without_listener),
-            without_listener[:_NAMED_PARTITIONS],
-        )
-    if response.errors:
-        errors = {topic: Errors.of(error_code).name for topic, error_code in response.errors.items()}
-        _log.warning(
-            "The metadata response from the cluster reported a recoverable issue with correlation id %d: %s",
-            correlation_id,
-            errors,
-        )
+    )

@@ -99,13 +99,16 @@ class ProducerMetadata(Metadata):
         self._schedule.need_new_topics()
 
     def discard(self, topic: str) -> None:
-        """Stops asking for a topic that is not there, before it expires; a configured one stays.
+        """Stops asking for a topic that brokers say is not there, before it expires; a configured one stays.
 
-        For look-ups of names that turned out not to exist: each would otherwise keep the refreshing going.
+        For names that turned out not to exist: each would otherwise keep the refreshing going. While no
+        broker can be asked, nothing is known to be missing.
         """
         with self._changed:
             held = self._topics.get(topic)
-            if held is not None and held.expires_ms is not None and topic not in self.cache.topics:
+            last = self._topic_errors.get(topic)
+            is_missing = last is not None and last.code == Errors.UNKNOWN_TOPIC_OR_PARTITION.code
+            if held is not None and held.expires_ms is not None and is_missing:
                 self._forget(topic)
 
     def _forget(self, topic: str) -> None:

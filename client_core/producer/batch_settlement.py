@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from client_core.producer.produce_request import PartitionResponse
     from client_core.producer.producer_batch import ProducerBatch
     from client_core.producer.record_accumulator import RecordAccumulator
-    from client_core.producer.sender import SenderConfig
+    from client_core.producer.sender_config import SenderConfig
     from client_core.producer.transaction_manager import TransactionManager
 
 _log: Final = logging.getLogger(__name__)

@@ -7,6 +7,7 @@ way through a turn. When the I/O thread is gone, whoever puts something in posts
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -39,11 +40,9 @@ class Completions:
     def post(self) -> None:
         """Hands over all that is finished. A sink that fails is logged: nobody else may suffer for it."""
         finished: list[tuple[Done, Result]] = []
-        try:
+        with contextlib.suppress(IndexError):  # another thread may empty it at the same time
             while True:
                 finished.append(self._finished.popleft())
-        except IndexError:
-            pass
         if finished:
             self._post(finished)
 

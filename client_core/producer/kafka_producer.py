@@ -115,6 +115,7 @@ class KafkaProducer:
             self._pool,
             events,
             self._granted,
+            self._left,
             ignore_keys=config.partitioner_ignore_keys,
         )
         lookups = PendingLookups(self._metadata, self._completions, backoff, self._parked.waits_for)
@@ -342,6 +343,11 @@ class KafkaProducer:
 
     def _granted(self, request: PendingRequest) -> None:
         self.io_thread.do(lambda now_ms: self._parked.granted(request, now_ms, self.clock.wall_ms()))
+
+    def _left(self, topic: str) -> None:
+        """No record waits for the topic: if it is not there, and nobody else looks for it, stop asking."""
+        if not self._lookups.waits_for(topic):
+            self._metadata.discard(topic)
 
     def _request_finished(self, request: PendingRequest, done: Done) -> None:
         self._completions.add(done, request.result(self.clock.now_ms()))

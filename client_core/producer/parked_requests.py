@@ -71,14 +71,17 @@ class ParkedRequests:
         pool: BufferPool,
         events: EventSink,
         on_granted: Callable[[PendingRequest], None],
+        on_left: Callable[[str], None],
         *,
         ignore_keys: bool,
     ) -> None:
+        """`on_granted(request)`: its memory is there; `on_left(topic)`: no record waits for it any more."""
         self._metadata = metadata
         self._accumulator = accumulator
         self._pool = pool
         self._events = events
         self._on_granted = on_granted
+        self._on_left = on_left
         self._ignore_keys = ignore_keys
         self._queues: dict[str, _TopicQueue] = {}
         self._aside: dict[str, _StandingAside] = {}
@@ -385,6 +388,7 @@ class ParkedRequests:
         self._waiting[queue.phase] -= 1
         if not queue.requests:
             del self._queues[request.topic]
+            self._on_left(request.topic)
         return queue.phase
 
     def _leave_aside(self, request: PendingRequest) -> Phase | None:

@@ -189,6 +189,10 @@ class PendingLookups:
             self._metadata.add(topic, now_ms, may_create=False)
             self._metadata.request_update_for_topic(topic)
 
+    def waits_for(self, topic: str) -> bool:
+        """Whether any look-up waits for the topic. I/O thread."""
+        return topic in self._by_topic
+
     def _answers_without(self, topic: str) -> int:
         """How often in a row brokers have said that the topic does not exist."""
         last = self._metadata.topic_error(topic)

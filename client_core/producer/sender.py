@@ -13,7 +13,6 @@ Kafka 4.3.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from client_core.clock import FOREVER_MS
@@ -54,25 +53,13 @@ if TYPE_CHECKING:
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.producer_batch import ProducerBatch
     from client_core.producer.record_accumulator import RecordAccumulator
+    from client_core.producer.sender_config import SenderConfig
     from client_core.producer.transaction_manager import TransactionManager
 
 _log: Final = logging.getLogger(__name__)
 
 #: A guess: short enough for nobody to notice, a hundred times longer than a turn takes.
 _SHORTEST_PAUSE_MS: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class SenderConfig:
-    """What Sender is told. Defaults are Kafka's."""
-
-    acks: str = "all"
-    retries: int = 2**31 - 1
-    max_request_bytes: int = 1_048_576
-    request_timeout_ms: int = 30_000
-    delivery_timeout_ms: int = 120_000
-    retry_backoff_ms: int = 100
-    guarantee_message_order: bool = False  # max.in.flight.requests.per.connection=1
 
 
 class Sender:

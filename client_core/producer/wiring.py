@@ -22,7 +22,7 @@ from client_core.network.channel_builder import PlaintextChannelBuilder
 from client_core.network.network_config import NetworkConfig
 from client_core.network.selector import Selector
 from client_core.producer.record_accumulator import AccumulatorConfig
-from client_core.producer.sender import SenderConfig
+from client_core.producer.sender_config import SenderConfig
 
 if TYPE_CHECKING:
     from random import Random

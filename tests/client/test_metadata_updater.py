@@ -469,6 +469,21 @@ def test_partitions_without_a_listener_and_failed_topics_are_warned_of(
     assert "{'payments': 'TOPIC_AUTHORIZATION_FAILED'}" in caplog.text
 
 
+def test_the_same_complaint_is_a_warning_once_and_again_after_it_was_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    updater = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG)
+
+    def warnings_after(errors: dict[str, int]) -> int:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            updater.handle_successful_response(10, make_in_flight(), read(3, errors=errors))
+        return len(caplog.records)
+
+    forbidden = {"payments": 29}
+    assert [warnings_after(e) for e in ({}, forbidden, forbidden, {}, forbidden)] == [0, 1, 0, 0, 1]
+
+
 def test_closing_the_client_closes_metadata() -> None:
     metadata = make_metadata()
     Bench(metadata=metadata).client.close()

@@ -427,3 +427,12 @@ def test_metadata_wait_aborted_on_fatal_exception(metadata: ProducerMetadata, cl
 def test_a_version_that_has_come_already_is_not_waited_for(metadata: ProducerMetadata) -> None:
     answer(metadata)
     metadata.await_update(0, 0)
+
+
+def test_a_topic_that_no_broker_was_asked_about_is_not_discarded(metadata: ProducerMetadata) -> None:
+    metadata.add("t", 0)
+    metadata.discard("t")
+    assert metadata.topics == {"t"}
+    answer(metadata, errors={"t": 29})
+    metadata.discard("t")
+    assert metadata.topics == {"t"}, "forbidden is not missing"

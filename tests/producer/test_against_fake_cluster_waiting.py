@@ -6,6 +6,7 @@ thread and no descriptor behind; and one that has nothing to do does nothing.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -420,27 +421,21 @@ def test_close_may_run_into_callers_of_every_kind_and_each_is_told_once(seed: in
 
             def submit_on() -> None:
                 under_way.wait()
-                try:
+                with contextlib.suppress(IllegalStateError):
                     for n in range(500):
                         told.append(submit(producer, ("orders", "absent")[n % 2], [value(n)]))  # noqa: PERF401 -- it ends in an error
-                except IllegalStateError:
-                    pass
 
             def send_on() -> None:
                 under_way.wait()
-                try:
+                with contextlib.suppress(IllegalStateError, ProducerClosedError):
                     for n in range(500):
                         futures.append(producer.send(ProducerRecord("orders", value(n))))  # noqa: PERF401 -- it ends in an error
-                except (IllegalStateError, ProducerClosedError):
-                    pass
 
             def look_up_on() -> None:
                 under_way.wait()
-                try:
+                with contextlib.suppress(IllegalStateError):
                     for _ in range(500):
                         told.append(look_up(producer, "nowhere", settle=False))  # noqa: PERF401 -- it ends in an error
-                except IllegalStateError:
-                    pass
 
             threads = [threading.Thread(target=each) for each in (submit_on, send_on, look_up_on)]
             for thread in threads:

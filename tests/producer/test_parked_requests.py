@@ -74,6 +74,22 @@ def test_it_fails_at_its_own_deadline_with_javas_words() -> None:
     assert late.told == []
 
 
+def test_a_missing_topic_is_not_asked_for_any_more_once_nobody_waits_for_it() -> None:
+    rig = ProducerRig(topics={})
+    rig.submit("orders", b"a", block_ms=1_000)
+    looking = rig.look_up("orders", wait_ms=2_000, settle=False)
+    rig.will_know({}, errors={"orders": UNKNOWN})
+    rig.turn()
+    assert rig.metadata.topics == {"orders"}
+    rig.clock.advance(1_000)
+    rig.turn()
+    assert rig.metadata.topics == {"orders"}, "a look-up still waits"
+    assert looking.told == []
+    rig.clock.advance(1_000)
+    rig.turn()
+    assert rig.metadata.topics == set()
+
+
 def test_where_no_broker_ever_answered_the_cause_says_so() -> None:
     rig = ProducerRig()
     rig.client.backoff(rig.client.least_loaded_node(0).node or pytest.fail("no node"), 10_000)

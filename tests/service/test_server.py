@@ -21,6 +21,7 @@ from service.server import SidecarServer, bound_socket, report_unacknowledged
 from service.settings import Settings
 from tests.support.fake_producer import FakeProducer
 from tests.support.http_app import run, until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -185,9 +186,31 @@ def test_a_second_sigterm_ends_it_at_once() -> None:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if "serves on" in line or "shutting down" in line:
+            if "serves on" in line:
                 process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 128 + signal.SIGTERM
+            if "shutting down" in line:
+                break
+
+        def told_again() -> bool:
+            process.send_signal(signal.SIGTERM)  # counts as the first one for a while
+            return process.poll() is not None
+
+        wait_until(told_again, what="the end", timeout_s=20)
+        assert process.returncode == 128 + signal.SIGTERM
+        assert "again: ending at once" in process.stderr.read()
+
+
+def test_a_sigterm_that_arrives_twice_at_once_is_one() -> None:
+    running = Running(drain_delay_ms=300)
+
+    async def scenario() -> None:
+        async with running.clients():
+            terminate()
+            await until(lambda: running.app.sidecar.drain.announced)
+            terminate()
+
+    run(scenario())
+    assert running.ended.result() == 0
 
 
 def test_a_port_that_is_taken_is_named() -> None:

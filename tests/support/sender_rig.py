@@ -23,7 +23,8 @@ from client_core.producer.produce_request import ProduceRequestBuilder
 from client_core.producer.producer_batch import ProducerIdAndEpoch
 from client_core.producer.producer_record import ProducerRecord
 from client_core.producer.record_accumulator import AccumulatorConfig, RecordAccumulator
-from client_core.producer.sender import Sender, SenderConfig
+from client_core.producer.sender import Sender
+from client_core.producer.sender_config import SenderConfig
 from client_core.producer.transaction_manager import TransactionManager
 from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from client_core.protocol.messages.produce_response import (

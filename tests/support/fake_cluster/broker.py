@@ -99,12 +99,12 @@ class FakeBroker:
         try:
             if self.is_listening:  # accepted in the same turn in which the broker died
                 await self._serve(reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError, EndConnectionError):
-            pass
+        except (asyncio.IncompleteReadError, ConnectionError, EndConnectionError) as error:
+            _log.debug("a connection to fake broker %d ended: %r", self.id, error)
         except ProtocolError as error:
             _log.info("fake broker %d ends a connection: %s", self.id, error)
         except asyncio.CancelledError:
-            pass  # the broker was stopped
+            _log.debug("fake broker %d was stopped", self.id)
         finally:
             del self._connections[writer]
             writer.close()
