@@ -13,7 +13,7 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS ?= true
 endif
 
-.PHONY: help setup run demo check format docs test test-fast bench kafka-jars java lock clean
+.PHONY: help setup run demo check format docs behaviours test test-fast bench kafka-jars java lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -49,6 +49,9 @@ format: setup  ## formats the code and sorts the imports
 
 docs: setup  ## the tables in the documentation, from the code and the last benchmark run
 	$(BIN)/python docs/tables.py
+
+behaviours: setup  ## which test shows which behaviour, as a table; fails on one that none shows
+	$(BIN)/python -m tests.behaviours
 
 test: setup java kafka-jars  ## all tests, those on a real three-broker Kafka too
 	$(BIN)/pytest

@@ -114,6 +114,7 @@ from client_core.events import (
     ProduceFinished,
     Rebootstrapped,
     RequestCompleted,
+    SecretReloaded,
     WaitFinished,
 )
 from client_core.metadata.metadata_cache import (
@@ -274,6 +275,7 @@ __all__ = [
     "RetriableError",
     "SaslAuthenticationError",
     "SchemaError",
+    "SecretReloaded",
     "SerializationError",
     "SslAuthenticationError",
     "SystemClock",

@@ -170,6 +170,14 @@ class WaitFinished:
     waited_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class SecretReloaded:
+    """A file with a secret changed and was read, or can't be read; then its last text stays in force."""
+
+    name: str  # the setting, such as ssl.keystore.key
+    failure: str | None  # what went wrong; None if it was read
+
+
 Event = (
     MetadataRefreshed
     | MetadataRefreshFailed
@@ -187,6 +195,7 @@ Event = (
     | BatchSplit
     | ProduceFinished
     | WaitFinished
+    | SecretReloaded
 )
 
 

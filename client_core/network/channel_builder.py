@@ -1,8 +1,7 @@
-"""How a socket becomes a channel: which transport and which authenticator a security protocol needs.
+"""How a socket becomes a channel: a transport for its bytes, and an authenticator on top of it.
 
-One implementation so far, for PLAINTEXT; SSL and SASL are builders of their own, chosen from
-security.protocol. Who calls: Selector, on the I/O thread. Source: ChannelBuilder, PlaintextChannelBuilder,
-Kafka 4.3.
+Which of the two a security protocol needs is decided in `security_channel_builder.py`. Who calls: Selector,
+on the I/O thread. Source: ChannelBuilder, PlaintextChannelBuilder, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -15,6 +14,9 @@ from client_core.network.transport_layer import PlaintextTransportLayer
 
 if TYPE_CHECKING:
     import socket
+
+    from client_core.network.authenticator import Authenticator
+    from client_core.network.transport_layer import TransportLayer
 
 
 class ChannelBuilder(Protocol):
@@ -40,8 +42,32 @@ class ChannelBuilder(Protocol):
         ...
 
 
-class PlaintextChannelBuilder:
-    """Channels without encryption and authentication."""
+class Transports(Protocol):
+    """Makes the transports of one kind: plaintext or TLS."""
+
+    def transport(self, host: str, connection: socket.socket, remote_address: str) -> TransportLayer:
+        """A transport over a socket that is connecting. Raises KafkaError when there can be none."""
+        ...
+
+
+class Authenticators(Protocol):
+    """Makes the authenticators of one kind: none, or SASL."""
+
+    def authenticator(self, host: str) -> Authenticator:
+        """An authenticator for one new connection. Raises KafkaError when there can be none now."""
+        ...
+
+    def close(self) -> None:
+        """Frees what it holds, such as a thread that renews a token."""
+        ...
+
+
+class LayeredChannelBuilder:
+    """Channels of one transport with one authentication."""
+
+    def __init__(self, transports: Transports, authenticators: Authenticators) -> None:
+        self._transports = transports
+        self._authenticators = authenticators
 
     def build_channel(
         self,
@@ -51,8 +77,33 @@ class PlaintextChannelBuilder:
         remote_address: str,
         max_receive_bytes: int | None,
     ) -> KafkaChannel:
-        transport = PlaintextTransportLayer(connection, remote_address)
-        return KafkaChannel(node_id, transport, PlaintextAuthenticator(), max_receive_bytes)
+        authenticator = self._authenticators.authenticator(host)
+        transport = self._transports.transport(host, connection, remote_address)
+        return KafkaChannel(node_id, transport, authenticator, max_receive_bytes)
+
+    def close(self) -> None:
+        self._authenticators.close()
+
+
+class PlaintextTransports:
+    """Sockets as they are."""
+
+    def transport(self, host: str, connection: socket.socket, remote_address: str) -> TransportLayer:
+        return PlaintextTransportLayer(connection, remote_address)
+
+
+class NoAuthentication:
+    """Nothing to prove: PLAINTEXT and SSL listeners."""
+
+    def authenticator(self, host: str) -> Authenticator:
+        return PlaintextAuthenticator()
 
     def close(self) -> None:
         """It holds nothing."""
+
+
+class PlaintextChannelBuilder(LayeredChannelBuilder):
+    """Channels without encryption and authentication."""
+
+    def __init__(self) -> None:
+        super().__init__(PlaintextTransports(), NoAuthentication())

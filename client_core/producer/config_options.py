@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from client_core.errors import ConfigError
+from client_core.network.secret import HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,9 +20,6 @@ _T = TypeVar("_T")
 
 _INT_MAX: Final = 2**31 - 1
 _LONG_MAX: Final = 2**63 - 1
-
-#: What stands in place of a secret wherever settings are shown. Java's Password.HIDDEN.
-HIDDEN: Final = "[hidden]"
 
 
 def invalid_value(name: str, value: object, why: str) -> ConfigError:

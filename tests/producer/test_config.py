@@ -13,9 +13,9 @@ from typing import Any, Final
 import pytest
 
 from client_core.errors import ConfigError
+from client_core.network.secret import HIDDEN
 from client_core.producer.config import DEFAULT_CLIENT_ID, ProducerConfig
 from client_core.producer.config_options import (
-    HIDDEN,
     OPTIONS,
     PASSWORD,
     Kind,

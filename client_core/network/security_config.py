@@ -1,0 +1,97 @@
+"""What the network layer is told about security: which protocol, whom to trust, who we are.
+
+Values that ProducerConfig builds, checked there; texts that must not be shown are SecretSources, which may be
+files that change. Immutable, any thread. Source: SecurityProtocol, SslConfigs, SaslConfigs, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from client_core.network.secret import SecretSource
+
+
+class SecurityProtocol(Enum):
+    """security.protocol: whether there is TLS, and whether SASL follows."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def uses_tls(self) -> bool:
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def uses_sasl(self) -> bool:
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+@dataclass(frozen=True, slots=True)
+class SslConfig:
+    """Whom to trust, and who we are. All stores are PEM; the key and its chain may lie in one file.
+
+    `truststore` None: the system's own authorities. `key` and `certificate_chain` come together or not at
+    all. An empty `cipher_suites` leaves OpenSSL's choice; names are IANA's, as Java has them, or OpenSSL's.
+    """
+
+    truststore: SecretSource | None = None
+    key: SecretSource | None = None
+    certificate_chain: SecretSource | None = None
+    key_password: SecretSource | None = None
+    enabled_protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    cipher_suites: tuple[str, ...] = ()
+    verify_host_name: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthBearerConfig:
+    """Where OAUTHBEARER's token comes from, and when it is fetched again.
+
+    `token_endpoint_url` is an https or http address for the client-credentials grant, or file:// and a path
+    to a file that holds a token. Client id and secret may instead stand in the JAAS config.
+    """
+
+    token_endpoint_url: str
+    client_id: SecretSource | None = None
+    client_secret: SecretSource | None = None
+    scope: str | None = None
+    scope_claim_name: str = "scope"
+    sub_claim_name: str = "sub"
+    header_urlencode: bool = False
+    connect_timeout_ms: int = 10_000
+    read_timeout_ms: int = 10_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 10_000
+    refresh_window_factor: float = 0.8
+    refresh_window_jitter: float = 0.05
+    refresh_min_period_s: int = 60
+    refresh_buffer_s: int = 300
+
+
+@dataclass(frozen=True, slots=True)
+class SaslConfig:
+    """Which mechanism, and the credentials: in a JAAS config, or as user name and password."""
+
+    mechanism: str
+    jaas_config: SecretSource | None = None
+    username: SecretSource | None = None
+    password: SecretSource | None = None
+    oauth_bearer: OAuthBearerConfig | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityConfig:
+    """`ssl` is there with TLS, `sasl` with SASL."""
+
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    ssl: SslConfig | None = None
+    sasl: SaslConfig | None = None
+
+
+#: Neither encryption nor authentication.
+PLAINTEXT: Final = SecurityConfig()
