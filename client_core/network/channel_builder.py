@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import socket
 
     from client_core.network.authenticator import Authenticator
+    from client_core.network.memory_pool import MemoryPool
     from client_core.network.transport_layer import TransportLayer
 
 
@@ -29,6 +30,7 @@ class ChannelBuilder(Protocol):
         connection: socket.socket,
         remote_address: str,
         max_receive_bytes: int | None,
+        memory_pool: MemoryPool,
     ) -> KafkaChannel:
         """A channel over a socket that is connecting; it owns the socket from here on.
 
@@ -76,10 +78,11 @@ class LayeredChannelBuilder:
         connection: socket.socket,
         remote_address: str,
         max_receive_bytes: int | None,
+        memory_pool: MemoryPool,
     ) -> KafkaChannel:
         authenticator = self._authenticators.authenticator(host)
         transport = self._transports.transport(host, connection, remote_address)
-        return KafkaChannel(node_id, transport, authenticator, max_receive_bytes)
+        return KafkaChannel(node_id, transport, authenticator, max_receive_bytes, memory_pool)
 
     def close(self) -> None:
         self._authenticators.close()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from client_core.network.authenticator import Authenticator
+    from client_core.network.memory_pool import MemoryPool
     from client_core.network.transport_layer import TransportLayer
 
 #: What one read asks for: size, body and often the next frames of an ordinary answer in one system call. It
@@ -54,9 +55,12 @@ class KafkaChannel:
         "__weakref__",
         "_authenticator",
         "_awaits_answer",
+        "_awaits_memory",
         "_detail",
         "_error",
+        "_has_memory",
         "_is_muted",
+        "_memory_pool",
         "_mid_write",
         "_receive",
         "_send",
@@ -73,12 +77,16 @@ class KafkaChannel:
         transport: TransportLayer,
         authenticator: Authenticator,
         max_receive_bytes: int | None,
+        memory_pool: MemoryPool,
     ) -> None:
         self.node_id = node_id
         self.registered_interest = 0  # what the selector has asked the system to watch: Selector's own note
         self._transport = transport
         self._authenticator = authenticator
         self._receive = NetworkReceive(max_receive_bytes)
+        self._memory_pool = memory_pool
+        self._has_memory = False  # the current frame has reserved its size
+        self._awaits_memory = False  # the pool had nothing for it: reading waits
         self._send: NetworkSend | None = None
         self._mid_write = False  # the send was begun and the system did not take all of it
         self._token: NetworkSend | None = None  # the authenticator's frame under way
@@ -128,11 +136,16 @@ class KafkaChannel:
         return self._receive.has_frame or self._transport.has_bytes_buffered
 
     @property
+    def awaits_memory(self) -> bool:
+        """Whether reading waits until the pool has memory, whatever there is to read."""
+        return self._awaits_memory
+
+    @property
     def interest(self) -> int:
         """What to wait for: EVENT_READ and EVENT_WRITE of `selectors`, 0 for neither (SEL-06)."""
         if self._state is ChannelStateName.NOT_CONNECTED:
             return EVENT_WRITE  # which is how the system tells that a connect has ended, well or not
-        interest = 0 if self._is_muted else EVENT_READ
+        interest = 0 if self._is_muted or self._awaits_memory else EVENT_READ
         if self._mid_write or self._token is not None or self._transport.has_pending_writes:
             interest |= EVENT_WRITE
         return interest
@@ -172,6 +185,7 @@ class KafkaChannel:
                 answer = self._receive.take()
                 if answer is None:
                     return
+                self.release_memory()
             pieces = self._authenticator.authenticate(answer)
             if pieces is None:
                 return
@@ -213,14 +227,15 @@ class KafkaChannel:
     # -- receiving -------------------------------------------------------------------------------------------
 
     def read(self) -> int:
-        """Reads once, and on while a large frame has bytes; nothing while a whole frame is still to be taken.
+        """Reads once, and on while a large frame has bytes; nothing while a whole frame is still to be taken,
+        or while there is no memory for the rest of the current one.
 
         Returns how many bytes came. Raises DisconnectError at the end of the stream, or the transport's
         AuthenticationError (SSL-04).
         """
         receive = self._receive
         came = 0
-        while not receive.has_frame and came < _TURN_BYTES:
+        while not receive.has_frame and came < _TURN_BYTES and self._reserve_memory():
             data = self._transport.read(min(max(receive.missing_bytes, _READ_BYTES), _TURN_BYTES))
             if data is None:
                 break
@@ -230,12 +245,36 @@ class KafkaChannel:
                 break
         return came
 
+    def _reserve_memory(self) -> bool:
+        """Whether the rest of the current frame may be read: its size is not known yet, or is reserved."""
+        size_bytes = self._receive.required_memory_bytes
+        if size_bytes is not None and not self._has_memory:
+            self._has_memory = self._memory_pool.try_reserve(self.node_id, size_bytes)
+            self._awaits_memory = not self._has_memory
+            return self._has_memory
+        return True
+
     def maybe_complete_receive(self) -> bytes | None:
-        """The current frame without its size, if it is whole. Raises InvalidReceiveError (SEL-08)."""
+        """The current frame without its size, if it is whole. Raises InvalidReceiveError (SEL-08).
+
+        Its memory is the channel's until `release_memory`.
+        """
         return self._receive.take()
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether something is reserved for a frame that is here, or under way."""
+        return self._has_memory
+
+    def release_memory(self) -> None:
+        """Gives back what the frame that was taken had reserved."""
+        if self._has_memory:
+            self._has_memory = False
+            self._memory_pool.release(self.node_id)
 
     def mute(self) -> None:
         self._is_muted = True
+        self._memory_pool.leave_line(self.node_id)
 
     def unmute(self) -> None:
         self._is_muted = False
@@ -257,6 +296,8 @@ class KafkaChannel:
 
     def close(self) -> None:
         """Frees the socket; what was not sent or read is dropped. The state stays to be read."""
+        self._memory_pool.leave_line(self.node_id)
+        self.release_memory()
         self._transport.close()
 
     def _move(self, to: ChannelStateName) -> None:

@@ -1,4 +1,4 @@
-"""What the network layer can be told: how long a connection may idle, and how large a frame may be.
+"""What the network layer can be told: how long a connection may idle, and how much memory receiving takes.
 
 ProducerConfig builds one; the sizes of the socket buffers come with each `connect`, as in Kafka. Immutable,
 any thread.
@@ -18,6 +18,10 @@ DEFAULT_CONNECTIONS_MAX_IDLE_MS: Final = 540_000
 #: some fifteen times the metadata of 100,000 partitions.
 DEFAULT_MAX_RECEIVE_BYTES: Final = 100 * 1024 * 1024
 
+#: Java's clients have no such pool. Answers are small but for metadata, and there is one metadata request at
+#: a time: 64 MiB never bind an honest cluster, and keep a hundred hostile brokers from taking 10 GB.
+DEFAULT_RECEIVE_MEMORY_BYTES: Final = 64 * 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class NetworkConfig:
@@ -25,3 +29,4 @@ class NetworkConfig:
 
     connections_max_idle_ms: int | None = DEFAULT_CONNECTIONS_MAX_IDLE_MS
     max_receive_bytes: int | None = DEFAULT_MAX_RECEIVE_BYTES
+    receive_memory_bytes: int = DEFAULT_RECEIVE_MEMORY_BYTES

@@ -55,6 +55,11 @@ class NetworkReceive:
         return size is not None and (size > self._max_bytes or self.bytes_read - _SIZE.size >= size)
 
     @property
+    def required_memory_bytes(self) -> int | None:
+        """The size of the current frame; None while its four bytes are not here."""
+        return self._size
+
+    @property
     def missing_bytes(self) -> int:
         """How many bytes the current frame still lacks: of its size, and once that is known of its body."""
         if self.has_frame:

@@ -1,7 +1,7 @@
 """Texts that must not be shown, and that may change while the client runs: passwords, keys, certificates.
 
-`SecretSource` is the setting: the text itself, or a file that holds it. `Secret` reads it. A file is looked at
-again at each read, and read again once it is another one: a kubelet renews a mounted secret by swapping a
+`SecretSource` is the setting: the text itself, or a file that holds it. `Secret` reads it. A file is looked
+at again at each read, and read again once it is another one: a kubelet renews a mounted secret by swapping a
 symbolic link, so what is compared is the file that the path leads to. A file that can't be read any more, or
 is empty, leaves the last text in force (operators rotate secrets in more than one step), and is complained of
 once.

@@ -30,6 +30,7 @@ from client_core.errors import (
     explains,
 )
 from client_core.network.idle_expiry import IdleExpiry
+from client_core.network.memory_pool import MemoryPool
 from client_core.network.network_send import NetworkSend
 from client_core.network.selectable import ChannelState, ChannelStateName, CompletedReceive, CompletedSend
 from client_core.network.transport_layer import format_address, open_socket
@@ -61,6 +62,7 @@ class Selector:
         open_socket: OpenSocket = open_socket,
     ) -> None:
         self._max_receive_bytes = config.max_receive_bytes
+        self._memory_pool = MemoryPool(config.receive_memory_bytes)
         self._channel_builder = channel_builder
         self._clock = clock
         self._open_socket = open_socket
@@ -75,6 +77,8 @@ class Selector:
         self._due: dict[int, KafkaChannel] = {}
         # Ends that the next poll reports: they came about outside of a poll, or in one that was cut short.
         self._unreported: dict[int, ChannelState] = {}
+        # Channels whose frames are among the completed receives, and hold their memory until the next poll.
+        self._delivered: list[KafkaChannel] = []
         self._completed_sends: list[CompletedSend] = []
         self._completed_receives: list[CompletedReceive] = []
         self._disconnected: dict[int, ChannelState] = {}
@@ -121,7 +125,7 @@ class Selector:
         connection, is_connected = self._open_socket(address, send_buffer_bytes, receive_buffer_bytes)
         try:
             channel = self._channel_builder.build_channel(
-                node_id, host, connection, format_address(address), self._max_receive_bytes
+                node_id, host, connection, format_address(address), self._max_receive_bytes, self._memory_pool
             )
             self._watch(channel)
         except BaseException as error:
@@ -171,7 +175,7 @@ class Selector:
         channel = self._channel_or_fail(node_id)
         channel.unmute()
         self._watch(channel)
-        if channel.has_bytes_buffered:
+        if channel.has_bytes_buffered or channel.awaits_memory:
             self._due[node_id] = channel
 
     def send(self, node_id: int, payload: Sequence[bytes]) -> None:
@@ -208,6 +212,9 @@ class Selector:
         if timeout_ms < 0:
             raise IllegalArgumentError("timeout should be >= 0")
         self._clear()
+        starved = self._memory_pool.next_in_line
+        if starved is not None:
+            self._due[starved] = self._channels[starved]
         due, self._due = self._due, {}
         if due or self._disconnected:  # something to do or to tell; Java would let the latter wait
             timeout_ms = 0
@@ -234,6 +241,9 @@ class Selector:
         self._completed_receives.clear()
         self._connected.clear()
         self._disconnected.clear()
+        for channel in self._delivered:
+            channel.release_memory()
+        self._delivered.clear()
         if self._unreported:
             self._disconnected.update(self._unreported)
             self._unreported.clear()
@@ -264,18 +274,21 @@ class Selector:
         if not channel.ready:
             channel.prepare()
         if channel.ready:
-            if (mask & EVENT_READ or channel.has_bytes_buffered) and not channel.is_muted:
+            wants_to_read = mask & EVENT_READ or channel.has_bytes_buffered or channel.awaits_memory
+            if wants_to_read and not channel.is_muted:
                 self._read(channel)
             if mask & EVENT_WRITE or channel.has_new_send:
                 self._write(channel)
         self._watch(channel)
-        if channel.has_bytes_buffered and not channel.is_muted:
+        if channel.has_bytes_buffered and not channel.is_muted and not channel.awaits_memory:
             self._due[channel.node_id] = channel
 
     def _read(self, channel: KafkaChannel) -> None:
         channel.read()
         payload = channel.maybe_complete_receive()
         if payload is not None:
+            if channel.has_memory:
+                self._delivered.append(channel)
             self._completed_receives.append(CompletedReceive(channel.node_id, payload))
 
     def _write(self, channel: KafkaChannel) -> None:

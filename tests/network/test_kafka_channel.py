@@ -1,7 +1,4 @@
-"""KafkaChannel over a transport that is a list of bytes.
-
-Twins of KafkaChannelTest (Kafka 4.3): testSending, testReceiving.
-"""
+"""KafkaChannel over a transport that is a list of bytes."""
 
 from __future__ import annotations
 
@@ -18,25 +15,32 @@ from client_core.errors import (
 )
 from client_core.network.authenticator import Authenticator, PlaintextAuthenticator
 from client_core.network.kafka_channel import KafkaChannel
+from client_core.network.memory_pool import MemoryPool
 from client_core.network.network_send import NetworkSend
 from client_core.network.selectable import ChannelState, ChannelStateName
 from tests.network.fake_transport import FakeTransport, ScriptedAuthenticator
 from tests.support.tcp_peers import frame
 
 
-def make(transport: FakeTransport, authenticator: Authenticator | None = None) -> KafkaChannel:
+def make(
+    transport: FakeTransport, authenticator: Authenticator | None = None, pool: MemoryPool | None = None
+) -> KafkaChannel:
     """A channel that is not connected yet."""
-    return KafkaChannel(0, transport, authenticator or PlaintextAuthenticator(), 1024)
+    return KafkaChannel(
+        0, transport, authenticator or PlaintextAuthenticator(), 1024, pool or MemoryPool(1024)
+    )
 
 
-def ready(transport: FakeTransport) -> KafkaChannel:
-    channel = make(transport)
+def ready(transport: FakeTransport, pool: MemoryPool | None = None) -> KafkaChannel:
+    channel = make(transport, pool=pool)
     channel.finish_connect()
     channel.prepare()
     assert channel.ready
     return channel
 
 
+@pytest.mark.java("KafkaChannelTest.Sending")
+@pytest.mark.behaviour("SEL-03")
 def test_sending() -> None:
     transport = FakeTransport(takes=[4, 64, 64])
     channel = ready(transport)
@@ -60,6 +64,8 @@ def test_sending() -> None:
     assert not channel.has_send
 
 
+@pytest.mark.java("KafkaChannelTest.Receiving")
+@pytest.mark.behaviour("SEL-07")
 def test_receiving() -> None:
     channel = ready(FakeTransport([b"\x00\x00\x00\x80", b"a" * 64, b"b" * 64]))
     assert channel.read() == 4
@@ -91,6 +97,37 @@ def test_the_transport_is_not_read_while_a_whole_frame_is_to_be_taken() -> None:
         channel.read()
 
 
+def test_a_frame_that_finds_no_memory_is_read_on_when_there_is_some() -> None:
+    pool = MemoryPool(10)
+    assert pool.try_reserve(7, 10)
+    transport = FakeTransport([b"\x00\x00\x00\x09half", b" done"])
+    channel = ready(transport, pool)
+    assert channel.read() == 8
+    assert channel.read() == 0
+    assert len(transport.asked) == 1
+    assert channel.awaits_memory
+    assert channel.interest == 0
+
+    pool.release(7)
+    assert channel.read() == 5
+    assert not channel.awaits_memory
+    assert channel.interest == EVENT_READ
+    assert channel.maybe_complete_receive() == b"half done"
+    assert pool.available_bytes == 1
+    channel.release_memory()
+    assert pool.available_bytes == 10
+
+
+def test_a_closed_channel_holds_no_memory_and_no_place_in_line() -> None:
+    pool = MemoryPool(10)
+    holding = ready(FakeTransport([b"\x00\x00\x00\x09half", b"rest"]), pool)
+    holding.read()
+    holding.read()
+    assert pool.available_bytes == 1
+    holding.close()
+    assert pool.available_bytes == 10
+
+
 def test_half_a_frame_does_not_count_as_buffered() -> None:
     channel = ready(FakeTransport([b"\x00\x00\x00\x09half"]))
     channel.read()
@@ -100,7 +137,7 @@ def test_half_a_frame_does_not_count_as_buffered() -> None:
 def test_a_large_frame_is_read_on_in_one_turn_but_not_without_end() -> None:
     size = 3 * 1024 * 1024
     transport = FakeTransport([size.to_bytes(4, "big"), *[bytes(200_000)] * 16])
-    channel = KafkaChannel(0, transport, PlaintextAuthenticator(), None)
+    channel = KafkaChannel(0, transport, PlaintextAuthenticator(), None, MemoryPool(1))
     channel.finish_connect()
     channel.prepare()
     turns = 0

@@ -1,12 +1,9 @@
-"""NetworkReceive: frames out of a stream however it is cut, and sizes that are not to be trusted.
-
-Twins of NetworkReceiveTest (Kafka 4.3): testBytesRead, testSizeAfterRead. Not followed: its cases of
-requiredMemoryAmountKnown and of a given buffer, for there is no memory pool here.
-"""
+"""NetworkReceive: frames out of a stream however it is cut, and sizes that are not to be trusted."""
 
 from __future__ import annotations
 
 import tracemalloc
+from typing import Final
 
 import pytest
 from hypothesis import given
@@ -16,9 +13,15 @@ from client_core.errors import InvalidReceiveError
 from client_core.network.network_receive import NetworkReceive
 from tests.support.tcp_peers import HTTP_ANSWER, HUGE_SIZE, TLS_ALERT, frame
 
+LEFT_OUT: Final = {
+    "NetworkReceiveTest.SizeWithPredefineBuffer": "there is no buffer that was made before",
+}
+
 HUNDRED_MIB = 100 * 1024 * 1024
 
 
+@pytest.mark.java("NetworkReceiveTest.BytesRead")
+@pytest.mark.behaviour("SEL-07")
 def test_bytes_read() -> None:
     receive = NetworkReceive(128)
     assert receive.bytes_read == 0
@@ -33,6 +36,27 @@ def test_bytes_read() -> None:
     assert receive.has_frame
 
 
+@pytest.mark.java("NetworkReceiveTest.RequiredMemoryAmountKnownWhenNotSet")
+def test_the_required_memory_is_not_known_before_the_size_is_here() -> None:
+    assert NetworkReceive(None).required_memory_bytes is None
+
+
+@pytest.mark.java("NetworkReceiveTest.RequiredMemoryAmountKnownWhenSet")
+def test_the_required_memory_is_known_with_the_size() -> None:
+    receive = NetworkReceive(128)
+    receive.feed(b"\x00\x00\x00")
+    assert receive.required_memory_bytes is None
+    receive.feed(b"\x40")
+    assert receive.required_memory_bytes == 64
+
+
+@pytest.mark.java("NetworkReceiveTest.SizeAfterRead")
+def test_a_frame_is_as_long_as_its_size_and_its_body() -> None:
+    receive = NetworkReceive(128)
+    receive.feed(b"\x00\x00\x00\x20")
+    assert receive.bytes_read + receive.missing_bytes == 4 + 32
+
+
 def test_a_frame_in_one_piece_is_taken_without_its_size() -> None:
     receive = NetworkReceive(None)
     receive.feed(b"\x00\x00\x00\x03abc")
@@ -41,6 +65,7 @@ def test_a_frame_in_one_piece_is_taken_without_its_size() -> None:
     assert receive.bytes_read == 0
 
 
+@pytest.mark.behaviour("SEL-07")
 def test_the_size_may_come_byte_by_byte() -> None:
     receive = NetworkReceive(None)
     for byte in b"\x00\x00\x00":
@@ -52,6 +77,7 @@ def test_the_size_may_come_byte_by_byte() -> None:
     assert receive.take() == b"a"
 
 
+@pytest.mark.behaviour("SEL-09")
 def test_an_empty_frame_is_complete_with_its_size() -> None:
     receive = NetworkReceive(None)
     receive.feed(b"\x00\x00\x00\x00")
@@ -90,6 +116,7 @@ def test_payloads_are_bytes_of_their_own_however_they_came() -> None:
     assert type(receive.take()) is bytes
 
 
+@pytest.mark.behaviour("SEL-08")
 def test_a_negative_size_is_refused() -> None:
     receive = NetworkReceive(None)
     receive.feed(b"\xff\xff\xff\xff")
@@ -99,6 +126,7 @@ def test_a_negative_size_is_refused() -> None:
     assert caught.value.message == "Invalid receive (size = -1)"
 
 
+@pytest.mark.behaviour("SEL-08")
 def test_a_size_over_the_limit_is_refused_and_the_limit_itself_is_not() -> None:
     receive = NetworkReceive(3)
     receive.feed(frame(b"abc"))

@@ -10,6 +10,7 @@ from client_core.network.network_send import NetworkSend
 from tests.network.fake_transport import FakeTransport
 
 
+@pytest.mark.behaviour("SEL-17")
 def test_a_frame_is_its_size_and_its_pieces() -> None:
     transport = FakeTransport()
     send = NetworkSend(2, [b"ab", b"", b"cde"])

@@ -1,8 +1,7 @@
 """Selector over loopback: connections, sends, receives, their ends, and what a poll tells of them.
 
-Twins of SelectorTest (Kafka 4.3), by name where one is given. Not followed: its metrics, the memory pool
-(MuteOnOOM), the broker's side (register, LowestPriorityChannel, ClearCompletedSendsAndReceives), and its
-look into private fields, for which `assert_empty` stands.
+Twins of SelectorTest (Kafka 4.3) but for its look into private fields, for which `assert_empty` stands.
+Receiving while memory is short has a file of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import weakref
 from collections import deque
 from contextlib import contextmanager
 from selectors import EVENT_READ, EVENT_WRITE
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -45,8 +44,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from client_core.network.authenticator import Authenticator
+    from client_core.network.memory_pool import MemoryPool
     from client_core.network.selectable import Selectable
     from client_core.network.transport_layer import TransportLayer
+
+LEFT_OUT: Final = {
+    "SelectorTest.PartialSendAndReceiveReflectedInMetrics": "bytes are told of by request",
+    "SelectorTest.OutboundConnectionsCountInConnectionCreationMetric": "NodeConnecting tells it",
+}
 
 MAX_IDLE_MS = 5_000
 BUFFER_BYTES = 4 * 1024
@@ -76,9 +81,14 @@ class BuilderOf:
         connection: socket.socket,
         remote_address: str,
         max_receive_bytes: int | None,
+        memory_pool: MemoryPool,
     ) -> KafkaChannel:
         channel = KafkaChannel(
-            node_id, self._transport(connection, remote_address), self._authenticator(), max_receive_bytes
+            node_id,
+            self._transport(connection, remote_address),
+            self._authenticator(),
+            max_receive_bytes,
+            memory_pool,
         )
         self.channels.append(weakref.ref(channel))
         return channel
@@ -196,12 +206,15 @@ def test_a_connect_is_told_once_when_it_is_done(selector: Selector, peer: TcpPee
     assert not selector.connected
 
 
+@pytest.mark.java("SelectorTest.ExistingConnectionId")
+@pytest.mark.behaviour("SEL-01")
 def test_existing_connection_id(selector: Selector, peer: TcpPeer) -> None:
     blocking_connect(selector, 0, peer)
     with pytest.raises(IllegalStateError, match="There is already a connection for id 0"):
         connect(selector, 0, peer)
 
 
+@pytest.mark.java("SelectorTest.NoRouteToHost")
 def test_no_route_to_host(selector: Selector) -> None:
     with no_descriptor_left_behind():
         for unusable in ("some.invalid.hostname.foo.bar.local", "224.0.0.1"):
@@ -210,6 +223,8 @@ def test_no_route_to_host(selector: Selector) -> None:
         assert_empty(selector)
 
 
+@pytest.mark.java("SelectorTest.ConnectionRefused")
+@pytest.mark.behaviour("SEL-18")
 def test_connection_refused(selector: Selector, caplog: pytest.LogCaptureFixture) -> None:
     peer = TcpPeer()
     peer.close()
@@ -242,6 +257,7 @@ def test_ipv6(selector: Selector) -> None:
         assert selector.disconnected[0].remote_address == f"[::1]:{peer.address[1]}"
 
 
+@pytest.mark.java("SelectorTest.ImmediatelyConnectedCleaned")
 @pytest.mark.parametrize("close_after_first_poll", [True, False])
 def test_immediately_connected_cleaned(clock: MockClock, peer: TcpPeer, close_after_first_poll: bool) -> None:
     selector = Selector(CONFIG, PlaintextChannelBuilder(), clock, immediately)
@@ -277,6 +293,30 @@ def test_register_failure(
         selector.close()
 
 
+@pytest.mark.java("SelectorTest.ConnectException")
+def test_a_connect_that_fails_half_way_leaves_nothing_behind(clock: MockClock, peer: TcpPeer) -> None:
+    class Unwatchable(PlaintextTransportLayer):
+        __slots__ = ()
+
+        def fileno(self) -> int:
+            raise OSError("Test exception")
+
+    builder = BuilderOf(Unwatchable)
+    selector = Selector(CONFIG, builder, clock, immediately)
+    try:
+        with no_descriptor_left_behind():
+            with pytest.raises(OSError, match="Test exception"):
+                connect(selector, 0, peer)
+            assert_empty(selector)
+        selector.poll(0)
+        assert not selector.connected
+        assert not selector.disconnected
+    finally:
+        selector.close()
+
+
+@pytest.mark.java("SelectorTest.ConnectDisconnectDuringInSinglePoll")
+@pytest.mark.behaviour("SEL-16")
 def test_connect_disconnect_during_in_single_poll(clock: MockClock, peer: TcpPeer) -> None:
     class NoHandshake(PlaintextTransportLayer):
         __slots__ = ()
@@ -318,6 +358,7 @@ def test_a_channel_is_ready_after_authentication_and_connected_before(
         selector.close()
 
 
+@pytest.mark.behaviour("SEL-18")
 def test_a_refused_log_in_is_told_and_logged_as_such(
     clock: MockClock, peer: TcpPeer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -341,6 +382,8 @@ def test_a_refused_log_in_is_told_and_logged_as_such(
 # -- sending and receiving -----------------------------------------------------------------------------------
 
 
+@pytest.mark.java("SelectorTest.ServerDisconnect")
+@pytest.mark.behaviour("SEL-10")
 def test_server_disconnect(selector: Selector, echo_peer: ScriptedPeer) -> None:
     blocking_connect(selector, 0, echo_peer)
     assert blocking_request(selector, 0, b"hello") == b"hello"
@@ -357,11 +400,15 @@ def test_server_disconnect(selector: Selector, echo_peer: ScriptedPeer) -> None:
     assert blocking_request(selector, 0, b"hello") == b"hello"
 
 
+@pytest.mark.java("SelectorTest.SendWithoutConnecting")
+@pytest.mark.behaviour("SEL-02")
 def test_send_without_connecting(selector: Selector) -> None:
     with pytest.raises(IllegalStateError, match="Connection id 0 existing connections"):
         selector.send(0, [b"test"])
 
 
+@pytest.mark.java("SelectorTest.CantSendWithInProgress")
+@pytest.mark.behaviour("SEL-03", "SEL-18")
 def test_cant_send_with_in_progress(selector: Selector, echo_peer: ScriptedPeer) -> None:
     blocking_connect(selector, 0, echo_peer)
     selector.send(0, [b"test1"])
@@ -372,6 +419,7 @@ def test_cant_send_with_in_progress(selector: Selector, echo_peer: ScriptedPeer)
     assert_empty(selector)
 
 
+@pytest.mark.java("SelectorTest.NormalOperation")
 def test_normal_operation(selector: Selector, echo_peer: ScriptedPeer) -> None:
     nodes, requests = range(5), 100
     for node_id in nodes:
@@ -393,6 +441,7 @@ def test_normal_operation(selector: Selector, echo_peer: ScriptedPeer) -> None:
     assert answered == dict.fromkeys(nodes, requests)
 
 
+@pytest.mark.behaviour("SEL-04")
 def test_a_completed_send_tells_how_many_bytes_went_out(selector: Selector, peer: TcpPeer) -> None:
     server = accepted(selector, 0, peer)
     selector.send(0, [b"ab", b"c"])
@@ -403,12 +452,14 @@ def test_a_completed_send_tells_how_many_bytes_went_out(selector: Selector, peer
     assert not selector.completed_sends
 
 
+@pytest.mark.java("SelectorTest.SendLargeRequest")
 def test_send_large_request(selector: Selector, echo_peer: ScriptedPeer) -> None:
     blocking_connect(selector, 0, echo_peer)
     big = random.Random(1).randbytes(10 * BUFFER_BYTES)
     assert blocking_request(selector, 0, big) == big
 
 
+@pytest.mark.java("SelectorTest.LargeMessageSequence")
 def test_large_message_sequence(selector: Selector, echo_peer: ScriptedPeer) -> None:
     blocking_connect(selector, 0, echo_peer)
     prefix = random.Random(2).randbytes(128 * 1024)
@@ -416,6 +467,7 @@ def test_large_message_sequence(selector: Selector, echo_peer: ScriptedPeer) -> 
         assert blocking_request(selector, 0, prefix + bytes([number])) == prefix + bytes([number])
 
 
+@pytest.mark.behaviour("SEL-06", "SEL-17")
 def test_a_send_of_many_pieces_to_a_slow_reader_arrives_whole(selector: Selector, peer: TcpPeer) -> None:
     server = accepted(selector, 0, peer)
     pieces = [bytes([number % 256]) * 1_000 for number in range(600)]
@@ -433,11 +485,30 @@ def test_a_send_of_many_pieces_to_a_slow_reader_arrives_whole(selector: Selector
     assert selector._channels[0].registered_interest == EVENT_READ  # (SEL-06)
 
 
+@pytest.mark.java("SelectorTest.ClearCompletedSendsAndReceives")
+@pytest.mark.behaviour("SEL-04")
+def test_what_a_poll_brought_is_gone_with_the_next(selector: Selector, echo_peer: ScriptedPeer) -> None:
+    blocking_connect(selector, 0, echo_peer)
+    selector.send(0, [b"request"])
+    sends = receives = 0
+    while not receives:
+        selector.poll(PATIENCE_MS)
+        sends += len(selector.completed_sends)
+        receives += len(selector.completed_receives)
+    assert (sends, receives) == (1, 1)
+    selector.poll(0)
+    assert not selector.completed_sends
+    assert not selector.completed_receives
+
+
+@pytest.mark.java("SelectorTest.EmptyRequest")
+@pytest.mark.behaviour("SEL-09")
 def test_empty_request(selector: Selector, echo_peer: ScriptedPeer) -> None:
     blocking_connect(selector, 0, echo_peer)
     assert blocking_request(selector, 0, b"") == b""
 
 
+@pytest.mark.behaviour("SEL-04", "SEL-05")
 def test_one_frame_of_a_channel_a_poll_and_the_next_without_waiting(
     selector: Selector, peer: TcpPeer
 ) -> None:
@@ -451,6 +522,7 @@ def test_one_frame_of_a_channel_a_poll_and_the_next_without_waiting(
     assert not selector.completed_receives
 
 
+@pytest.mark.behaviour("SEL-07")
 def test_a_frame_in_pieces(selector: Selector, peer: TcpPeer) -> None:
     server = accepted(selector, 0, peer)
     whole = frame(b"in pieces")
@@ -462,6 +534,7 @@ def test_a_frame_in_pieces(selector: Selector, peer: TcpPeer) -> None:
     assert poll_until_received(selector) == [b"in pieces"]
 
 
+@pytest.mark.java("SelectorTest.Mute")
 def test_mute(selector: Selector, echo_peer: ScriptedPeer) -> None:
     blocking_connect(selector, 0, echo_peer)
     blocking_connect(selector, 1, echo_peer)
@@ -499,6 +572,8 @@ def test_muting_without_a_connection_is_a_bug(selector: Selector) -> None:
             act(0)
 
 
+@pytest.mark.java("SelectorTest.WriteCompletesSendWithNoBytesWritten")
+@pytest.mark.behaviour("SEL-17")
 def test_write_completes_send_with_no_bytes_written(clock: MockClock, peer: TcpPeer) -> None:
     class Holding(PlaintextTransportLayer):
         """Takes every byte, and holds what it took until it is flushed."""
@@ -532,6 +607,8 @@ def test_write_completes_send_with_no_bytes_written(clock: MockClock, peer: TcpP
 # -- the end of a connection ---------------------------------------------------------------------------------
 
 
+@pytest.mark.java("SelectorTest.GracefulClose")
+@pytest.mark.behaviour("SEL-11")
 def test_graceful_close(selector: Selector, peer: TcpPeer) -> None:
     server = accepted(selector, 0, peer)
     server.sendall(b"".join(frame(b"%d" % number) for number in range(6)))
@@ -546,6 +623,8 @@ def test_graceful_close(selector: Selector, peer: TcpPeer) -> None:
     assert_empty(selector)
 
 
+@pytest.mark.java("SelectorTest.PartialReceiveGracefulClose")
+@pytest.mark.behaviour("SEL-10")
 def test_partial_receive_graceful_close(selector: Selector, peer: TcpPeer) -> None:
     server = accepted(selector, 0, peer)
     server.sendall(struct.pack(">i", 100_000) + b"some of it")
@@ -555,6 +634,7 @@ def test_partial_receive_graceful_close(selector: Selector, peer: TcpPeer) -> No
     assert_empty(selector)
 
 
+@pytest.mark.behaviour("SEL-12")
 def test_close_of_a_connection_is_not_told_and_drops_what_is_pending(
     selector: Selector, peer: TcpPeer
 ) -> None:
@@ -587,6 +667,7 @@ def test_a_connection_that_is_closed_while_connecting_is_never_heard_of(
     assert_empty(selector)
 
 
+@pytest.mark.behaviour("SEL-13")
 def test_a_failure_while_sending_is_told_and_drops_unread_frames(clock: MockClock, peer: TcpPeer) -> None:
     class Unwritable(PlaintextTransportLayer):
         __slots__ = ()
@@ -609,6 +690,7 @@ def test_a_failure_while_sending_is_told_and_drops_unread_frames(clock: MockCloc
         selector.close()
 
 
+@pytest.mark.java("SelectorTest.ChannelCloseWhileProcessingReceives")
 def test_channel_close_while_processing_receives(selector: Selector, peer: TcpPeer) -> None:
     servers = [accepted(selector, node_id, peer) for node_id in range(4)]
     for server in servers:
@@ -656,6 +738,8 @@ def test_a_bug_in_a_channel_goes_up_and_its_connection_is_told_as_ended_by_the_n
 # -- idle connections ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.java("SelectorTest.CloseOldestConnection")
+@pytest.mark.behaviour("SEL-14", "SEL-18")
 def test_close_oldest_connection(selector: Selector, peer: TcpPeer, clock: MockClock) -> None:
     blocking_connect(selector, 0, peer)
     clock.advance(MAX_IDLE_MS)
@@ -668,6 +752,7 @@ def test_close_oldest_connection(selector: Selector, peer: TcpPeer, clock: MockC
     assert_empty(selector)
 
 
+@pytest.mark.java("SelectorTest.IdleExpiryWithoutReadyKeys")
 def test_idle_expiry_without_ready_keys(selector: Selector, peer: TcpPeer, clock: MockClock) -> None:
     blocking_connect(selector, 0, peer)
     selector.mute(0)
@@ -676,6 +761,7 @@ def test_idle_expiry_without_ready_keys(selector: Selector, peer: TcpPeer, clock
     assert selector.disconnected[0].name is ChannelStateName.EXPIRED
 
 
+@pytest.mark.behaviour("SEL-14")
 def test_one_idle_connection_a_poll_the_oldest_first(
     selector: Selector, echo_peer: ScriptedPeer, clock: MockClock
 ) -> None:
@@ -690,6 +776,10 @@ def test_one_idle_connection_a_poll_the_oldest_first(
     assert list(selector.disconnected) == [1]
 
 
+@pytest.mark.java(
+    "SelectorTest.ExpireConnectionWithPendingReceives",
+    "SelectorTest.ExpireClosedConnectionWithPendingReceives",
+)
 @pytest.mark.parametrize("peer_closes", [False, True])
 def test_expire_connection_with_pending_receives(
     selector: Selector, peer: TcpPeer, clock: MockClock, peer_closes: bool
@@ -706,6 +796,7 @@ def test_expire_connection_with_pending_receives(
     assert_empty(selector)
 
 
+@pytest.mark.java("SelectorTest.CloseOldestConnectionWithMultiplePendingReceives")
 def test_close_oldest_connection_with_multiple_pending_receives(
     selector: Selector, peer: TcpPeer, clock: MockClock
 ) -> None:
@@ -734,6 +825,7 @@ def test_without_a_limit_no_connection_is_ever_idle(peer: TcpPeer, clock: MockCl
 # -- polling -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("SEL-04")
 def test_a_negative_timeout_is_refused(selector: Selector) -> None:
     with pytest.raises(IllegalArgumentError, match="timeout should be >= 0"):
         selector.poll(-1)
@@ -744,6 +836,7 @@ def test_a_poll_returns_the_time_after_it(selector: Selector, clock: MockClock) 
     assert selector.poll(0) == 42
 
 
+@pytest.mark.behaviour("SEL-15")
 def test_a_wakeup_ends_the_poll_under_way(selector: Selector) -> None:
     woken = threading.Thread(target=selector.poll, args=(FOREVER_MS,))
     woken.start()
@@ -752,6 +845,7 @@ def test_a_wakeup_ends_the_poll_under_way(selector: Selector) -> None:
     assert not woken.is_alive()
 
 
+@pytest.mark.behaviour("SEL-15")
 def test_a_wakeup_before_a_poll_makes_that_one_return(selector: Selector) -> None:
     selector.wakeup()
     selector.wakeup()
@@ -813,6 +907,7 @@ def test_close_frees_every_descriptor_and_may_be_repeated(clock: MockClock, peer
     selector.wakeup()  # comes late, and hurts nobody
 
 
+@pytest.mark.java("SelectorTest.CloseAllChannels")
 def test_close_all_channels(clock: MockClock, peer: TcpPeer) -> None:
     class Objecting(PlaintextTransportLayer):
         __slots__ = ()

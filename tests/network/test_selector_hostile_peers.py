@@ -105,6 +105,7 @@ def test_two_gigabytes_promised_cost_nothing_where_they_are_allowed() -> None:
             selector.close()
 
 
+@pytest.mark.behaviour("SEL-08")
 def test_a_negative_size_is_refused() -> None:
     _, state = what_becomes_of(say(b"\x80\x00\x00\x00"))
     assert state.detail == "Invalid receive (size = -2147483648)"

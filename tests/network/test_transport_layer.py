@@ -57,6 +57,7 @@ def unused_port() -> int:
         return int(listener.getsockname()[1])
 
 
+@pytest.mark.behaviour("SEL-01")
 def test_sockets_are_non_blocking_keep_alive_and_without_delay(peer: TcpPeer) -> None:
     connection, _ = open_socket(peer.address, 131072, 32768)
     with connection:
@@ -67,6 +68,7 @@ def test_sockets_are_non_blocking_keep_alive_and_without_delay(peer: TcpPeer) ->
         assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (32768, 65536)
 
 
+@pytest.mark.behaviour("SEL-01")
 def test_buffer_sizes_of_minus_one_leave_the_systems_own(peer: TcpPeer) -> None:
     with socket.socket() as untouched:
         system_default = untouched.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)

@@ -34,6 +34,7 @@ def test_a_wakeup_makes_the_reader_readable_until_it_is_cleared(wakeup: Wakeup) 
     assert not is_readable(wakeup)
 
 
+@pytest.mark.behaviour("SEL-15")
 def test_a_wakeup_that_is_pending_costs_no_second_byte(wakeup: Wakeup) -> None:
     for _ in range(1000):
         wakeup.wakeup()
