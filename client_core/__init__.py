@@ -130,9 +130,11 @@ from client_core.metadata.topic_table import (
 from client_core.producer.config import (
     ProducerConfig,
 )
+from client_core.producer.config_def import (
+    Option,
+)
 from client_core.producer.config_options import (
     OPTIONS,
-    Option,
 )
 from client_core.producer.config_refusals import (
     UNSUPPORTED,

@@ -71,12 +71,29 @@ class PartitionInfo(NamedTuple):
     offline_replicas: tuple[Node, ...]
     error_code: int = 0
 
+    def __str__(self) -> str:
+        leader = "none" if self.leader is None else self.leader.id
+        return (
+            f"Partition(topic = {self.topic}, partition = {self.partition}, leader = {leader}, "
+            f"replicas = {_ids(self.replicas)}, isr = {_ids(self.in_sync_replicas)}, "
+            f"offlineReplicas = {_ids(self.offline_replicas)})"
+        )
+
+
+def _ids(nodes: tuple[Node, ...]) -> str:
+    return f"[{','.join(str(node.id) for node in nodes)}]"
+
 
 class TopicPartitions(Protocol):
     """The partitions of one topic, however they are stored."""
 
     @property
     def partition_count(self) -> int: ...
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers of the partitions, ascending: 0 to n - 1, but where a response left some out."""
+        ...
 
     def partition(self, partition: int, nodes: Mapping[int, Node]) -> PartitionInfo | None:
         """One partition, its node ids resolved by `nodes`; None if there is no such partition."""
@@ -156,7 +173,7 @@ class Cluster:
         partitions = self.topic_partitions.get(topic)
         if partitions is None:
             return ()
-        found = (partitions.partition(p, self.nodes_by_id) for p in range(partitions.partition_count))
+        found = (partitions.partition(number, self.nodes_by_id) for number in partitions.numbers)
         return tuple(info for info in found if info is not None)
 
     def available_partitions_for_topic(self, topic: str) -> Sequence[PartitionInfo]:

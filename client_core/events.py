@@ -32,7 +32,7 @@ class MetadataRefreshed:
 class MetadataRefreshFailed:
     """A metadata request failed, or its response was of no use. `outcome`: error, timeout or no_node."""
 
-    reason: str
+    reason: str  # why it was wanted: one of MetadataRefreshed's words
     outcome: str
     detail: str
 
@@ -160,9 +160,9 @@ class ProduceFinished:
 
 @dataclass(frozen=True, slots=True)
 class WaitFinished:
-    """A caller waited for metadata or buffer memory.
+    """A caller waited for metadata, for buffer memory, or for a flush.
 
-    `phase`: metadata, buffer; `outcome`: success, timeout, error.
+    `phase`: metadata, buffer, flush; `outcome`: success, timeout, error.
     """
 
     phase: str

@@ -104,6 +104,9 @@ class ClientMetrics(Collector):
         )
         self._topic_records = counter("topic_records_sent", "Records acknowledged, by topic.", "topic")
         self._topic_errors = counter("topic_record_errors", "Records given up, by topic.", "topic")
+        self._credential_reloads = counter(
+            "credential_reloads", "Changed files with credentials, by whether they could be read.", "outcome"
+        )
         self._create_alerted()
         self._takers: dict[type, Callable[[Any], None]] = {
             e.MetadataRefreshed: self._on_refreshed,
@@ -120,6 +123,7 @@ class ClientMetrics(Collector):
             e.BatchSplit: lambda _: self._batch_splits.child().add(),
             e.ProduceFinished: self._on_produce_finished,
             e.WaitFinished: self._on_wait,
+            e.SecretReloaded: self._on_secret_reloaded,
         }
 
     def emit(self, event: e.Event, /) -> None:
@@ -204,9 +208,14 @@ class ClientMetrics(Collector):
         if event.phase == "metadata":
             self._metadata_wait.child(event.outcome).observe(event.waited_ms / 1000)
             return
+        if event.phase != "buffer":
+            return
         self._buffer_wait.child().observe(event.waited_ms / 1000)
         if event.outcome == "timeout":
             self._buffer_exhausted.child().add()
+
+    def _on_secret_reloaded(self, event: e.SecretReloaded) -> None:
+        self._credential_reloads.child("success" if event.failure is None else "failure").add()
 
     # -- making ----------------------------------------------------------------------------------------------
 
@@ -237,6 +246,8 @@ class ClientMetrics(Collector):
             self._refreshes.child("expired", outcome)
         for error in (Errors.REQUEST_TIMED_OUT, Errors.NETWORK_EXCEPTION):
             self._record_errors.child(error.name)
+        for outcome in ("success", "failure"):
+            self._credential_reloads.child(outcome)
         for family in (
             self._leader_changes,
             self._rebootstraps,

@@ -6,8 +6,9 @@
                                                              linger.ms = 0
 
 A flag beats the environment, the environment the file. A Kafka setting can also come from a file of its
-own, named by `PILOTFISH_KAFKA_…_FILE`: for secrets. A name that nobody knows is refused with the nearest
-one that somebody does.
+own, named by `PILOTFISH_KAFKA_…_FILE`. That of a password, key or certificate is handed on to the client as
+`….file`, which reads it again when it changes; any other is read here, once. A name that nobody knows is
+refused with the nearest one that somebody does.
 
 `Settings(...)` reads nothing but its arguments; `load_settings` is the one place that looks at the
 environment and at files. Called once, by __main__.
@@ -47,6 +48,14 @@ _SERVICE_LINK: Final = re.compile(
     r"(.*_)?SERVICE_(HOST|PORT(_\w+)?)|(.*_)?PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?"
 )
 
+
+_NAME: Final = re.compile(r"[\w.-]*")
+
+#: The settings whose file the client itself reads and watches: `sasl.password` to `sasl.password.file`.
+_WATCHED_FILES: Final[Mapping[str, str]] = {
+    option.name: option.file_name for option in OPTIONS if option.file_name is not None
+}
+_KAFKA_NAMES: Final = frozenset(option.name for option in OPTIONS)
 
 #: What to do where no broker was named.
 _NO_BROKERS: Final = " Say --kafka bootstrap.servers=HOST:9092, or --embedded to try it out."
@@ -182,7 +191,7 @@ def load_settings(
     file = _from_file(config_file or os.environ.get(CONFIG_VARIABLE))
     environment, kafka_environment = _from_environment(os.environ)
     kafka_of_file = _flattened(file.pop("kafka", {}))
-    kafka = {**kafka_of_file, **kafka_environment, **_from_kafka_flags(kafka_flags)}
+    kafka = _over(_over(kafka_of_file, kafka_environment), _from_kafka_flags(kafka_flags))
     try:
         settings = Settings.model_validate({**file, **environment, **flags, "kafka": kafka})
         settings.producer_config()
@@ -193,6 +202,13 @@ def load_settings(
         remedy = _NO_BROKERS if "bootstrap.servers" not in kafka and e.name == "bootstrap.servers" else ""
         raise SettingsError(f"kafka: {e.message}{remedy}") from e
     return settings
+
+
+def _over(lower: Mapping[str, str], upper: Mapping[str, str]) -> dict[str, str]:
+    """One source over another: a secret beats the file for it as well as itself, and the other way round."""
+    beaten = {file for name, file in _WATCHED_FILES.items() if name in upper}
+    beaten |= {name for name, file in _WATCHED_FILES.items() if file in upper}
+    return {**{name: value for name, value in lower.items() if name not in beaten}, **upper}
 
 
 def settings_table() -> str:
@@ -209,12 +225,15 @@ def kafka_settings_table() -> str:
     """The Kafka settings that are honoured, by Kafka's names, as a Markdown table."""
     lines = ["| name | type | default | valid | what it does |", "|---|---|---|---|---|"]
     for option in OPTIONS:
+        kafkas = option.default if option.kafka_default is None else option.kafka_default
         default = SIDECAR_DEFAULTS.get(option.name, option.default)
-        if default != option.default:
-            default = f"{default} (Kafka: {option.default})"
-        shown = "must be given" if default is None else default or "empty"
-        valid = "" if option.valid is None else option.valid.text
-        lines.append(f"| `{option.name}` | {option.kind.name.lower()} | {shown} | {valid} | {option.doc} |")
+        shown = "must be given" if option.required else "none" if default is None else default or "empty"
+        if default != kafkas:
+            shown = f"{shown} (Kafka: {kafkas})"
+        rule = option.taken or option.valid
+        valid = "" if rule is None else rule.text
+        name = f"`{option.name}`" if option.file_name is None else f"`{option.name}`, `{option.file_name}`"
+        lines.append(f"| {name} | {option.kind.name.lower()} | {shown} | {valid} | {option.doc} |")
     return "\n".join(lines)
 
 
@@ -294,8 +313,9 @@ def _from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[
 
 def _take_kafka_variable(variable: str, value: str, kafka: dict[str, str]) -> None:
     name = variable.removeprefix(KAFKA_PREFIX).lower().replace("_", ".")
-    if name.endswith(".file"):
-        name = name.removesuffix(".file")
+    of_file = name.removesuffix(".file")
+    if of_file != name and of_file in _KAFKA_NAMES and of_file not in _WATCHED_FILES:
+        name = of_file
         try:
             value = Path(value).read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, ValueError) as e:
@@ -321,7 +341,10 @@ def _from_kafka_flags(flags: Sequence[str]) -> dict[str, str]:
     for flag in flags:
         name, equals, value = flag.partition("=")
         if not equals or not name:
-            raise SettingsError(f"--kafka {flag}: must be name=value, such as linger.ms=0")
+            shown = _NAME.match(flag)
+            assert shown is not None
+            # Whatever follows the name may be a secret.
+            raise SettingsError(f"--kafka {shown[0]}: must be name=value, such as linger.ms=0")
         kafka[name.strip()] = value
     return kafka
 

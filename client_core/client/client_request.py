@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from client_core.errors import AuthenticationError, UnsupportedVersionError
     from client_core.protocol.request import RequestBuilder
+
+_log = logging.getLogger(__name__)
 
 #: Called with the response on the I/O thread, by the poll that completed it.
 CompletionHandler = Callable[["ClientResponse"], None]
@@ -52,3 +55,10 @@ class ClientResponse:
         """Tells the caller, if it wants to be told."""
         if self.request.on_complete is not None:
             self.request.on_complete(self)
+
+    def complete(self) -> None:
+        """The same; what the caller's handler raises is logged, and costs no other its call (NET-23)."""
+        try:
+            self.on_complete()
+        except Exception:  # noqa: BLE001 - a caller's code
+            _log.exception("Uncaught error in request completion")

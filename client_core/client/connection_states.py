@@ -125,6 +125,11 @@ class ClusterConnectionStates:
         node = self._nodes.get(node_id)
         return node is not None and node.is_ready(now_ms)
 
+    def is_up(self, node_id: int) -> bool:
+        """Whether the connection is READY, be it throttled."""
+        node = self._nodes.get(node_id)
+        return node is not None and node.state is ConnectionState.READY
+
     def has_ready_nodes(self, now_ms: int) -> bool:
         return any(node.is_ready(now_ms) for node in self._nodes.values())
 

@@ -30,6 +30,9 @@ def choose_least_loaded(
     Ready with nothing in flight, at once; else ready with the fewest in flight; else one that is being
     prepared; else the one that may be connected to and was tried longest ago (NET-20). Never one that is
     throttled, or in its backoff (NET-21).
+
+    A connection is ready, too, while its broker wants a pause: such a cluster is there, and is no reason to
+    begin again with bootstrap.servers (UPD-11). Java has it otherwise, and drops all that it knows.
     """
     fewest: int | None = None
     ready: Node | None = None
@@ -38,9 +41,9 @@ def choose_least_loaded(
     tried_ms: int | None = None
     any_ready = False
     for node in nodes:
-        if states.is_ready(node.id, now_ms) and is_channel_ready(node.id):
-            any_ready = True  # be it too busy to be sent more
-            if in_flight.can_send_more(node.id):
+        if states.is_up(node.id) and is_channel_ready(node.id):
+            any_ready = True  # be it throttled, or too busy to be sent more
+            if states.is_ready(node.id, now_ms) and in_flight.can_send_more(node.id):
                 count = in_flight.count(node.id)
                 if count == 0:
                     return LeastLoadedNode(node, True)

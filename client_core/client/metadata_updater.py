@@ -37,6 +37,9 @@ _log = logging.getLogger(__name__)
 #: How many partitions whose leader has no matching listener are named in the log. Source: NetworkClient.
 _NAMED_PARTITIONS: Final = 10
 
+#: The shortest wait for a node that is not to be had yet.
+_SHORTEST_WAIT_MS: Final = 1
+
 
 class RefreshFailure(NamedTuple):
     """Why a metadata request came to nothing. `outcome` is one of events.MetadataRefreshFailed's words."""
@@ -152,6 +155,8 @@ class DefaultMetadataUpdater:
     ) -> None:
         self._metadata = metadata
         self._config = config
+        #: How soon to look for a node again: reconnect.backoff.ms may be 0, which would burn a core.
+        self._look_again_ms = max(config.reconnect_backoff_ms, _SHORTEST_WAIT_MS)
         self._events = events
         self._in_progress: _InProgress | None = None
         #: When the attempts began that have not succeeded yet (UPD-12).
@@ -192,7 +197,7 @@ class DefaultMetadataUpdater:
             least_loaded = self._choose_again(now_ms, client)
         if least_loaded.node is None:
             self._tell_no_node()
-            return self._config.reconnect_backoff_ms  # UPD-03
+            return self._look_again_ms  # UPD-03
         return self._ask(least_loaded.node, now_ms, client)
 
     def _choose_again(self, now_ms: int, client: MetadataClient) -> LeastLoadedNode:
@@ -219,18 +224,19 @@ class DefaultMetadataUpdater:
             client.send_internal_metadata_request(asked.builder, node.id, now_ms)
             return self._config.request_timeout_ms  # UPD-04
         if client.is_any_node_connecting():
-            return self._config.reconnect_backoff_ms  # UPD-05: one connection at a time is enough
+            return self._look_again_ms  # UPD-05: one connection at a time is enough
         if client.can_connect(node, now_ms):
             _log.debug("Initialize connection to node %s for sending metadata request", node)
             client.initiate_connect(node, now_ms)
-            return self._config.reconnect_backoff_ms  # UPD-06
+            return self._look_again_ms  # UPD-06
         return FOREVER_MS  # UPD-07: connected but busy, or checking versions; the network will wake us
 
     def _tell_no_node(self) -> None:
         _log.debug("Give up sending metadata request since no node is available")
         if not self._has_told_no_node:  # once, not twenty times a second for as long as the cluster is away
             self._has_told_no_node = True
-            self._events.emit(MetadataRefreshFailed("unsent", "no_node", "no node is available"))
+            reason = self._metadata.refresh_reason
+            self._events.emit(MetadataRefreshFailed(reason, "no_node", "no node is available"))
 
     # -- what became of it -----------------------------------------------------------------------------------
 
@@ -302,7 +308,7 @@ class DefaultMetadataUpdater:
         self._tell_failure(in_progress, outcome, detail)
 
     def _tell_failure(self, in_progress: _InProgress | None, outcome: str, detail: str) -> None:
-        reason = "unsent" if in_progress is None else in_progress.reason
+        reason = self._metadata.refresh_reason if in_progress is None else in_progress.reason
         _log.info("Metadata refresh (%s) failed: %s", reason, detail)
         self._events.emit(MetadataRefreshFailed(reason, outcome, detail))
 

@@ -21,18 +21,14 @@ from client_core.client import disconnection
 from client_core.client.api_versions import client_throttles
 from client_core.client.client_life import ClientLife, Life
 from client_core.client.client_request import ClientResponse
+from client_core.client.connection_ends import ConnectionEnds
 from client_core.client.least_loaded_node import choose_least_loaded
 from client_core.client.metadata_updater import RefreshFailure
 from client_core.client.node_connections import NodeConnections
 from client_core.client.request_sender import RequestSender
 from client_core.client.response_parsing import parse_response
-from client_core.errors import (
-    IllegalArgumentError,
-    IllegalStateError,
-    ProtocolError,
-)
+from client_core.errors import IllegalArgumentError, IllegalStateError, ProtocolError
 from client_core.events import NO_EVENTS
-from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
 from client_core.protocol.request import throttle_time_ms
 
@@ -42,7 +38,6 @@ if TYPE_CHECKING:
 
     from client_core.client.client_request import ClientRequest, CompletionHandler
     from client_core.client.connection_status import ConnectionStatus
-    from client_core.client.disconnection import Disconnection
     from client_core.client.host_resolver import HostResolver
     from client_core.client.in_flight_requests import InFlightRequest
     from client_core.client.kafka_client import LeastLoadedNode
@@ -77,6 +72,7 @@ class NetworkClient:
         self._states = self._connections.states
         self._requests = RequestSender(selector, self._connections, config, events)
         self._in_flight = self._requests.in_flight
+        self._ends = ConnectionEnds(selector, self._connections, self._requests, metadata_updater)
         self._aborted_sends: list[ClientResponse] = []
         self._now_ms = 0  # the last moment that the caller or the selector told
         self._life = ClientLife()
@@ -169,56 +165,23 @@ class NetworkClient:
         self._now_ms = now_ms
         prevented = self._connections.connect(node, now_ms)
         if prevented is not None:
-            self._process_disconnection([], node.id, now_ms, prevented)
+            self._ends.process([], node.id, now_ms, prevented)
 
     def disconnect(self, node_id: int) -> None:
         """Closes a connection; its requests are answered as disconnected by the next poll (NET-19)."""
         if not self._is_open(node_id):
             _log.debug("Client requested disconnect from node %d, which is not connected", node_id)
             return
-        ended = disconnection.local("the client asked to disconnect")
-        self._selector.close_connection(node_id)
-        self._connections.end(node_id, self._now_ms, ended, self._in_flight.count(node_id))
-        self._cancel_in_flight_requests(self._aborted_sends, node_id, self._now_ms, ended)
+        self._ends.disconnect(self._aborted_sends, node_id, self._now_ms)
 
     def close_node(self, node_id: int) -> None:
         """Closes a connection and forgets it; its requests are dropped unanswered (NET-19)."""
-        _log.info("Client requested connection close from node %d", node_id)
-        self._selector.close_connection(node_id)
-        dropped = disconnection.local("the client closed the connection")
-        self._cancel_in_flight_requests([], node_id, self._now_ms, dropped)
-        self._connections.forget(node_id)
+        self._ends.drop(node_id, self._now_ms)
 
     def _is_open(self, node_id: int) -> bool:
         """Whether there is a connection, or one is being made."""
         state = self._states.get(node_id)
         return state is not None and not state.is_disconnected
-
-    def _process_disconnection(
-        self, responses: list[ClientResponse], node_id: int, now_ms: int, ended: Disconnection
-    ) -> None:
-        """The connection is gone: its backoff begins, its requests fail, metadata is in doubt (NET-13)."""
-        self._connections.end(node_id, now_ms, ended, self._in_flight.count(node_id))
-        self._cancel_in_flight_requests(responses, node_id, now_ms, ended)
-        self._metadata_updater.handle_server_disconnect(now_ms, node_id, ended.authentication_error)
-
-    def _close_and_process_disconnection(
-        self, responses: list[ClientResponse], node_id: int, now_ms: int, ended: Disconnection
-    ) -> None:
-        """The same for a connection that this client ends: the selector won't report it."""
-        self._selector.close_connection(node_id)
-        self._process_disconnection(responses, node_id, now_ms, ended)
-
-    def _cancel_in_flight_requests(
-        self, responses: list[ClientResponse], node_id: int, now_ms: int, ended: Disconnection
-    ) -> None:
-        """Answers the callers' requests as disconnected, oldest first, and tells the updater of its own."""
-        for cancelled, response in self._requests.cancel_all(node_id, now_ms, ended):
-            if not cancelled.is_internal:
-                responses.append(response)
-            elif cancelled.request.builder.api is ApiKey.METADATA:
-                outcome = "timeout" if ended.timed_out else "error"
-                self._metadata_updater.handle_failed_request(now_ms, RefreshFailure(outcome, ended.detail))
 
     # -- sending ---------------------------------------------------------------------------------------------
 
@@ -285,21 +248,26 @@ class NetworkClient:
             responses = self._handle_poll_results(self._selector.poll(wait_ms))
         self._connections.publish()
         for response in responses:
-            _complete(response)
+            response.complete()
         return responses
 
     def _handle_poll_results(self, now_ms: int) -> list[ClientResponse]:
         """Acts on all that the selector reports, in Java's order (NET-08); `now_ms` is after the wait."""
         self._now_ms = now_ms
         responses: list[ClientResponse] = []
-        self._handle_completed_sends(responses, now_ms)
-        self._handle_completed_receives(responses, now_ms)
-        self._handle_disconnections(responses, now_ms)
-        self._handle_connections()
-        self._handle_initiate_api_version_requests(now_ms)
-        self._handle_timed_out_connections(responses, now_ms)
-        self._handle_timed_out_requests(responses, now_ms)
-        self._handle_rebootstrap(responses, now_ms)
+        try:
+            self._handle_completed_sends(responses, now_ms)
+            self._handle_completed_receives(responses, now_ms)
+            self._handle_disconnections(responses, now_ms)
+            self._handle_connections()
+            self._handle_initiate_api_version_requests(now_ms)
+            self._handle_timed_out_connections(responses, now_ms)
+            self._handle_timed_out_requests(responses, now_ms)
+            self._handle_rebootstrap(responses, now_ms)
+        except BaseException:
+            # A bug, maybe a listener's. These requests have ended: nobody else would ever say so.
+            self._aborted_sends[:0] = responses
+            raise
         return responses
 
     def _handle_completed_sends(self, responses: list[ClientResponse], now_ms: int) -> None:
@@ -321,7 +289,7 @@ class NetworkClient:
                 body = parse_response(receive.payload, self._in_flight.oldest(node_id))
             except ProtocolError as error:
                 ended = disconnection.protocol_error(str(error))
-                self._close_and_process_disconnection(responses, node_id, now_ms, ended)
+                self._ends.close_and_process(responses, node_id, now_ms, ended)
                 continue
             answered = self._in_flight.complete_next(node_id)
             self._maybe_throttle(answered, body, now_ms)
@@ -352,18 +320,18 @@ class NetworkClient:
         node_id = answered.request.destination
         refused = self._connections.api_versions_answered(node_id, body, answered.version)
         if refused is not None:
-            self._close_and_process_disconnection(responses, node_id, now_ms, refused)
+            self._ends.close_and_process(responses, node_id, now_ms, refused)
 
     def _handle_disconnections(self, responses: list[ClientResponse], now_ms: int) -> None:
         for node_id, channel in self._selector.disconnected.items():
-            if self._is_open(
-                node_id
-            ):  # else this turn has closed it already: one end must not count as two failures
-                self._process_disconnection(responses, node_id, now_ms, disconnection.from_channel(channel))
+            # Else this turn has closed it already: one end must not count as two failures.
+            if self._is_open(node_id):
+                self._ends.process(responses, node_id, now_ms, disconnection.from_channel(channel))
 
     def _handle_connections(self) -> None:
         for node_id in self._selector.connected:
-            self._connections.connected(node_id)
+            if self._is_open(node_id):  # else it was up for no longer than a turn
+                self._connections.connected(node_id)
 
     def _handle_initiate_api_version_requests(self, now_ms: int) -> None:
         for node_id in self._connections.needing_api_versions():
@@ -375,12 +343,12 @@ class NetworkClient:
     def _handle_timed_out_connections(self, responses: list[ClientResponse], now_ms: int) -> None:
         for node_id in self._states.nodes_with_connection_setup_timeout(now_ms):
             ended = disconnection.setup_timeout(self._states.connection_setup_timeout_ms(node_id))
-            self._close_and_process_disconnection(responses, node_id, now_ms, ended)  # NET-17
+            self._ends.close_and_process(responses, node_id, now_ms, ended)  # NET-17
 
     def _handle_timed_out_requests(self, responses: list[ClientResponse], now_ms: int) -> None:
         for node_id in self._in_flight.nodes_with_timed_out_requests(now_ms):
             ended = disconnection.request_timeout()
-            self._close_and_process_disconnection(responses, node_id, now_ms, ended)  # NET-18
+            self._ends.close_and_process(responses, node_id, now_ms, ended)  # NET-18
 
     def _handle_rebootstrap(self, responses: list[ClientResponse], now_ms: int) -> None:
         """Drops every known broker if metadata is overdue, or a broker says so (UPD-12, UPD-13)."""
@@ -390,7 +358,7 @@ class NetworkClient:
         for node in updater.fetch_nodes():
             if self._is_open(node.id):
                 ended = disconnection.local("the client begins again with bootstrap.servers")
-                self._close_and_process_disconnection(responses, node.id, now_ms, ended)
+                self._ends.close_and_process(responses, node.id, now_ms, ended)
         updater.rebootstrap(now_ms)
 
     # -- the end ---------------------------------------------------------------------------------------------
@@ -414,11 +382,3 @@ class NetworkClient:
             return
         self._selector.close()
         self._metadata_updater.close()
-
-
-def _complete(response: ClientResponse) -> None:
-    """Calls the response's handler; what that raises must not cost the others their call (NET-23)."""
-    try:
-        response.on_complete()
-    except Exception:  # noqa: BLE001 - a caller's code
-        _log.exception("Uncaught error in request completion")

@@ -34,7 +34,7 @@ class TopicDifference(NamedTuple):
 
 def compare(old: TopicTable, new: TopicTable) -> TopicDifference:
     """What differs in leadership between two tables of one topic."""
-    if old.overlay or new.overlay or old.raw_numbers != new.raw_numbers:
+    if not old.raw_numbers == old.numbers == new.numbers == new.raw_numbers:
         both = set(old.numbers).intersection(new.numbers)
         numbers: Sequence[int] = sorted(both)
         before: list[tuple[int, ...]] = [_leader_and_epoch(old, number) for number in numbers]
@@ -51,9 +51,8 @@ def compare(old: TopicTable, new: TopicTable) -> TopicDifference:
 
 
 def _leader_and_epoch(table: TopicTable, partition: int) -> tuple[int, int]:
-    leader_id = table.leader_id(partition)
-    epoch = table.leader_epoch(partition)
-    return -1 if leader_id is None else leader_id, -1 if epoch is None else epoch
+    found = table.metadata(partition)
+    return (-1, -1) if found is None else found.leader_and_epoch
 
 
 class LastSeenEpochs:
@@ -81,7 +80,12 @@ class LastSeenEpochs:
         """Takes a table whose overlay has new leaders (META-22): it says their epochs by itself."""
         explicit = self._explicit.get(table.name, {})
         self._tables[table.name] = table
-        self._write_down(table.name, {p: e for p, e in explicit.items() if table.leader_epoch(p) != e})
+        ahead: dict[int, int] = {}
+        for partition, seen in explicit.items():
+            epoch = table.leader_epoch(partition)
+            if epoch is None or epoch < seen:
+                ahead[partition] = seen
+        self._write_down(table.name, ahead)
 
     def retain(self, is_held: Callable[[str], bool]) -> None:
         """Forgets the topics that are no longer held (META-24)."""
@@ -118,10 +122,12 @@ class LastSeenEpochs:
             and difference.old is known
             and difference.new is table
             and known.raw_numbers == table.raw_numbers
-            and not any(0 <= now[1] < was[1] for _, was, now in difference.changes)
         ):
-            self._tables[table.name] = table
-            return table, any(now[1] > was[1] for _, was, now in difference.changes)
+            behind = [number for number, was, now in difference.changes if 0 <= now[1] < was[1]]
+            if not behind or cached is known:
+                believed = table.with_partitions_of(known, behind) if behind else table
+                self._tables[table.name] = believed
+                return believed, any(now[1] > was[1] for _, was, now in difference.changes)
         return self._accept_each(table, cached)
 
     def _accept_each(self, table: TopicTable, cached: TopicTable | None) -> tuple[TopicTable, bool]:

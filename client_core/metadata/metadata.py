@@ -18,6 +18,7 @@ from client_core.backoff import ExponentialBackoff
 from client_core.errors import IllegalArgumentError, IllegalStateError, KafkaError
 from client_core.events import NO_EVENTS, EventSink
 from client_core.metadata.leader_epochs import LastSeenEpochs
+from client_core.metadata.leadership_hints import take_hints
 from client_core.metadata.metadata_cache import ClusterAnswer, MetadataCache, RefreshTime
 from client_core.metadata.metadata_changes import changes_between
 from client_core.metadata.metadata_errors import MetadataErrors
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
 
     from client_core.cluster import Cluster, Node, TopicPartition
     from client_core.metadata.leader_epochs import TopicDifference
+    from client_core.metadata.leadership_hints import LeaderIdAndEpoch
     from client_core.metadata.metadata_response import KnownTopics, MetadataResponse
     from client_core.metadata.topic_layout import PartitionMetadata
-    from client_core.metadata.topic_table import Overlay
 
 _log = logging.getLogger(__name__)
 
@@ -71,13 +72,6 @@ class LeaderAndEpoch(NamedTuple):
     """Who leads a partition, as far as it is known and up to date."""
 
     leader: Node | None
-    epoch: int | None
-
-
-class LeaderIdAndEpoch(NamedTuple):
-    """Who leads a partition, as a produce answer says."""
-
-    leader_id: int | None
     epoch: int | None
 
 
@@ -135,6 +129,11 @@ class Metadata:
     def full_requests(self) -> tuple[int, int]:
         """How many full requests were made, and which of them was answered last. I/O thread."""
         return self._schedule.full_requests, self._schedule.answered_full_request
+
+    @property
+    def refresh_reason(self) -> RefreshReason:
+        """Why the next request is needed."""
+        return self._schedule.reason
 
     @property
     def last_successful_refresh_ms(self) -> int | None:
@@ -217,7 +216,7 @@ class Metadata:
             if self.cache.cluster_id != after.cluster_id:
                 _log.info("Cluster ID: %s", after.cluster_id)
             self.cache = self.answered_cache = after
-            self._errors.replace_recoverable(after.cluster.unauthorized_topics, after.cluster.invalid_topics)
+            self._errors.answered(after.cluster.unauthorized_topics, after.cluster.invalid_topics)
             self._last_seen.retain(lambda topic: self.retain_topic(topic, False, now_ms))
             self._answered(response, is_partial, now_ms)
             self._changed.notify_all()
@@ -383,35 +382,9 @@ class Metadata:
         """
         with self._changed:
             before = self.cache
-            known_nodes = before.cluster.with_nodes(nodes)
-            overlays: dict[str, Overlay] = {}
-            updated: set[TopicPartition] = set()
-            for topic_partition, named in leaders.items():
-                cached = self._outdated_by(topic_partition, named, known_nodes)
-                if cached is not None:
-                    topic, partition = topic_partition
-                    overlay = overlays.setdefault(topic, dict(before.topics[topic].overlay))
-                    overlay[partition] = cached._replace(leader_id=named.leader_id, leader_epoch=named.epoch)
-                    updated.add(topic_partition)
-            if not updated:
+            after, updated = take_hints(before, self._last_seen, leaders, nodes)
+            if after is before:
                 return updated
-            tables = {
-                topic: before.topics[topic].with_overlay(overlay) for topic, overlay in overlays.items()
-            }
-            for table in tables.values():
-                self._last_seen.follow(table)
-            after = self.cache = self.answered_cache = before.with_leaders(tables, known_nodes)
+            self.cache = self.answered_cache = after
         self._announce(before, after, {})
         return updated
-
-    def _outdated_by(
-        self, topic_partition: TopicPartition, named: LeaderIdAndEpoch, nodes: Mapping[int, Node]
-    ) -> PartitionMetadata | None:
-        """The cached partition that a named leader may replace; None where it must be ignored. Lock held."""
-        if named.leader_id is None or named.epoch is None or named.leader_id not in nodes:
-            return None
-        current_epoch = self.current_leader(topic_partition).epoch
-        if current_epoch is not None and named.epoch <= current_epoch:
-            return None
-        table = self.cache.topics.get(topic_partition.topic)
-        return None if table is None else table.metadata(topic_partition.partition)

@@ -18,8 +18,16 @@ class MetadataErrors:
         self._unauthorized_topics: frozenset[str] = frozenset()
         self._invalid_topics: frozenset[str] = frozenset()
 
-    def replace_recoverable(self, unauthorized: frozenset[str], invalid: frozenset[str]) -> None:
-        """What the new snapshot says takes the place of what nobody asked for yet."""
+    def answered(self, unauthorized: frozenset[str], invalid: frozenset[str]) -> None:
+        """What a response says takes the place of what nobody asked for yet.
+
+        Metadata can be had, so what kept it from coming is over. Java keeps a fatal error that nobody waited
+        for, and whoever waits next is told of it, be it hours later.
+        """
+        self.fatal = None
+        self._replace_recoverable(unauthorized, invalid)
+
+    def _replace_recoverable(self, unauthorized: frozenset[str], invalid: frozenset[str]) -> None:
         self._unauthorized_topics = unauthorized
         self._invalid_topics = invalid
 
@@ -31,7 +39,7 @@ class MetadataErrors:
     def take(self, topic: str | None = None) -> KafkaError | None:
         """The gravest error, of one topic if given. All are forgotten, whomever they concern."""
         unauthorized, invalid = self._unauthorized_topics, self._invalid_topics
-        self.replace_recoverable(frozenset(), frozenset())
+        self._replace_recoverable(frozenset(), frozenset())
         if topic is not None:
             unauthorized, invalid = unauthorized & {topic}, invalid & {topic}
         fatal = self.take_fatal()

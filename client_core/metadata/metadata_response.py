@@ -103,7 +103,8 @@ def read_metadata_response(
     return MetadataResponse(
         version,
         throttle_time_ms,
-        MappingProxyType({node.id: node for node in brokers}),
+        # One without an address is none: to connect to it is a bug (NET-01), which Java meets at every turn.
+        MappingProxyType({node.id: node for node in brokers if not node.is_empty}),
         cluster_id,
         controller_id,
         tuple(topics),

@@ -61,6 +61,8 @@ class ProducerMetadata(Metadata):
         self._to_create: dict[str, None] = {}
         self._may_create_in_flight = True
         self._topic_errors: dict[str, TopicError] = {}
+        #: Why the last connection ended, for people: what waits in vain for a first answer is told of it.
+        self.last_disconnection: str | None = None
 
     # -- what is wanted --------------------------------------------------------------------------------------
 

@@ -106,10 +106,20 @@ class RefreshSchedule:
     def take_reason(self) -> RefreshReason:
         """Why the full request that is being built is needed; a failure brings the reason back."""
         self.full_requests += 1
-        never = self.last_successful_refresh_ms is None
-        reason = self._reason or ("initial" if never else "expired")
+        reason = self._full_reason
         self._reason, self._reason_in_flight = None, reason
         return reason
+
+    @property
+    def reason(self) -> RefreshReason:
+        """Why the next request is needed, be it full or partial."""
+        is_partial = self.need_partial_update and not self.need_full_update
+        return "topic_missing" if is_partial and self._reason is None else self._full_reason
+
+    @property
+    def _full_reason(self) -> RefreshReason:
+        never = self.last_successful_refresh_ms is None
+        return self._reason or ("initial" if never else "expired")
 
     def _remember(self, reason: RefreshReason) -> None:
         if self._reason is None or _GRAVITY[reason] > _GRAVITY[self._reason]:

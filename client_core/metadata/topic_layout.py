@@ -55,6 +55,14 @@ class PartitionMetadata(NamedTuple):
     in_sync_replica_ids: tuple[int, ...]
     offline_replica_ids: tuple[int, ...]
 
+    @property
+    def leader_and_epoch(self) -> tuple[int, int]:
+        """Both as on the wire: negative for none."""
+        return (
+            -1 if self.leader_id is None else self.leader_id,
+            -1 if self.leader_epoch is None else self.leader_epoch,
+        )
+
 
 class LocatedPartitions(NamedTuple):
     """Where each partition of a topic begins: `offsets[i]` is that of partition `numbers[i]`, ascending.

@@ -1,10 +1,10 @@
 """One topic of a snapshot: its partitions as the bytes they came in, decoded when somebody asks for one.
 
 A table is immutable but for `use`, which all snapshots share. A topic whose bytes did not change keeps its
-table from response to response, so identity tells what changed. What the response does not know better lies
-over the bytes as an `overlay`: a leader named by a produce answer (META-22), or the partition of an earlier
-response with a greater epoch (META-11). A table with an overlay is never reused, so a stale response can't
-bring the old leader back. Read by any thread without a lock; made on the I/O thread.
+table from response to response, so identity tells what changed. A partition that an earlier response knew
+better (META-11) is put into the bytes where it fits. What doesn't fit lies over the bytes as an `overlay`,
+and so does a leader named by a produce answer (META-22). A table with an overlay is never reused, so a stale
+response can't bring the old leader back. Read by any thread without a lock; made on the I/O thread.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class TopicTable:
         self.name = name
         self.topic_id = topic_id
         self.is_internal = is_internal
-        #: The topic as it stands in the response, from its error code to its tags.
+        #: The topic as it stands in the response, from its error code to its tags; of partitions that an
+        #: earlier response knew better, as it stood there.
         self.raw = raw
         self.layout = layout
         self.use = use
@@ -103,6 +104,35 @@ class TopicTable:
             other.leaderless_count += laid_over is not None and laid_over.leader_id is None
             other.leaderless_count -= leader_at(self.raw, at) is None
         return other
+
+    def with_partitions_of(self, earlier: TopicTable, numbers: Sequence[int]) -> TopicTable:
+        """The same topic, some of its partitions as an earlier table has them (META-11).
+
+        It is `earlier` itself, if nothing else makes them differ. Both have the same raw numbers, and this
+        table no overlay. Where the partitions are of one size, tens of thousands cost some milliseconds: that
+        is what a broker which lags behind answers after another one failed.
+        """
+        laid_over = earlier.overlay
+        overlay = {number: laid_over[number] for number in numbers if number in laid_over}
+        taken = [number for number in numbers if number not in overlay] if overlay else numbers
+        stride = self._located.stride
+        if stride and stride == earlier._located.stride and self.layout is earlier.layout:
+            table = self._with_bytes_of(earlier, taken, stride)
+        else:
+            overlay.update((number, earlier.metadata(number)) for number in taken)
+            table = self
+        if overlay:
+            table = table.with_overlay(overlay)
+        return earlier if table.raw == earlier.raw and table.overlay == earlier.overlay else table
+
+    def _with_bytes_of(self, earlier: TopicTable, numbers: Sequence[int], stride: int) -> TopicTable:
+        raw, from_raw = bytearray(self.raw), earlier.raw
+        first, from_first = self._located.offsets[0], earlier._located.offsets[0]
+        for number in numbers:
+            at, from_at = first + number * stride, from_first + number * stride
+            raw[at : at + stride] = from_raw[from_at : from_at + stride]
+        located, layout = self._located, self.layout
+        return TopicTable(self.name, self.topic_id, self.is_internal, bytes(raw), located, layout, self.use)
 
     def __repr__(self) -> str:
         overlay = f" overlay={sorted(self.overlay)}" if self.overlay else ""
@@ -171,8 +201,15 @@ class TopicTable:
         return tuple(number for number in numbers if number not in left_out)
 
     def leaders_and_epochs(self) -> list[tuple[int, ...]]:
-        """Leader id and epoch of each partition in order, negative for none, as the bytes have them."""
-        return leaders_and_epochs(self.raw, self._located, self.layout)
+        """Leader id and epoch of each raw number in order, negative for none. Of a partition that the
+        overlay leaves out, as the bytes have them.
+        """
+        found = leaders_and_epochs(self.raw, self._located, self.layout)
+        numbers = self._located.numbers
+        for number, laid_over in self.overlay.items():
+            if laid_over is not None:
+                found[numbers.index(number)] = laid_over.leader_and_epoch
+        return found
 
 
 def _resolve(node_ids: tuple[int, ...], nodes: Mapping[int, Node]) -> tuple[Node, ...]:

@@ -2,7 +2,8 @@
 
 An authenticator is a conversation and nothing else: frames in, frames out. The channel reads and writes them,
 so that SCRAM can be tested on literal bytes. Java gives its authenticators the transport to read from; here
-they own no socket.
+they own no socket. A broker may limit how long the outcome holds; then the conversation is had again, on the
+same connection (SASL-06, KIP-368). Java makes a new authenticator for that, which asks the old one.
 
 `PlaintextAuthenticator` has nothing to prove: PLAINTEXT and SSL listeners. Who calls: KafkaChannel, on the
 I/O thread. Source: Authenticator, PlaintextChannelBuilder.PlaintextAuthenticator, Kafka 4.3 (SASL-01).
@@ -24,14 +25,27 @@ class Authenticator(Protocol):
         """Whether the broker has accepted us."""
         ...
 
-    def authenticate(self, received: bytes | None) -> Sequence[bytes] | None:
+    @property
+    def reauthenticates_at_ms(self) -> int | None:
+        """From when on a send must wait for a re-authentication; None: what was proved holds for good."""
+        ...
+
+    def authenticate(self, received: bytes | None, now_ms: int) -> Sequence[bytes] | None:
         """Takes one step: the broker's frame, None at the very first; returns the pieces of the frame to
         answer with.
 
         None: there is nothing to answer; either it is complete now, or another frame must come first.
-        Raises AuthenticationError when the broker refuses us or we refuse the broker, SchemaError when a
-        frame can't be read.
+        Raises AuthenticationError when the broker refuses us or we refuse the broker, ProtocolError when it
+        answers another question, DisconnectError when there is nothing to prove it with at the moment.
         """
+        ...
+
+    def reauthenticate(self) -> None:
+        """Begins anew: it is not complete any more, and `authenticate(None)` gives the first frame."""
+        ...
+
+    def expects(self, frame: bytes) -> bool:
+        """Whether a frame belongs to the authentication, and not to a request sent before it began anew."""
         ...
 
 
@@ -44,5 +58,15 @@ class PlaintextAuthenticator:
     def complete(self) -> bool:
         return True
 
-    def authenticate(self, received: bytes | None) -> Sequence[bytes] | None:
+    @property
+    def reauthenticates_at_ms(self) -> int | None:
         return None
+
+    def authenticate(self, received: bytes | None, now_ms: int) -> Sequence[bytes] | None:
+        return None
+
+    def reauthenticate(self) -> None:
+        """There is nothing to prove again."""
+
+    def expects(self, frame: bytes) -> bool:
+        return False

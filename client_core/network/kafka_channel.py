@@ -6,9 +6,12 @@ fails is closed at once: as it never reads from the socket while it holds a whol
 completed before it closed was delivered by then (SEL-11), and no half-closed channels need to be kept as
 Java's `closingChannels`.
 
-    NOT_CONNECTED ──> AUTHENTICATE ──> READY          handshake, then authentication; plaintext passes at once
+    NOT_CONNECTED ──> AUTHENTICATE <─> READY          handshake, then authentication; plaintext passes at once
           │               │  └─> AUTHENTICATION_FAILED <─┘ (TLS 1.3 may refuse us after the handshake)
           └───────────────┴──> EXPIRED, FAILED_SEND, LOCAL_CLOSE
+
+Back to AUTHENTICATE: a session has nearly run out (KIP-368), and the next send waits until it is renewed.
+Answers to requests that were sent before come in between and are delivered as ever (`take_set_aside`).
 
 Who calls: Selector, on the I/O thread. Source: KafkaChannel, ChannelState, Kafka 4.3 (SEL-18).
 """
@@ -44,7 +47,7 @@ _ENDS: Final = frozenset(
 _MOVES: Final[Mapping[ChannelStateName, frozenset[ChannelStateName]]] = {
     ChannelStateName.NOT_CONNECTED: _ENDS | {ChannelStateName.AUTHENTICATE},
     ChannelStateName.AUTHENTICATE: _ENDS | {ChannelStateName.READY, ChannelStateName.AUTHENTICATION_FAILED},
-    ChannelStateName.READY: _ENDS | {ChannelStateName.AUTHENTICATION_FAILED},
+    ChannelStateName.READY: _ENDS | {ChannelStateName.AUTHENTICATE, ChannelStateName.AUTHENTICATION_FAILED},
 }
 
 
@@ -64,6 +67,7 @@ class KafkaChannel:
         "_mid_write",
         "_receive",
         "_send",
+        "_set_aside",
         "_state",
         "_token",
         "_transport",
@@ -91,6 +95,7 @@ class KafkaChannel:
         self._mid_write = False  # the send was begun and the system did not take all of it
         self._token: NetworkSend | None = None  # the authenticator's frame under way
         self._awaits_answer = False  # the authenticator has spoken, the next word is the broker's
+        self._set_aside: bytes | None = None  # an answer that came while the authenticator awaited its own
         self._is_muted = False
         self._state = ChannelStateName.NOT_CONNECTED
         self._error: KafkaError | None = None
@@ -162,21 +167,48 @@ class KafkaChannel:
         self._move(ChannelStateName.AUTHENTICATE)
         return True
 
-    def prepare(self) -> None:
+    def prepare(self, now_ms: int) -> None:
         """Goes on with handshake and authentication as far as the bytes allow; ready when both are done.
 
-        Raises AuthenticationError and DisconnectError (SSL-01, SSL-03, SASL-01).
+        Raises AuthenticationError, DisconnectError and ProtocolError (SSL-01, SSL-03, SASL-01).
         """
         if not self._transport.ready:
             self._transport.handshake()
             if not self._transport.ready:
                 return
+        if self._transport.has_pending_writes:  # TLS may answer to what it read, and nobody else sends now
+            self._transport.write(())
         if not self._authenticator.complete:
-            self._authenticate()
+            self._authenticate(now_ms)
         if self._authenticator.complete and self._token is None:
             self._move(ChannelStateName.READY)
 
-    def _authenticate(self) -> None:
+    def maybe_begin_reauthentication(self, now_ms: int) -> bool:
+        """Whether the send that is about to be written must wait: the session has to be renewed first
+        (SASL-06).
+
+        Not in the middle of a send, whose rest would follow the authenticator's frame, nor of a muted
+        channel, which would not read the answer.
+        """
+        at_ms = self._authenticator.reauthenticates_at_ms
+        if at_ms is None or now_ms < at_ms or not self.has_new_send or self._is_muted:
+            return False
+        self._authenticator.reauthenticate()
+        self._awaits_answer = False
+        self._move(ChannelStateName.AUTHENTICATE)
+        self.prepare(now_ms)
+        return True
+
+    def take_set_aside(self) -> bytes | None:
+        """The frame that the last `prepare` met and that is no answer to the authenticator, if it met one.
+
+        Its memory is the channel's until `release_memory`. Source:
+        pollResponseReceivedDuringReauthentication.
+        """
+        frame, self._set_aside = self._set_aside, None
+        return frame
+
+    def _authenticate(self, now_ms: int) -> None:
         """One step: the broker's frame, if it is its turn, then ours."""
         if self._token is None:
             answer = None
@@ -185,8 +217,11 @@ class KafkaChannel:
                 answer = self._receive.take()
                 if answer is None:
                     return
+                if not self._authenticator.expects(answer):
+                    self._set_aside = answer
+                    return
                 self.release_memory()
-            pieces = self._authenticator.authenticate(answer)
+            pieces = self._authenticator.authenticate(answer, now_ms)
             if pieces is None:
                 return
             self._token = NetworkSend(self.node_id, pieces)

@@ -26,7 +26,6 @@ class MemoryPool:
         self._held: dict[int, int] = {}
         self._waiting: dict[int, None] = {}  # in the order in which they asked
 
-    @property
     def next_in_line(self) -> int | None:
         """The connection that would be given memory now; None when nobody waits or there is none."""
         return next(iter(self._waiting), None) if self.available_bytes > 0 else None
@@ -34,7 +33,7 @@ class MemoryPool:
     def try_reserve(self, node_id: int, size_bytes: int) -> bool:
         """Whether the connection may hold a frame of that size; if not, it waits in line until it asks again.
 
-        One that was refused is told by `next_in_line`.
+        One that was refused is told by `next_in_line()`.
         """
         if self.available_bytes <= 0 or next(iter(self._waiting), node_id) != node_id:
             self._waiting.setdefault(node_id)

@@ -61,8 +61,10 @@ class Secret:
             try:
                 self._stamp = _stamp(source.path)
                 self._text = _read(source.path)
-            except (OSError, ValueError) as error:
+            except OSError as error:
                 raise ConfigError(f"{source.name}: {_reason(error)}", name=source.name) from error
+            except ValueError as error:  # it holds what it could not decode
+                raise ConfigError(f"{source.name}: {_reason(error)}", name=source.name) from None
         if not self._text:
             raise ConfigError(f"{source.name} is empty", name=source.name)
 

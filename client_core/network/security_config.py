@@ -6,7 +6,7 @@ files that change. Immutable, any thread. Source: SecurityProtocol, SslConfigs, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -56,7 +56,7 @@ class OAuthBearerConfig:
     to a file that holds a token. Client id and secret may instead stand in the JAAS config.
     """
 
-    token_endpoint_url: str
+    token_endpoint_url: str = field(repr=False)  # may hold a secret in its query
     client_id: SecretSource | None = None
     client_secret: SecretSource | None = None
     scope: str | None = None

@@ -212,7 +212,7 @@ class Selector:
         if timeout_ms < 0:
             raise IllegalArgumentError("timeout should be >= 0")
         self._clear()
-        starved = self._memory_pool.next_in_line
+        starved = self._memory_pool.next_in_line()
         if starved is not None:
             self._due[starved] = self._channels[starved]
         due, self._due = self._due, {}
@@ -253,7 +253,7 @@ class Selector:
         if self._idle_expiry is not None:
             self._idle_expiry.touch(channel.node_id, now_ms)
         try:
-            self._do_io(channel, mask)
+            self._do_io(channel, mask, now_ms)
         except KafkaError as error:
             _log_failure(channel, error)
             channel.fail(error)
@@ -265,19 +265,21 @@ class Selector:
             self._unreported[channel.node_id] = channel.state
             raise
 
-    def _do_io(self, channel: KafkaChannel, mask: int) -> None:
+    def _do_io(self, channel: KafkaChannel, mask: int, now_ms: int) -> None:
         if not channel.is_connected:
             if not channel.finish_connect():
                 return
             self._connected.append(channel.node_id)
             log.debug("Connected to node %s at %s", channel.node_id, channel.remote_address)
         if not channel.ready:
-            channel.prepare()
+            channel.prepare(now_ms)
+            self._deliver(channel, channel.take_set_aside())
         if channel.ready:
             wants_to_read = mask & EVENT_READ or channel.has_bytes_buffered or channel.awaits_memory
             if wants_to_read and not channel.is_muted:
                 self._read(channel)
-            if mask & EVENT_WRITE or channel.has_new_send:
+            wants_to_write = mask & EVENT_WRITE or channel.has_new_send
+            if wants_to_write and not channel.maybe_begin_reauthentication(now_ms):
                 self._write(channel)
         self._watch(channel)
         if channel.has_bytes_buffered and not channel.is_muted and not channel.awaits_memory:
@@ -285,7 +287,9 @@ class Selector:
 
     def _read(self, channel: KafkaChannel) -> None:
         channel.read()
-        payload = channel.maybe_complete_receive()
+        self._deliver(channel, channel.maybe_complete_receive())
+
+    def _deliver(self, channel: KafkaChannel, payload: bytes | None) -> None:
         if payload is not None:
             if channel.has_memory:
                 self._delivered.append(channel)

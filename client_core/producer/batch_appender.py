@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from client_core.producer.producer_record import ProducerRecord
     from client_core.producer.topic_queues import PartitionQueue, TopicQueues, WaitingQueues
     from client_core.record.compression import Compression
+    from client_core.record.compression_ratio import CompressionRatioEstimator
 
 
 class AppendResult(NamedTuple):
@@ -77,6 +78,7 @@ class BatchAppender:
         *,
         batch_bytes: int,
         compression: Compression,
+        ratios: CompressionRatioEstimator,
     ) -> None:
         self.closed = False
         self._queues = queues
@@ -84,6 +86,7 @@ class BatchAppender:
         self._pool = pool
         self._batch_bytes = batch_bytes
         self._compression = compression
+        self._ratios = ratios
 
     def append_many(
         self,
@@ -174,14 +177,30 @@ class BatchAppender:
             append.reserved_bytes -= size_bytes
         elif not self._pool.try_allocate(size_bytes):
             return size_bytes
-        builder = MemoryRecordsBuilder(size_bytes, compression=self._compression)
-        batch = ProducerBatch(queue.topic_partition, builder, append.now_ms, allocated_bytes=size_bytes)
+        builder = MemoryRecordsBuilder(
+            size_bytes,
+            compression=self._compression,
+            estimated_compression_ratio=self._ratios.estimation(
+                queue.topic_partition.topic, self._compression.codec
+            ),
+        )
+        batch = ProducerBatch(
+            queue.topic_partition,
+            builder,
+            append.now_ms,
+            allocated_bytes=size_bytes,
+            ratios=self._ratios,
+        )
         self._queues.insert(queue, len(queue.batches), batch)
         try:
             self._fill(append, queue, batch, sticky, counted_from=0)
         except Exception:
-            self._queues.remove(queue, batch)
-            append.reserved_bytes += size_bytes  # append_many gives it back
+            if batch.record_count:  # they are in, whatever failed behind them
+                self._incomplete.add(batch)
+                append.new_batch_created = True
+            else:
+                self._queues.remove(queue, batch)
+                append.reserved_bytes += size_bytes  # append_many gives it back
             raise
         self._incomplete.add(batch)
         append.new_batch_created = True

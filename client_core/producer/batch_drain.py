@@ -67,6 +67,13 @@ class Sequences(Protocol):
     def add_in_flight_batch(self, batch: ProducerBatch, /) -> None: ...
 
 
+class Unbuildable(NamedTuple):
+    """A batch that was drained and then could not be made into bytes: it fails, and alone."""
+
+    batch: ProducerBatch
+    error: Exception
+
+
 class ReadyCheckResult(NamedTuple):
     """Where something should be sent now, when to look again, and for which topics leaders must be found."""
 
@@ -96,6 +103,7 @@ class BatchDrain:
         partition_availability_timeout_ms: int,
     ) -> None:
         self.muted: Final[set[TopicPartition]] = set()
+        self.unbuildable: Final[list[Unbuildable]] = []
         self._queues = queues
         self._sequences = sequences
         self._linger_ms = linger_ms
@@ -191,9 +199,14 @@ class BatchDrain:
                 if self._must_wait(batch):
                     continue  # Java ends the whole node's drain here; other partitions need not wait for it
                 self._queues.remove(queue, batch)
-                self._assign_sequence(batch)
                 batch.drained(now_ms)
-            batch.close()
+            # From here on the batch is this thread's alone: whatever goes wrong, it must come to an end.
+            try:
+                self._assign_sequence(batch)
+                batch.close()
+            except Exception as error:  # noqa: BLE001 -- a codec's, or a lack of memory; others go on
+                self.unbuildable.append(Unbuildable(batch, error))
+                continue
             size_bytes += batch.estimated_size_bytes
             drained.append(batch)
         self._drain_order.got_round(node_id)

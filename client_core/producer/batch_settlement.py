@@ -57,8 +57,20 @@ class BatchSettlement:
         self._transaction_manager = transaction_manager
 
     def settle(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
-        """Done, retried, split or failed: exactly one of them, whatever was said (BAT-01)."""
+        """Done, retried, split or failed: exactly one of them, whatever was said (BAT-01).
+
+        Raises nothing: the other batches of the same answer have to be settled, too.
+        """
         batch.is_in_flight = False
+        try:
+            self._settle(batch, said, node_id, now_ms)
+        except Exception as error:  # noqa: BLE001 -- a bug, or a batch that can't be decoded to be split
+            _log.exception("%r could not be settled by %s", batch, said)
+            self._fail_in_need(batch, error, written=None, now_ms=now_ms)
+        if self._config.guarantee_message_order:
+            self._accumulator.unmute_partition(batch.topic_partition)
+
+    def _settle(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
         error = said.error
         if error is Errors.MESSAGE_TOO_LARGE and batch.record_count > 1 and not batch.is_done:
             self._split(batch)
@@ -76,8 +88,6 @@ class BatchSettlement:
             _log.warning("Produce to %s failed, asking for metadata: %s", batch.topic_partition, said)
             missing = error is Errors.UNKNOWN_TOPIC_OR_PARTITION
             self._metadata.request_update(False, "topic_missing" if missing else "leader_error")
-        if self._config.guarantee_message_order:
-            self._accumulator.unmute_partition(batch.topic_partition)
 
     def _split(self, batch: ProducerBatch) -> None:
         """Too large for the broker: sent again in parts, without counting an attempt (SND-09, ACC-14)."""
@@ -173,6 +183,35 @@ class BatchSettlement:
         else:
             self._accumulator.complete_batch(batch)
         self._tell_finished(batch, error.error, node_id, now_ms)
+
+    def fail_unsendable(self, batch: ProducerBatch, error: Exception, now_ms: int) -> None:
+        """A drained batch could not be made into bytes, or not be handed to the client: it fails alone."""
+        _log.error("%r can't be sent: %r", batch, error, exc_info=error)
+        batch.is_in_flight = False
+        was_sent_before = batch.in_retry or batch.is_split_batch
+        self._fail_in_need(batch, error, written=None if was_sent_before else Written.NO, now_ms=now_ms)
+        if self._config.guarantee_message_order:
+            self._accumulator.unmute_partition(batch.topic_partition)
+
+    def _fail_in_need(
+        self, batch: ProducerBatch, error: Exception, *, written: Written | None, now_ms: int
+    ) -> None:
+        """Something of ours went wrong with a batch: its owners hear of it, and its memory comes back."""
+        if batch.is_done:
+            self._in_flight.remove(batch)
+            self._accumulator.complete_batch(batch)
+            if not batch.is_buffer_deallocated:
+                self._accumulator.deallocate(batch)
+            return
+        told = error if isinstance(error, KafkaError) else KafkaError(f"{type(error).__name__}: {error}")
+        self.fail(
+            batch,
+            told,
+            adjust_sequences=written is Written.NO,
+            deallocate=True,
+            now_ms=now_ms,
+            written=written,
+        )
 
     def _tell_finished(self, batch: ProducerBatch, error: Errors, node_id: int | None, now_ms: int) -> None:
         self._events.emit(

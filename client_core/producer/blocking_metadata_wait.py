@@ -93,4 +93,5 @@ class BlockingMetadataWait:
         """The error of a wait in vain, with the broker's last word as its cause."""
         last = self._metadata.topic_error(topic)
         code = None if last is None else last.code
-        return metadata_timeout(self._metadata.cache, topic, partition, max_wait_ms, code)
+        last_disconnection = self._metadata.last_disconnection
+        return metadata_timeout(self._metadata.cache, topic, partition, max_wait_ms, code, last_disconnection)

@@ -118,8 +118,8 @@ class BufferPool:
             outcome = "timeout"
             raise
         finally:
-            if outcome != "success":
-                self.leave(waiter)
+            if outcome != "success" and not self.leave(waiter):
+                self.deallocate(size_bytes)  # granted while this thread was being interrupted
             self._report(waiter, outcome)
 
     def wait_for(self, size_bytes: int, on_granted: Callable[[], None]) -> PoolWaiter:

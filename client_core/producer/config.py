@@ -1,29 +1,31 @@
 """ProducerConfig: the settings of one producer, checked as a whole, immutable.
 
 Built by `from_mapping` from Kafka's names and nowhere else, so that no value escapes Kafka's types, ranges
-and the rules between settings (PROD-10, PROD-11). `config_options.py` holds the table of settings; the
-small configs of the lower rooms are cut from this one by KafkaProducer. Any thread. Source: ProducerConfig,
+and the rules between settings (PROD-10, PROD-11). `config_options.py` holds the table of settings,
+`security_settings.py` the rules of TLS and SASL; the small configs of the lower rooms are cut from this one
+by KafkaProducer. Making one reads no file and logs nothing. Any thread. Source: ProducerConfig,
 KafkaProducer, Kafka 4.3.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from client_core.errors import ConfigError
 from client_core.producer import config_options as options
-from client_core.producer.config_options import OPTIONS, Option
-from client_core.producer.config_refusals import refusal
+from client_core.producer.config_def import INT_MAX
+from client_core.producer.config_options import PRODUCER_OPTIONS
+from client_core.producer.given_settings import GivenSettings, Remark
+from client_core.producer.security_settings import security_config, security_shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_T = TypeVar("_T")
-_log: Final = logging.getLogger(__name__)
+    from client_core.network.security_config import SecurityConfig
 
-_INT_MAX: Final = 2**31 - 1
+_log: Final = logging.getLogger(__name__)
 
 #: More requests in flight than this, and a broker could no longer recognise duplicates of all of them.
 #: Source: ProducerConfig.MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION_FOR_IDEMPOTENCE.
@@ -44,7 +46,7 @@ class ProducerConfig:
     bootstrap_servers: tuple[str, ...]
     client_id: str
     client_dns_lookup: str
-    security_protocol: str
+    security: SecurityConfig
     acks: str  # all, 1 or 0
     enable_idempotence: bool
     retries: int
@@ -53,7 +55,10 @@ class ProducerConfig:
     linger_ms: int
     buffer_memory: int
     max_request_size: int
-    compression_type: str
+    compression_type: str  # none, gzip, snappy, lz4 or zstd
+    compression_gzip_level: int | None  # None: zlib's own choice
+    compression_lz4_level: int
+    compression_zstd_level: int
     max_block_ms: int
     delivery_timeout_ms: int
     request_timeout_ms: int
@@ -73,28 +78,38 @@ class ProducerConfig:
     partitioner_adaptive_partitioning_enable: bool
     partitioner_availability_timeout_ms: int
     partitioner_ignore_keys: bool
+    #: The settings that were given and have no effect, such as ssl.key.password with PLAINTEXT.
+    unused: tuple[str, ...] = field(default=(), compare=False)
+    #: What its user should know of it. Told by the producer that is made of it, once.
+    remarks: tuple[Remark, ...] = field(default=(), compare=False)
+    #: `name=value` of what `security` is made of, secrets masked.
+    security_shown: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, object]) -> ProducerConfig:
         """The config that these settings and Kafka's defaults make; raises ConfigError naming the setting."""
-        given = _Given(settings)
+        given = GivenSettings(settings)
+        security = security_config(given)
         request_timeout_ms = given.value(options.REQUEST_TIMEOUT_MS)
         linger_ms = given.value(options.LINGER_MS)
         return cls(
             bootstrap_servers=given.value(options.BOOTSTRAP_SERVERS),
             client_id=given.value(options.CLIENT_ID) if "client.id" in settings else DEFAULT_CLIENT_ID,
             client_dns_lookup=given.value(options.CLIENT_DNS_LOOKUP),
-            security_protocol=given.only_yet(options.SECURITY_PROTOCOL, "PLAINTEXT"),
-            acks=given.acks(),
+            security=security,
+            acks=_acks(given),
             enable_idempotence=_idempotence(given),
             retries=given.value(options.RETRIES),
             max_in_flight_requests_per_connection=given.value(options.MAX_IN_FLIGHT),
             # batch.size=0 means no batching, which in practice is batches of one record.
             batch_size=max(1, given.value(options.BATCH_SIZE)),
-            linger_ms=min(linger_ms, _INT_MAX),
+            linger_ms=min(linger_ms, INT_MAX),
             buffer_memory=given.value(options.BUFFER_MEMORY),
             max_request_size=given.value(options.MAX_REQUEST_SIZE),
-            compression_type=given.only_yet(options.COMPRESSION_TYPE, "none"),
+            compression_type=given.value(options.COMPRESSION_TYPE),
+            compression_gzip_level=_none_below_zero(given.value(options.COMPRESSION_GZIP_LEVEL)),
+            compression_lz4_level=given.value(options.COMPRESSION_LZ4_LEVEL),
+            compression_zstd_level=given.value(options.COMPRESSION_ZSTD_LEVEL),
             max_block_ms=given.value(options.MAX_BLOCK_MS),
             delivery_timeout_ms=_delivery_timeout_ms(given, linger_ms, request_timeout_ms),
             request_timeout_ms=request_timeout_ms,
@@ -114,51 +129,27 @@ class ProducerConfig:
             partitioner_adaptive_partitioning_enable=given.value(options.ADAPTIVE_PARTITIONING),
             partitioner_availability_timeout_ms=given.value(options.AVAILABILITY_TIMEOUT_MS),
             partitioner_ignore_keys=given.value(options.IGNORE_KEYS),
+            unused=tuple(given.unused),
+            remarks=tuple(given.remarks),
+            security_shown=security_shown(given, security),
         )
 
     def __repr__(self) -> str:
-        shown = (f"{o.name}={o.show(getattr(self, o.name.replace('.', '_')))}" for o in OPTIONS)
-        return f"<ProducerConfig {' '.join(shown)}>"
+        values = (f"{o.name}={o.show(getattr(self, o.name.replace('.', '_')))}" for o in PRODUCER_OPTIONS)
+        return f"<ProducerConfig {' '.join((*values, *self.security_shown))}>"
+
+    def log_remarks(self) -> None:
+        """Says what its user should know of it. Called by the producer that is made of it."""
+        for remark in self.remarks:
+            _log.log(remark.level, "%s", remark.text)
 
 
-class _Given:
-    """What the caller set, and Kafka's defaults behind it."""
-
-    def __init__(self, settings: Mapping[str, object]) -> None:
-        for name in settings:
-            refused = refusal(name)
-            if refused is not None:
-                raise refused
-        self._settings = settings
-
-    def __contains__(self, option: Option[_T]) -> bool:
-        return option.name in self._settings
-
-    def value(self, option: Option[_T]) -> _T:
-        if option in self:
-            return option.read(self._settings[option.name])
-        if option.default is None:
-            raise ConfigError(
-                f'Missing required configuration "{option.name}" which has no default value.',
-                name=option.name,
-            )
-        return option.read(option.default)
-
-    def only_yet(self, option: Option[str], supported: str) -> str:
-        """A valid value of Kafka's, of which this client knows one so far."""
-        value = self.value(option)
-        if value.upper() != supported.upper():
-            raise ConfigError(
-                f"{option.name}={value} is not supported yet; leave it at {supported}", name=option.name
-            )
-        return supported
-
-    def acks(self) -> str:
-        acks = self.value(options.ACKS)
-        return "all" if acks == "-1" else acks
+def _acks(given: GivenSettings) -> str:
+    acks = given.value(options.ACKS)
+    return "all" if acks == "-1" else acks
 
 
-def _idempotence(given: _Given) -> bool:
+def _idempotence(given: GivenSettings) -> bool:
     """Whether the producer is idempotent:
 
     given up silently only where nobody asked for it by name (PROD-10).
@@ -171,15 +162,15 @@ def _idempotence(given: _Given) -> bool:
             raise ConfigError(
                 "Must set retries to non-zero when using the idempotent producer.", name="retries"
             )
-        _log.info("Idempotence will be disabled because retries is set to 0.")
-    if given.acks() != "all":
+        given.note("Idempotence will be disabled because retries is set to 0.")
+    if _acks(given) != "all":
         if asked_for:
             raise ConfigError(
                 "Must set acks to all in order to use the idempotent producer. "
                 "Otherwise we cannot guarantee idempotence.",
                 name="acks",
             )
-        _log.info("Idempotence will be disabled because acks is set to %s, not set to 'all'.", given.acks())
+        given.note(f"Idempotence will be disabled because acks is set to {_acks(given)}, not set to 'all'.")
     in_flight = given.value(options.MAX_IN_FLIGHT)
     if in_flight > _MAX_IN_FLIGHT_WITH_IDEMPOTENCE:
         raise ConfigError(
@@ -187,29 +178,29 @@ def _idempotence(given: _Given) -> bool:
             f"{_MAX_IN_FLIGHT_WITH_IDEMPOTENCE}. Current value is {in_flight}.",
             name=options.MAX_IN_FLIGHT.name,
         )
-    return given.value(options.RETRIES) != 0 and given.acks() == "all"
+    return given.value(options.RETRIES) != 0 and _acks(given) == "all"
 
 
-def _delivery_timeout_ms(given: _Given, linger_ms: int, request_timeout_ms: int) -> int:
+def _delivery_timeout_ms(given: GivenSettings, linger_ms: int, request_timeout_ms: int) -> int:
     """delivery.timeout.ms, raised to linger.ms + request.timeout.ms where nobody set it (PROD-11)."""
     timeout_ms = given.value(options.DELIVERY_TIMEOUT_MS)
-    least_ms = min(min(linger_ms, _INT_MAX) + request_timeout_ms, _INT_MAX)
+    least_ms = min(min(linger_ms, INT_MAX) + request_timeout_ms, INT_MAX)
     if timeout_ms >= least_ms:
         return timeout_ms
     rule = "delivery.timeout.ms should be equal to or larger than linger.ms + request.timeout.ms"
     if options.DELIVERY_TIMEOUT_MS in given:
         raise ConfigError(rule, name="delivery.timeout.ms")
-    _log.warning("%s. Setting it to %s.", rule, least_ms)
+    given.warn(f"{rule}. Setting it to {least_ms}.")
     return least_ms
 
 
-def _reconnect_backoff_max_ms(given: _Given) -> int:
+def _reconnect_backoff_max_ms(given: GivenSettings) -> int:
     """The longest pause;
 
     the first one where only that was set. Source: postProcessReconnectBackoffConfigs.
     """
     if options.RECONNECT_BACKOFF_MS in given and options.RECONNECT_BACKOFF_MAX_MS not in given:
-        _log.warning(
+        given.warn(
             "Disabling exponential reconnect backoff because reconnect.backoff.ms is set, "
             "but reconnect.backoff.max.ms is not."
         )

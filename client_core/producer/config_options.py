@@ -1,207 +1,38 @@
 """The settings this client honours: Kafka's names, types, ranges and defaults, and a line on each for people.
 
-`OPTIONS` is the one table that docs and `pilotfish help` read; `config_refusals.py` says why other names are
-not taken. Values come as text, as from an environment or a properties file, or as Python values. Pure.
-Source: ProducerConfig.configDef, ConfigDef.parseType and its validators, Kafka 4.3.
+`OPTIONS` is the one table that docs and `pilotfish settings` read. The settings of TLS and SASL are in
+`security_options.py`; `config_refusals.py` says why other names are not taken. Pure. Source:
+ProducerConfig.configDef, Kafka 4.3.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final
 
-from client_core.errors import ConfigError
-from client_core.network.secret import HIDDEN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-_T = TypeVar("_T")
-
-_INT_MAX: Final = 2**31 - 1
-_LONG_MAX: Final = 2**63 - 1
-
-
-def invalid_value(name: str, value: object, why: str) -> ConfigError:
-    """Java's ConfigException(name, value, message)."""
-    return ConfigError(f"Invalid value {value} for configuration {name}: {why}", name=name)
-
-
-# -- types ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Kind(Generic[_T]):
-    """A type of ConfigDef: its name there, and how a value of it is read."""
-
-    name: str
-    parse: Callable[[str, object], _T]
-    secret: bool = False
-
-
-def _parse_integer(name: str, value: object, kind: str, bits: int, largest: int) -> int:
-    if isinstance(value, str):
-        text = value.strip()
-        digits = text[1:] if text[:1] in ("-", "+") else text
-        # int() would take underscores and foreign digits too, parseInt doesn't.
-        if not (digits.isascii() and digits.isdigit()):
-            raise invalid_value(name, value, f"Not a number of type {kind}")
-        number = int(text)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        number = value
-    else:
-        article = f"{bits}-bit integer" if bits == 32 else f"{bits}-bit integer (long)"
-        raise invalid_value(
-            name, value, f"Expected value to be a {article}, but it was a {type(value).__name__}"
-        )
-    if not -largest - 1 <= number <= largest:
-        raise invalid_value(name, value, f"Not a number of type {kind}")
-    return number
-
-
-def _parse_int(name: str, value: object) -> int:
-    return _parse_integer(name, value, "INT", 32, _INT_MAX)
-
-
-def _parse_long(name: str, value: object) -> int:
-    return _parse_integer(name, value, "LONG", 64, _LONG_MAX)
-
-
-def _parse_boolean(name: str, value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    word = value.strip().lower() if isinstance(value, str) else ""
-    if word not in ("true", "false"):
-        raise invalid_value(name, value, "Expected value to be either true or false")
-    return word == "true"
-
-
-def _parse_string(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise invalid_value(
-            name, value, f"Expected value to be a string, but it was a {type(value).__name__}"
-        )
-    return value.strip()
-
-
-def _parse_list(name: str, value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        text = value.strip()
-        return tuple(part.strip() for part in text.split(",")) if text else ()
-    if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
-        return tuple(str(part) for part in value)
-    raise invalid_value(name, value, "Expected a comma separated list.")
-
-
-def _parse_password(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise invalid_value(
-            name, HIDDEN, f"Expected value to be a string, but it was a {type(value).__name__}"
-        )
-    return value.strip()
-
-
-INT: Final = Kind("INT", _parse_int)
-LONG: Final = Kind("LONG", _parse_long)
-BOOLEAN: Final = Kind("BOOLEAN", _parse_boolean)
-STRING: Final = Kind("STRING", _parse_string)
-LIST: Final = Kind("LIST", _parse_list)
-PASSWORD: Final = Kind("PASSWORD", _parse_password, secret=True)
-
-
-# -- valid values --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Rule(Generic[_T]):
-    """Which values of a type are valid:
-
-    in Kafka's notation, and as a check that says what is wrong, or None.
-    """
-
-    text: str
-    complaint: Callable[[_T], str | None]
-
-
-def at_least(smallest: int) -> Rule[int]:
-    def complaint(value: int) -> str | None:
-        return f"Value must be at least {smallest}" if value < smallest else None
-
-    return Rule(f"[{smallest},...]", complaint)
-
-
-def between(smallest: int, largest: int) -> Rule[int]:
-    def complaint(value: int) -> str | None:
-        if value > largest:
-            return f"Value must be no more than {largest}"
-        return at_least(smallest).complaint(value)
-
-    return Rule(f"[{smallest},...,{largest}]", complaint)
-
-
-def one_of(*words: str) -> Rule[str]:
-    def complaint(value: str) -> str | None:
-        return None if value in words else f"String must be one of: {', '.join(words)}"
-
-    return Rule(f"[{', '.join(words)}]", complaint)
-
-
-def one_of_any_case(*words: str) -> Rule[str]:
-    def complaint(value: str) -> str | None:
-        if value.upper() in words:
-            return None
-        return f"String must be one of (case insensitive): {', '.join(words)}"
-
-    return Rule(f"(case insensitive) [{', '.join(words)}]", complaint)
-
-
-def _list_complaint(values: tuple[str, ...]) -> str | None:
-    if not values:
-        return "must not be empty. Valid values include: any non-empty value"
-    if len(set(values)) != len(values):
-        return "values must not be duplicated."
-    return None if all(values) else "values must not be empty."
-
-
-_FILLED_LIST: Final = Rule("", _list_complaint)
-
-
-# -- options -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Option(Generic[_T]):
-    """One setting. `default` is in Kafka's own spelling; None where a value must be given."""
-
-    name: str
-    kind: Kind[_T]
-    default: str | None
-    valid: Rule[_T] | None
-    doc: str
-
-    def read(self, value: object) -> _T:
-        """The typed value; raises ConfigError in Kafka's words."""
-        parsed = self.kind.parse(self.name, value)
-        complaint = self.valid.complaint(parsed) if self.valid is not None else None
-        if complaint is None:
-            return parsed
-        if self.kind.name == "LIST":
-            raise ConfigError(f"Configuration '{self.name}' {complaint}", name=self.name)
-        raise invalid_value(self.name, HIDDEN if self.kind.secret else parsed, complaint)
-
-    def show(self, value: object) -> str:
-        """The value as logs, reprs and status answers may show it."""
-        if self.kind.secret:
-            return HIDDEN
-        return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
+from client_core.producer.config_def import (
+    BOOLEAN,
+    FILLED_LIST,
+    INT,
+    INT_MAX,
+    LIST,
+    LONG,
+    STRING,
+    Option,
+    at_least,
+    between,
+    between_or,
+    one_of,
+    one_of_any_case,
+)
+from client_core.producer.security_options import SECURITY_OPTIONS
 
 BOOTSTRAP_SERVERS: Final = Option(
     "bootstrap.servers",
     LIST,
     None,
-    _FILLED_LIST,
+    FILLED_LIST,
     "The host:port pairs to find the cluster by, comma separated.",
+    required=True,
 )
 CLIENT_ID: Final = Option("client.id", STRING, "", None, "The name brokers log and apply quotas to.")
 CLIENT_DNS_LOOKUP: Final = Option(
@@ -210,13 +41,6 @@ CLIENT_DNS_LOOKUP: Final = Option(
     "use_all_dns_ips",
     one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
     "How host names are resolved: try each address in turn, or expand bootstrap names to canonical ones.",
-)
-SECURITY_PROTOCOL: Final = Option(
-    "security.protocol",
-    STRING,
-    "PLAINTEXT",
-    one_of_any_case("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT"),
-    "How to talk to brokers. Only PLAINTEXT is supported yet.",
 )
 ACKS: Final = Option(
     "acks",
@@ -232,7 +56,7 @@ RETRIES: Final = Option(
     "retries",
     INT,
     "2147483647",
-    between(0, _INT_MAX),
+    between(0, INT_MAX),
     "How often a failed batch is sent again within delivery.timeout.ms.",
 )
 MAX_IN_FLIGHT: Final = Option(
@@ -350,16 +174,36 @@ COMPRESSION_TYPE: Final = Option(
     STRING,
     "none",
     one_of("none", "gzip", "snappy", "lz4", "zstd"),
-    "How batches are compressed. Only none is supported yet.",
+    "How batches are compressed. zstd needs brokers of Kafka 2.1 or newer.",
+)
+COMPRESSION_GZIP_LEVEL: Final = Option(
+    "compression.gzip.level",
+    INT,
+    "-1",
+    between_or(1, 9, -1),
+    "How hard gzip tries: 9 packs best, 1 is quickest, -1 is zlib's own choice.",
+)
+COMPRESSION_LZ4_LEVEL: Final = Option(
+    "compression.lz4.level",
+    INT,
+    "9",
+    between(1, 17),
+    "9 is quick; any other tries hard, and the harder the greater it is.",
+)
+COMPRESSION_ZSTD_LEVEL: Final = Option(
+    "compression.zstd.level",
+    INT,
+    "3",
+    between(-131072, 22),
+    "How hard zstd tries: the more, the smaller and slower; below 0 it is quickest.",
 )
 
-#: Every setting that is honoured, as a reader meets them: connection, delivery, batching, time, metadata,
+#: The settings of producing, as a reader meets them: connection, delivery, batching, time, metadata,
 #: partitioner.
-OPTIONS: Final = (
+PRODUCER_OPTIONS: Final = (
     BOOTSTRAP_SERVERS,
     CLIENT_ID,
     CLIENT_DNS_LOOKUP,
-    SECURITY_PROTOCOL,
     ACKS,
     ENABLE_IDEMPOTENCE,
     RETRIES,
@@ -369,6 +213,9 @@ OPTIONS: Final = (
     BUFFER_MEMORY,
     MAX_REQUEST_SIZE,
     COMPRESSION_TYPE,
+    COMPRESSION_GZIP_LEVEL,
+    COMPRESSION_LZ4_LEVEL,
+    COMPRESSION_ZSTD_LEVEL,
     MAX_BLOCK_MS,
     DELIVERY_TIMEOUT_MS,
     REQUEST_TIMEOUT_MS,
@@ -390,5 +237,8 @@ OPTIONS: Final = (
     IGNORE_KEYS,
 )
 
-#: Their names.
-NAMES: Final = frozenset(option.name for option in OPTIONS)
+#: Every setting that is honoured.
+OPTIONS: Final = (*PRODUCER_OPTIONS, *SECURITY_OPTIONS)
+
+#: Their names, and those of the files that may stand in for them.
+NAMES: Final = frozenset(name for option in OPTIONS for name in (option.name, option.file_name) if name)

@@ -81,7 +81,7 @@ class DrainOrder:
 
 def _by_leader(topic: str, partitions: TopicPartitions) -> Mapping[int, Sequence[_Place]]:
     places: dict[int, list[_Place]] = {}
-    for partition in range(partitions.partition_count - 1, -1, -1):
+    for partition in reversed(partitions.numbers):
         leader_id = partitions.leader_id(partition)
         if leader_id is not None:
             places.setdefault(leader_id, []).append((topic, -partition))

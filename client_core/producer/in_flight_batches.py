@@ -1,8 +1,7 @@
 """The batches that are on their way to a broker, by partition, and when the first of them will be too old.
 
-Batches of a partition are in the order in which they were created, so only the front of each is looked at,
-and that only when the earliest expiry has come. I/O thread only; the length is a plain read. Source:
-Sender.inFlightBatches.
+They are looked at only when the earliest expiry has come, and then all of them: a batch that is sent again
+stands behind younger ones. I/O thread only; the length is a plain read. Source: Sender.inFlightBatches.
 """
 
 from __future__ import annotations
@@ -66,9 +65,9 @@ class InFlightBatches:
         self._next_expiry_ms = FOREVER_MS
         for batches in self._batches.values():
             for batch in batches:
-                if not batch.has_reached_delivery_timeout(self._delivery_timeout_ms, now_ms):
+                if batch.has_reached_delivery_timeout(self._delivery_timeout_ms, now_ms):
+                    expired.append(batch)
+                else:
                     expiry_ms = batch.created_ms + self._delivery_timeout_ms
                     self._next_expiry_ms = min(self._next_expiry_ms, expiry_ms)
-                    break
-                expired.append(batch)
         return expired

@@ -20,9 +20,16 @@ if TYPE_CHECKING:
 class FlushTicket:
     """A wait for what was incomplete when it began, and for what that is split into (ACC-12)."""
 
-    __slots__ = ("_batches", "_condition", "_on_done")
+    __slots__ = ("_abandon", "_batches", "_condition", "_on_done")
 
-    def __init__(self, batches: Iterable[ProducerBatch], on_done: Callable[[], None] | None) -> None:
+    def __init__(
+        self,
+        batches: Iterable[ProducerBatch],
+        on_done: Callable[[], None] | None,
+        abandon: Callable[[FlushTicket], None] = lambda flush: None,
+    ) -> None:
+        """`abandon`: nobody waits for it any more."""
+        self._abandon = abandon
         self._condition = threading.Condition()
         self._batches = set(batches)
         self._on_done = on_done
@@ -32,9 +39,16 @@ class FlushTicket:
         return not self._batches
 
     def wait(self, clock: Clock, deadline_ms: int) -> bool:
-        """Blocks until it is done (True) or the deadline has come (False). Not on the I/O thread."""
-        with self._condition:
-            return clock.wait_for(self._condition, lambda: self.is_done, deadline_ms)
+        """Blocks until it is done (True) or the deadline has come (False). Not on the I/O thread.
+
+        A wait that is interrupted ends the flush: what lingers goes on lingering.
+        """
+        try:
+            with self._condition:
+                return clock.wait_for(self._condition, lambda: self.is_done, deadline_ms)
+        except BaseException:
+            self._abandon(self)
+            raise
 
     def replaced(self, batch: ProducerBatch, by: Collection[ProducerBatch]) -> None:
         """A batch was split: its parts count in its stead."""
@@ -103,14 +117,18 @@ class IncompleteBatches:
             flushes = tuple(self._flushes)
         for flush in flushes:
             if flush.completed(batch):
-                with self._lock:
-                    self._flushes.remove(flush)
+                self._end(flush)
                 flush.tell()
+
+    def _end(self, flush: FlushTicket) -> None:
+        with self._lock:
+            if flush in self._flushes:
+                self._flushes.remove(flush)
 
     def begin_flush(self, on_done: Callable[[], None] | None) -> FlushTicket:
         """Begins to wait for all that is incomplete now. `on_done` is called at once if that is nothing."""
         with self._lock:
-            flush = FlushTicket(self._batches, on_done)
+            flush = FlushTicket(self._batches, on_done, self._end)
             if not flush.is_done:
                 self._flushes.append(flush)
                 return flush

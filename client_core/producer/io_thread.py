@@ -84,6 +84,7 @@ class IoThread:
         self._requests: deque[PendingRequest] = deque()
         self._commands: deque[Callable[[int], None]] = deque()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._ended = threading.Event()
         self._running = True
         self._forced = False
         self._over = False
@@ -155,8 +156,12 @@ class IoThread:
             if not self._over:
                 self._end()
             return True
-        self._thread.join(min(timeout_ms / 1000, threading.TIMEOUT_MAX))
-        return not self._thread.is_alive()
+        # A Thread.join that KeyboardInterrupt ends takes the thread for dead (bpo-45274): the event is waited
+        # for instead, and the thread joined when it has nothing left to do.
+        if not self._ended.wait(min(timeout_ms / 1000, threading.TIMEOUT_MAX)):
+            return False
+        self._thread.join()
+        return True
 
     # -- the thread ------------------------------------------------------------------------------------------
 
@@ -175,8 +180,11 @@ class IoThread:
             self.life_cycle = LifeCycle.FAILED
             _log.critical("The I/O thread has died", exc_info=True)
         finally:
-            self._end()
-            _log.info("The I/O thread has ended")
+            try:
+                self._end()
+            finally:
+                _log.info("The I/O thread has ended")
+                self._ended.set()
 
     def _guarded_turn(self) -> None:
         try:

@@ -18,31 +18,28 @@ from client_core.errors import (
     ApiError,
     IllegalArgumentError,
     IllegalStateError,
-    KafkaError,
-    ProducerClosedError,
 )
 from client_core.events import NO_EVENTS
 from client_core.metadata.producer_metadata import ProducerMetadata
-from client_core.producer.appending import Appended, append, append_blocking
-from client_core.producer.blocking_metadata_wait import BlockingMetadataWait, mark_used
+from client_core.producer.blocking_calls import BlockingCalls
 from client_core.producer.buffer_pool import BufferPool
 from client_core.producer.completions import Completions
 from client_core.producer.future_record_metadata import FutureRecordMetadata
-from client_core.producer.io_thread import CLOSED_WHILE_WAITING, IoThread
-from client_core.producer.parked_requests import ParkedRequests
-from client_core.producer.pending_metadata import Kind, PendingLookup, PendingLookups
+from client_core.producer.io_thread import IoThread
+from client_core.producer.lookup_requests import LookupRequests
+from client_core.producer.pending_metadata import PendingLookups
 from client_core.producer.pending_request import PendingRequest
 from client_core.producer.record_accumulator import RecordAccumulator
 from client_core.producer.record_checks import (
     check_arguments,
     check_records,
     check_topics,
-    ensure_valid_size,
 )
 from client_core.producer.refreshes import RefreshFailures, metadata_status, node_statuses
 from client_core.producer.sender import Sender
 from client_core.producer.status import ClientStatus, CloseReport
-from client_core.producer.ticket import CallInline, Phase, RecordFailure, Ticket, Written
+from client_core.producer.submissions import Submissions
+from client_core.producer.ticket import CallInline, CancelTicket
 from client_core.producer.transaction_manager import TransactionManager
 from client_core.producer.wiring import (
     accumulator_config,
@@ -53,6 +50,7 @@ from client_core.producer.wiring import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from typing import Self
 
     from client_core.client.kafka_client import KafkaClient
     from client_core.clock import Clock
@@ -61,7 +59,7 @@ if TYPE_CHECKING:
     from client_core.metadata.metadata_cache import MetadataCache
     from client_core.producer.config import ProducerConfig
     from client_core.producer.producer_record import ProducerRecord
-    from client_core.producer.ticket import CompletionSink, Done
+    from client_core.producer.ticket import CompletionSink, Done, Ticket
 
 _log: Final = logging.getLogger(__name__)
 
@@ -77,7 +75,10 @@ _FORCED_CLOSE_GRACE_MS: Final = 5_000
 
 
 class KafkaProducer:
-    """A producer and its cache of the cluster's metadata. `start()` it, and `close()` it."""
+    """A producer and its cache of the cluster's metadata.
+
+    `start()` it and `close()` it, or use it as a context manager, which does both.
+    """
 
     def __init__(
         self,
@@ -90,18 +91,22 @@ class KafkaProducer:
         metadata: ProducerMetadata | None = None,
         client: KafkaClient | None = None,
     ) -> None:
-        """Resolves bootstrap.servers, so it may block for as long as DNS does; raises ConfigError.
+        """Resolves bootstrap.servers, so it may block for as long as DNS does; reads certificates, keys and
+        credentials. Raises ConfigError, naming the setting. Nothing is connected to before `start()`.
 
         `metadata` and `client` take the places of what would be built: a test's own.
         """
         clock = clock if clock is not None else SystemClock()
         random = random if random is not None else Random()
+        config.log_remarks()
         self.config: Final = config
         self.clock: Final[Clock] = clock
         self._events = events
         self._metadata = metadata or ProducerMetadata(metadata_config(config), random, clock, events)
-        self._refreshes = RefreshFailures(events, clock)
-        self._client = client or network_client(config, self._metadata, clock, random, self._refreshes)
+        self._refreshes = RefreshFailures(events, clock, self._metadata)
+        self._client = client or network_client(
+            config, self._metadata, clock, random, self._refreshes, events
+        )
         backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
         self._transaction_manager = TransactionManager(backoff) if config.enable_idempotence else None
         self._pool = BufferPool(config.buffer_memory, config.batch_size, clock, events)
@@ -109,16 +114,17 @@ class KafkaProducer:
             accumulator_config(config), self._pool, backoff, random, self._transaction_manager
         )
         self._completions = Completions(completions if completions is not None else CallInline())
-        self._parked = ParkedRequests(
+        self._submissions = Submissions(
             self._metadata,
             self._accumulator,
             self._pool,
+            self._completions,
+            clock,
             events,
-            self._granted,
-            self._left,
             ignore_keys=config.partitioner_ignore_keys,
         )
-        lookups = PendingLookups(self._metadata, self._completions, backoff, self._parked.waits_for)
+        parked = self._parked = self._submissions.parked
+        lookups = PendingLookups(self._metadata, self._completions, backoff, parked.waits_for)
         self._lookups = lookups
         self._sender = Sender(
             self._client,
@@ -136,14 +142,18 @@ class KafkaProducer:
             self._client,
             self._metadata,
             self._accumulator,
-            self._parked,
+            parked,
             lookups,
             self._completions,
             clock,
             ExponentialBackoff(*_PAUSES_AFTER_FAILED_TURNS_MS, random),
             IO_THREAD_NAME,
         )
-        self._blocking_wait = BlockingMetadataWait(self._metadata, clock, events, self.wakeup)
+        self._submissions.connect(self.io_thread, lookups)
+        self._lookup_requests = LookupRequests(self.io_thread, lookups, clock)
+        self._blocking_calls = BlockingCalls(
+            config, self._metadata, self._accumulator, self._pool, self.io_thread, clock, events
+        )
         self._closed = False
 
     def __repr__(self) -> str:
@@ -152,6 +162,14 @@ class KafkaProducer:
     def start(self) -> None:
         """Starts the I/O thread. Once."""
         self.io_thread.start()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes it as Java's try-with-resources does: waits for what was sent, for as long as it takes."""
+        self.close()
 
     # -- metadata --------------------------------------------------------------------------------------------
 
@@ -186,9 +204,8 @@ class KafkaProducer:
         without it the wait is for the topic to appear. `create`: asking may create it, if the brokers allow
         that.
         """
-        topics = tuple(names)
-        check_topics(topics)
-        return self._look_up(Kind.TOPICS, done, deadline_ms, topics=topics, may_create=create, settle=settle)
+        self._ensure_open()
+        return self._lookup_requests.topics(names, deadline_ms, done, may_create=create, settle=settle)
 
     def request_update(
         self,
@@ -202,45 +219,13 @@ class KafkaProducer:
 
         At once if it is so already. Without either demand: after a full refresh that begins now.
         """
-        not_before_ms = None if max_age_ms is None else self.clock.now_ms() - max_age_ms
-        return self._look_up(
-            Kind.UPDATE, done, deadline_ms, min_version=min_version, not_before_ms=not_before_ms
-        )
+        self._ensure_open()
+        return self._lookup_requests.update(deadline_ms, done, min_version=min_version, max_age_ms=max_age_ms)
 
     def list_topics(self, *, deadline_ms: int, done: Done) -> Ticket:
         """Ends with a ListingResult: all topics, by a request of its own that leaves the cache alone."""
-        return self._look_up(Kind.LISTING, done, deadline_ms)
-
-    def _look_up(
-        self,
-        kind: Kind,
-        done: Done,
-        deadline_ms: int,
-        *,
-        topics: Sequence[str] = (),
-        may_create: bool = False,
-        settle: bool = True,
-        min_version: int | None = None,
-        not_before_ms: int | None = None,
-    ) -> Ticket:
         self._ensure_open()
-        lookup = PendingLookup(
-            kind=kind,
-            done=done,
-            since_ms=self.clock.now_ms(),
-            deadline_ms=deadline_ms,
-            topics=topics,
-            may_create=may_create,
-            settle=settle,
-            min_version=min_version,
-            not_before_ms=not_before_ms,
-        )
-        self.io_thread.do(lambda now_ms: self._lookups.take(lookup, now_ms))
-        return _Ticket(lambda: self._cancel_lookup(lookup))
-
-    def _cancel_lookup(self, lookup: PendingLookup) -> None:
-        lookup.is_cancelled = True
-        self.io_thread.do(lambda _: self._lookups.cancel(lookup))
+        return self._lookup_requests.listing(deadline_ms, done)
 
     def partitions_for(self, topic: str) -> Sequence[PartitionInfo]:
         """The partitions of a topic; blocks for up to max.block.ms for it to be known."""
@@ -256,10 +241,7 @@ class KafkaProducer:
         Blocks, but not on the I/O thread, which would wait for itself. Raises TimeoutError,
         InvalidTopicError, TopicAuthorizationError and what makes metadata impossible (PROD-01..04).
         """
-        if topic not in self._metadata.cache.topics:
-            check_topics((topic,))
-        can_wait = not self.io_thread.is_current
-        return self._blocking_wait.for_topic(topic, partition, max_wait_ms if can_wait else 0)
+        return self._blocking_calls.wait_on_metadata(topic, partition, max_wait_ms)
 
     # -- records ---------------------------------------------------------------------------------------------
 
@@ -297,64 +279,15 @@ class KafkaProducer:
             topic,
             records,
             done,
-            self._request_finished,
+            self._submissions.finished,
             submitted_ms=now_ms if since_ms is None else since_ms,
             block_deadline_ms=block_deadline_ms,
             deadline_ms=deadline_ms,
             may_create=create,
             settled=settled,
         )
-        if self._parked.holds_back(topic):
-            self._park(request)
-        else:
-            self._append(request, now_ms)
-        return _Ticket(lambda: self._cancel(request))
-
-    def _append(self, request: PendingRequest, now_ms: int) -> None:
-        """The fast path: on the caller's thread, without a word to the I/O thread but a wakeup."""
-        cache = self._metadata.cache
-        mark_used(cache, request.topic)
-        went = append(
-            request,
-            self._accumulator,
-            cache,
-            now_ms,
-            self.clock.wall_ms(),
-            ignore_keys=self.config.partitioner_ignore_keys,
-            answered=False,
-        )
-        if went.error is not None:
-            failure = RecordFailure(went.error, Phase.METADATA, Written.NO, 0)
-            request.fail(request.drop_not_appended(), failure)
-        if went.so_far is Appended.ALL or went.error is not None:
-            self.io_thread.take(request, wake=went.wakes)
-        elif went.so_far is Appended.UP_TO_A_MISSING_PARTITION:
-            self.io_thread.take(request, wake=True)
-        else:
-            self._park(request)
-
-    def _park(self, request: PendingRequest) -> None:
-        self._parked.hold_back(request)
-        self.io_thread.take(request, wake=True)
-
-    def _cancel(self, request: PendingRequest) -> None:
-        if request.forget():
-            self.io_thread.do(lambda now_ms: self._parked.cancel(request, now_ms, self.clock.wall_ms()))
-
-    def _granted(self, request: PendingRequest) -> None:
-        self.io_thread.do(lambda now_ms: self._parked.granted(request, now_ms, self.clock.wall_ms()))
-
-    def _left(self, topic: str) -> None:
-        """No record waits for the topic: if it is not there, and nobody else looks for it, stop asking."""
-        if not self._lookups.waits_for(topic):
-            self._metadata.discard(topic)
-
-    def _request_finished(self, request: PendingRequest, done: Done) -> None:
-        self._completions.add(done, request.result(self.clock.now_ms()))
-        if self.io_thread.is_current:
-            self._parked.finished(request)
-        else:
-            self.io_thread.wakeup()
+        self._submissions.take(request, now_ms)
+        return CancelTicket(lambda: self._submissions.cancel(request))
 
     def send(
         self, record: ProducerRecord, on_done: Callable[[FutureRecordMetadata], None] | None = None
@@ -371,47 +304,17 @@ class KafkaProducer:
         if on_done is not None:
             future.add_done_callback(on_done)
         try:
-            self._send(record, future)
+            self._blocking_calls.send(record, future)
         except ApiError as error:
             _log.debug("A record for topic %s was not appended: %s", record.topic, error)
             future.fail(error)
         return future
 
-    def _send(self, record: ProducerRecord, future: FutureRecordMetadata) -> None:
-        max_block_ms = self.config.max_block_ms
-        try:
-            cache, waited_ms = self.wait_on_metadata(record.topic, record.partition, max_block_ms)
-        except KafkaError as error:
-            if self._metadata.is_closed:
-                raise ProducerClosedError(CLOSED_WHILE_WAITING) from error
-            raise
-        ensure_valid_size(record, self.config.max_request_size, self.config.buffer_memory)
-        left_ms = 0 if self.io_thread.is_current else max(max_block_ms - waited_ms, 0)
-        wakes = append_blocking(
-            record,
-            future,
-            self._accumulator,
-            self._pool,
-            cache,
-            self.clock,
-            left_ms,  # PROD-05: metadata has used up its share
-            ignore_keys=self.config.partitioner_ignore_keys,
-        )
-        if wakes:
-            self.wakeup()
-
     def flush(self) -> None:
         """Sends all that was appended, linger or not, and blocks until it is acknowledged or failed
         (ACC-12).
         """
-        if self.io_thread.is_current:
-            raise KafkaError(
-                "KafkaProducer.flush() invocation inside a callback is not permitted because it may lead to "
-                "deadlock."
-            )
-        flush = self._accumulator.begin_flush()
-        self.wakeup()
-        flush.wait(self.clock, FOREVER_MS)
+        self._blocking_calls.flush()
 
     # -- the whole -------------------------------------------------------------------------------------------
 
@@ -451,31 +354,29 @@ class KafkaProducer:
             self.io_thread.force_close()
             return CloseReport()
         _log.info("Closing the Kafka producer with a timeout of %s ms", timeout_ms)
-        ended = False
+        try:
+            self._close_in(timeout_ms)
+        except BaseException:
+            # An interrupt (KeyboardInterrupt) ends the wait, as in Java, but not the close.
+            self._give_up()
+            raise
+        return CloseReport(self.io_thread.given_up)
+
+    def _close_in(self, timeout_ms: int) -> None:
         if timeout_ms > 0:
             self.io_thread.initiate_close()
-            ended = self.io_thread.join(timeout_ms)
-        if not ended:
-            _log.info(
-                "Not all was acknowledged within %s ms, or nothing was waited for: giving it up", timeout_ms
-            )
-            self.io_thread.force_close()
-            if not self.io_thread.join(_FORCED_CLOSE_GRACE_MS):
-                _log.error("The I/O thread did not end within %d ms", _FORCED_CLOSE_GRACE_MS)
-        return CloseReport(self.io_thread.given_up)
+            if self.io_thread.join(timeout_ms):
+                return
+        _log.info(
+            "Not all was acknowledged within %s ms, or nothing was waited for: giving it up", timeout_ms
+        )
+        self._give_up()
+
+    def _give_up(self) -> None:
+        self.io_thread.force_close()
+        if not self.io_thread.join(_FORCED_CLOSE_GRACE_MS):
+            _log.error("The I/O thread did not end within %d ms", _FORCED_CLOSE_GRACE_MS)
 
     def _ensure_open(self) -> None:
         if self._closed:
             raise IllegalStateError("Cannot perform operation after producer has been closed")
-
-
-class _Ticket:
-    """A place that can be given up."""
-
-    __slots__ = ("_cancel",)
-
-    def __init__(self, cancel: Callable[[], None]) -> None:
-        self._cancel = cancel
-
-    def cancel(self) -> None:
-        self._cancel()

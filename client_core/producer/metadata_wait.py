@@ -67,11 +67,16 @@ def judge_metadata_wait(
 
 
 def metadata_timeout(
-    cache: MetadataCache, topic: str, partition: int | None, max_wait_ms: int, last_error_code: int | None
+    cache: MetadataCache,
+    topic: str,
+    partition: int | None,
+    max_wait_ms: int,
+    last_error_code: int | None,
+    last_disconnection: str | None = None,
 ) -> TimeoutError:
     """Java's words for a wait that was in vain (PROD-02, PROD-03).
 
-    Its cause is the broker's last word on the topic, or that no broker ever had one.
+    Its cause is the broker's last word on the topic, or that no broker ever had one, and why.
     """
     count = cache.cluster.partition_count_for_topic(topic)
     if count is None or partition is None:
@@ -84,9 +89,15 @@ def metadata_timeout(
     if last_error_code:
         error.__cause__ = error_for(last_error_code)
     elif cache.is_bootstrap:
-        error.__cause__ = NoBrokersError(NO_BROKERS)
+        error.__cause__ = no_brokers(last_disconnection)
     return error
 
 
 #: Said where no broker is known: none has answered since the client began, or began anew.
-NO_BROKERS: Final = "No broker of bootstrap.servers has answered"
+_NO_BROKERS: Final = "No broker of bootstrap.servers has answered"
+
+
+def no_brokers(last_disconnection: str | None, *, waited_ms: int | None = None) -> NoBrokersError:
+    """No broker has answered: within which time, and how the last attempt ended, if there was one."""
+    said = _NO_BROKERS if waited_ms is None else f"{_NO_BROKERS}, within {waited_ms} ms"
+    return NoBrokersError(said if last_disconnection is None else f"{said}; last: {last_disconnection}")

@@ -13,7 +13,6 @@ Source: KafkaProducer.doSend, Kafka 4.3, as far as a caller can see it (PROD-01.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from client_core.errors import ProducerClosedError, TimeoutError
 from client_core.events import WaitFinished
 from client_core.producer.appending import Appended, append
 from client_core.producer.deadlines import Deadlines
+from client_core.producer.held_back_topics import HeldBackTopics
 from client_core.producer.metadata_wait import Fail, Known, judge_metadata_wait, metadata_timeout
 from client_core.producer.pending_request import PendingRequest
 from client_core.producer.status import Unacknowledged
@@ -39,10 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _TopicQueue:
-    """The requests for a topic that can't go on, first come first;
-
-    `phase` is what the first of them waits for.
-    """
+    """The requests for a topic that can't go on, in order; `phase` is what the first of them waits for."""
 
     phase: Phase = Phase.METADATA
     may_create: bool = False
@@ -87,15 +84,12 @@ class ParkedRequests:
         self._aside: dict[str, _StandingAside] = {}
         self._block_deadlines = Deadlines[PendingRequest]()
         self._deadlines = Deadlines[PendingRequest]()
-        self._held_back_lock = threading.Lock()
-        self._held_back: dict[str, int] = {}
+        self._held_back = HeldBackTopics()
         self._waiting = dict.fromkeys(Phase, 0)
 
     def __repr__(self) -> str:
-        return (
-            f"<ParkedRequests waiting_for_metadata={self.waiting_for_metadata} "
-            f"waiting_for_buffer={self.waiting_for_buffer}>"
-        )
+        metadata, buffer = self.waiting_for_metadata, self.waiting_for_buffer
+        return f"<ParkedRequests waiting_for_metadata={metadata} waiting_for_buffer={buffer}>"
 
     # -- any thread ------------------------------------------------------------------------------------------
 
@@ -117,20 +111,7 @@ class ParkedRequests:
 
     def hold_back(self, request: PendingRequest) -> None:
         """From now on requests for the topic stand behind this one. Called before it is handed over."""
-        request.holds_back_others = True
-        with self._held_back_lock:
-            self._held_back[request.topic] = self._held_back.get(request.topic, 0) + 1
-
-    def _let_others_pass(self, request: PendingRequest) -> None:
-        if not request.holds_back_others:
-            return
-        request.holds_back_others = False
-        with self._held_back_lock:
-            left = self._held_back[request.topic] - 1
-            if left:
-                self._held_back[request.topic] = left
-            else:
-                del self._held_back[request.topic]
+        self._held_back.hold_back(request)
 
     # -- coming ----------------------------------------------------------------------------------------------
 
@@ -143,7 +124,7 @@ class ParkedRequests:
     def take(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
         """Watches over a request from now on, and parks it if something of it is still to be appended."""
         if request.is_finished:
-            self._let_others_pass(request)
+            self._held_back.let_pass(request)
             return
         self._deadlines.add(request.deadline_ms, request)
         if not request.is_parked:
@@ -218,6 +199,7 @@ class ParkedRequests:
                 self._stand_aside(request, now_ms)
             elif went.needed_bytes is not None:
                 self._set_phase(queue, Phase.BUFFER)
+                self._release(request)  # what it got is too little: that must not keep it from what it needs
                 try:
                     request.waiter = self._pool.wait_for(
                         went.needed_bytes, partial(self._on_granted, request)
@@ -228,12 +210,13 @@ class ParkedRequests:
                 return
             else:
                 self._set_phase(queue, Phase.METADATA)
+                self._release(request)  # others can use what it got, while it waits for something else
                 self._ask_for(topic, queue.may_create, now_ms)
                 return
 
     def _stand_aside(self, request: PendingRequest, now_ms: int) -> None:
         """Waits for the topic to get the partition, without holding anybody up."""
-        self._let_others_pass(request)
+        self._held_back.let_pass(request)
         count = self._metadata.cache.partition_count(request.topic) or 0
         aside = self._aside.get(request.topic)
         if aside is None:
@@ -252,7 +235,7 @@ class ParkedRequests:
             requests = tuple(aside.requests)
             for request in requests:
                 self._leave_aside(request)
-                self.hold_back(request)
+                self._held_back.hold_back(request)
                 self._join_queue(request, now_ms, wall_ms)
         else:
             self._ask_for(topic, False, now_ms)
@@ -279,10 +262,7 @@ class ParkedRequests:
         self._let_next_go_on(topics, now_ms, wall_ms)
 
     def _give_up(self, requests: Sequence[PendingRequest], now_ms: int) -> None:
-        """Takes back what was never drained.
-
-        What was goes on; its answer comes too late for these requests.
-        """
+        """Takes back what was never drained. What was goes on; its answer comes too late for these."""
         if not requests:
             return
         cancelled: dict[int, list[int]] = {}
@@ -357,6 +337,7 @@ class ParkedRequests:
             request.waits_for_partition,
             limit_ms,
             None if last is None else last.code,
+            self._metadata.last_disconnection,
         )
         self._fail(request, error, Phase.METADATA, now_ms, outcome="timeout")
 
@@ -375,7 +356,7 @@ class ParkedRequests:
         phase = self._leave_queue(request) or self._leave_aside(request)
         had_place_in_pool = request.waiter is not None
         self._release(request)
-        self._let_others_pass(request)
+        self._held_back.let_pass(request)
         # The pool itself tells of those whom it has served.
         if phase is Phase.METADATA or (phase is Phase.BUFFER and (had_place_in_pool or outcome != "success")):
             self._events.emit(WaitFinished(phase.value, outcome, now_ms - request.parked_ms))

@@ -38,6 +38,13 @@ class PartitionSequences:
     last_acked_sequence: int | None = None
     last_acked_offset: int | None = None
     in_flight: list[ProducerBatch] = field(default_factory=list)
+    #: How many batches were ever put behind each that is in flight, finished ones among them.
+    _followers: dict[ProducerBatch, int] = field(default_factory=dict)
+
+    @property
+    def batches_since_oldest(self) -> int:
+        """How many batches a broker may have been sent from the oldest one in flight on; 0 without any."""
+        return self._followers[self.in_flight[0]] + 1 if self.in_flight else 0
 
     def increment(self, records: int) -> None:
         self.next_sequence = increment_sequence(self.next_sequence, records)
@@ -47,11 +54,16 @@ class PartitionSequences:
         place = len(self.in_flight)
         while place and _precedes(batch, self.in_flight[place - 1]):
             place -= 1
+        for before in self.in_flight[:place]:
+            self._followers[before] += 1
+        behind = self.in_flight[place] if place < len(self.in_flight) else None
+        self._followers[batch] = 0 if behind is None else self._followers[behind] + 1
         self.in_flight.insert(place, batch)
 
     def remove_in_flight(self, batch: ProducerBatch) -> None:
         """Forgets a batch, by identity: two may bear the same sequence under different epochs."""
         self.in_flight = [other for other in self.in_flight if other is not batch]
+        self._followers.pop(batch, None)
 
     def acked(self, sequence: int) -> None:
         """Takes note of an acknowledged sequence; answers may come out of order."""
@@ -77,6 +89,8 @@ class PartitionSequences:
         self.producer = producer
         self.next_sequence = sequence
         self.last_acked_sequence = None
+        # Under the new epoch a broker has none of them yet.
+        self._followers = {batch: n for n, batch in enumerate(reversed(self.in_flight))}
 
 
 def _precedes(batch: ProducerBatch, other: ProducerBatch) -> bool:

@@ -154,11 +154,10 @@ class BuiltInPartitioner:
         """The topic's partitions whose leader is a known broker, found out once per snapshot."""
         if self._available_in is not cluster:
             partitions = cluster.topic_partitions.get(self.topic)
-            count = 0 if partitions is None else partitions.partition_count
             self._available = (
                 ()
                 if partitions is None
-                else tuple(p for p in range(count) if partitions.leader_id(p) in cluster.nodes_by_id)
+                else tuple(p for p in partitions.numbers if partitions.leader_id(p) in cluster.nodes_by_id)
             )
             self._available_in = cluster
         return self._available

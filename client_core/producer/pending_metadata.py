@@ -12,15 +12,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from client_core.error_codes import Errors
-from client_core.errors import KafkaError, NoBrokersError, TimeoutError, error_for
+from client_core.errors import KafkaError, TimeoutError, error_for
 from client_core.metadata.topic_listing import TopicListing, TopicListingRequestBuilder
 from client_core.producer.deadlines import Deadlines
 from client_core.producer.metadata_wait import (
-    NO_BROKERS,
     Fail,
     Known,
     judge_metadata_wait,
     metadata_timeout,
+    no_brokers,
 )
 from client_core.producer.results import ListingResult, MetadataResult
 
@@ -300,7 +300,7 @@ class PendingLookups:
         waited_ms = now_ms - lookup.since_ms
         cache = self._metadata.cache
         if error is None and cache.is_bootstrap:
-            error = NoBrokersError(f"{NO_BROKERS}, within {waited_ms} ms")
+            error = no_brokers(self._metadata.last_disconnection, waited_ms=waited_ms)
         if lookup.kind is Kind.LISTING:
             late = TimeoutError(f"Topics were not listed within {waited_ms} ms.")
             self._finish(lookup, ListingResult(None, error=error or late, waited_ms=waited_ms))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.cluster import Node, TopicPartition
 from client_core.error_codes import Errors
-from client_core.errors import UnsupportedCompressionTypeError
-from client_core.metadata.metadata import LeaderIdAndEpoch
+from client_core.errors import InvalidRecordError, UnsupportedCompressionTypeError
+from client_core.metadata.leadership_hints import LeaderIdAndEpoch
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.produce_request import (
     PartitionProduceData,
@@ -23,6 +23,15 @@ from client_core.protocol.messages.produce_request import (
 )
 from client_core.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
 from client_core.protocol.primitives import ZERO_UUID
+from client_core.record.compression import Codec
+from client_core.record.record_batch import (
+    CODEC_MASK,
+    CRC_SPAN_OFFSET,
+    HEAD,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,11 +39,6 @@ if TYPE_CHECKING:
 
 #: `acks` as a setting and on the wire.
 _WIRE_ACKS: Final = {"all": -1, "1": 1, "0": 0}
-
-#: Where the codec stands in a batch: the low three bits of the attributes (REC-01), and what zstd is there.
-_ATTRIBUTES_OFFSET: Final = 21
-_CODEC_MASK: Final = 0x07
-_ZSTD: Final = 4
 
 #: KIP-110: brokers that speak less don't know zstd.
 _FIRST_VERSION_WITH_ZSTD: Final = 7
@@ -72,12 +76,14 @@ class ProduceRequestBuilder:
         return ApiKey.PRODUCE.max_version
 
     def encode(self, version: int) -> bytes:
-        if version < _FIRST_VERSION_WITH_ZSTD and any(_is_zstd(batch.records) for batch in self.batches):
-            raise UnsupportedCompressionTypeError(
-                f"Produce requests with version {version} are not allowed to use ZStandard compression"
-            )
+        """The request's body.
+
+        Raises UnsupportedCompressionTypeError for zstd below version 7, InvalidRecordError for records that
+        are not one batch.
+        """
         by_topic: dict[str, list[PartitionProduceData]] = {}
         for (topic, partition), records in self.batches:
+            _validate_records(version, records)
             by_topic.setdefault(topic, []).append(PartitionProduceData(partition, records))
         has_ids = version >= 13
         topics = tuple(
@@ -107,9 +113,28 @@ class ProduceRequestBuilder:
         return f"<Produce acks={self.acks} partitions={len(self.batches)} bytes={size}>"
 
 
-def _is_zstd(records: bytes) -> bool:
-    # int64 base offset, int32 length, int32 leader epoch, int8 magic, uint32 crc, int16 attributes
-    return len(records) > _ATTRIBUTES_OFFSET + 1 and records[_ATTRIBUTES_OFFSET + 1] & _CODEC_MASK == _ZSTD
+def _validate_records(version: int, records: bytes) -> None:
+    """Source: ProduceRequest.validateRecords."""
+    if len(records) < HEADER_SIZE:
+        raise InvalidRecordError(
+            f"Produce requests with version {version} must have at least one record batch per partition"
+        )
+    _, length, _, magic, _ = HEAD.unpack_from(records)
+    if magic != MAGIC:
+        raise InvalidRecordError(
+            f"Produce requests with version {version} are only allowed to contain record batches with magic "
+            f"version {MAGIC}"
+        )
+    codec_id = records[CRC_SPAN_OFFSET + 1] & CODEC_MASK  # the lower byte of the attributes
+    if version < _FIRST_VERSION_WITH_ZSTD and codec_id == Codec.ZSTD.id:
+        raise UnsupportedCompressionTypeError(
+            f"Produce requests with version {version} are not allowed to use ZStandard compression"
+        )
+    if LOG_OVERHEAD + length != len(records):
+        raise InvalidRecordError(
+            f"Produce requests with version {version} are only allowed to contain exactly one record batch "
+            "per partition"
+        )
 
 
 class RecordError(NamedTuple):

@@ -18,14 +18,13 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.errors import IllegalStateError
-from client_core.producer.batch_outcome import BatchOutcome, FinalState, may_end, spans_between
+from client_core.producer.batch_outcome import BatchOutcome, FinalState, may_end
+from client_core.producer.batch_repacking import Packed, in_parts, largest_record_bytes, without_owners
 from client_core.producer.ticket import Written
-from client_core.record.memory_records_builder import (
-    NO_LIMIT,
-    MemoryRecordsBuilder,
-    estimate_size_in_bytes_upper_bound,
-)
-from client_core.record.record_batch import NO_TIMESTAMP, decode_record_batch, increment_sequence
+from client_core.record.compression import Codec
+from client_core.record.compression_ratio import CompressionRatioEstimator
+from client_core.record.memory_records_builder import NO_LIMIT, MemoryRecordsBuilder
+from client_core.record.record_batch import increment_sequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from client_core.errors import KafkaError
     from client_core.producer.batch_outcome import RecordOwner, Span
     from client_core.producer.producer_record import ProducerRecord
-    from client_core.record.record_batch import Record
 
 _logger = logging.getLogger(__name__)
 
@@ -53,6 +51,7 @@ class ProducerBatch:
         "_attempts_when_leader_changed",
         "_builder",
         "_current_leader_epoch",
+        "_ratios",
         "_retry_backoff_ms",
         "_spans",
         "allocated_bytes",
@@ -77,8 +76,12 @@ class ProducerBatch:
         *,
         allocated_bytes: int = 0,
         is_split_batch: bool = False,
+        ratios: CompressionRatioEstimator | None = None,
     ) -> None:
-        """`allocated_bytes` is what the batch holds of buffer.memory; split batches hold nothing of it."""
+        """`allocated_bytes` is what the batch holds of buffer.memory; split batches hold nothing of it.
+
+        `ratios` learn how well the batch was packed.
+        """
         self.topic_partition: Final = topic_partition
         self.created_ms: Final = created_ms
         self.allocated_bytes: Final = allocated_bytes
@@ -91,6 +94,7 @@ class ProducerBatch:
         self.is_buffer_deallocated = False
         self.sequence_has_been_reset = False
         self._builder = builder
+        self._ratios = CompressionRatioEstimator() if ratios is None else ratios
         self._spans: list[Span] = []
         self._retry_backoff_ms = 0
         self._current_leader_epoch: int | None = None
@@ -139,19 +143,8 @@ class ProducerBatch:
         removed = [(owner, indices) for owner, indices, _ in self._spans if id(owner) in owners]
         if not removed:
             return removed
-        old, was_closed = self._builder, self._builder.is_closed_for_appends
-        kept = [span for span in self._spans if id(span[0]) not in owners]
-        records = _decode(old)
-        self._builder = MemoryRecordsBuilder(old.write_limit_bytes, compression=old.compression)
-        self._spans = []
-        for owner, indices, start in kept:
-            position = self._builder.record_count
-            for record in records[start : start + len(indices)]:
-                timestamp_ms = NO_TIMESTAMP if record.timestamp_ms is None else record.timestamp_ms
-                self._builder.append(timestamp_ms, record.key, record.value, record.headers)
-            self._spans.append((owner, indices, position))
-        if was_closed:
-            self._builder.close_for_record_appends()
+        packed = Packed(self._builder, self._spans)
+        self._builder, self._spans = without_owners(packed, owners, self._new_builder)
         return removed
 
     # -- what it is ----------------------------------------------------------------------------------------
@@ -185,6 +178,10 @@ class ProducerBatch:
     def was_drained(self) -> bool:
         """Whether the batch, or the one it was split from, was taken for a request: it may be in the log."""
         return self.drained_ms is not None
+
+    @property
+    def uncompressed_size_bytes(self) -> int:
+        return self._builder.uncompressed_size_bytes
 
     @property
     def compression_ratio(self) -> float:
@@ -289,6 +286,9 @@ class ProducerBatch:
     def close(self) -> None:
         """Makes the bytes; called by the drain that takes the batch for a request."""
         self._builder.build()
+        codec = self._builder.compression.codec
+        if codec is not Codec.NONE:
+            self._ratios.update_estimation(self.topic_partition.topic, codec, self.compression_ratio)
         self.sequence_has_been_reset = False
 
     def records(self) -> bytes:
@@ -365,49 +365,33 @@ class ProducerBatch:
     @property
     def max_record_size_bytes(self) -> int:
         """The upper bound of its largest record, as a batch of its own. Decodes the batch."""
-        return max(
-            estimate_size_in_bytes_upper_bound(record.key, record.value, record.headers)
-            for record in _decode(self._builder)
-        )
+        return largest_record_bytes(self._builder)
 
     def split(self, split_batch_bytes: int) -> list[ProducerBatch]:
         """Batches of at most that size with the same records, spans and sequences; ends this one (ACC-14).
 
-        A record larger than that has a batch for itself, and no part holds more than half of the records:
-        Java's first split of a batch that is not larger than batch.size gives the same batch again. The parts
-        hold no buffer memory, are closed for appends and begin at attempt 0, but are as old as this one and
-        count as drained.
+        A record larger than that has a batch for itself, and no part holds more than half of the records. The
+        parts hold no buffer memory, are closed for appends and begin at attempt 0, but are as old as this one
+        and count as drained. What fails here leaves the batch to be failed, with all its owners.
         """
-        records, spans = _decode(self._builder), self._spans
+        packed = in_parts(Packed(self._builder, self._spans), split_batch_bytes, self._new_builder)
+        parts = [self._part(builder, spans) for builder, spans in packed]
         self._move_to(FinalState.SPLIT)
         self._spans = []
-        most = (len(records) + 1) // 2
-        parts: list[ProducerBatch] = []
-        first = 0
-        while first < len(records):
-            part = self._part_of(records, range(first, min(first + most, len(records))), split_batch_bytes)
-            part._spans = spans_between(spans, first, first + part.record_count)
-            self._pass_sequence_on(part, first)
-            first += part.record_count
-            parts.append(part)
         return parts
 
-    def _pass_sequence_on(self, part: ProducerBatch, first: int) -> None:
-        producer_id, epoch, base_sequence = self.producer_id, self.producer_epoch, self.base_sequence
-        if producer_id is not None and epoch is not None and base_sequence is not None:
-            part.set_producer_state(producer_id, epoch, increment_sequence(base_sequence, first))
-
-    def _part_of(self, records: Sequence[Record], indices: range, split_batch_bytes: int) -> ProducerBatch:
-        record = records[indices[0]]
-        needed = estimate_size_in_bytes_upper_bound(record.key, record.value, record.headers)
-        builder = MemoryRecordsBuilder(max(needed, split_batch_bytes), compression=self._builder.compression)
-        builder.append_many(records, indices, 0, NO_TIMESTAMP)
-        builder.close_for_record_appends()
-        part = ProducerBatch(self.topic_partition, builder, self.created_ms, is_split_batch=True)
+    def _part(self, builder: MemoryRecordsBuilder, spans: list[Span]) -> ProducerBatch:
+        part = ProducerBatch(
+            self.topic_partition, builder, self.created_ms, is_split_batch=True, ratios=self._ratios
+        )
         part.drained_ms = self.drained_ms
+        part._spans = spans
         return part
 
-
-def _decode(builder: MemoryRecordsBuilder) -> Sequence[Record]:
-    built = builder.build()
-    return decode_record_batch(built).records() if built else ()
+    def _new_builder(self, write_limit_bytes: int) -> MemoryRecordsBuilder:
+        """For the same records in another batch, with what is expected of their topic by now."""
+        compression = self._builder.compression
+        ratio = self._ratios.estimation(self.topic_partition.topic, compression.codec)
+        return MemoryRecordsBuilder(
+            write_limit_bytes, compression=compression, estimated_compression_ratio=ratio
+        )

@@ -28,6 +28,7 @@ from client_core.producer.partitioner import BuiltInPartitioner
 from client_core.producer.status import BufferStatus, Unacknowledged
 from client_core.producer.topic_queues import WaitingQueues
 from client_core.record.compression import NO_COMPRESSION
+from client_core.record.compression_ratio import INITIAL_RATIO, CompressionRatioEstimator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from client_core.backoff import ExponentialBackoff
     from client_core.cluster import Cluster, Node, TopicPartition
     from client_core.producer.batch_appender import AppendResult
-    from client_core.producer.batch_drain import PartitionLeaders, ReadyCheckResult, Sequences
+    from client_core.producer.batch_drain import PartitionLeaders, ReadyCheckResult, Sequences, Unbuildable
     from client_core.producer.batch_outcome import RecordOwner
     from client_core.producer.buffer_pool import BufferPool
     from client_core.producer.incomplete_batches import FlushTicket
@@ -79,12 +80,14 @@ class RecordAccumulator:
         self._sequences = sequences
         self._queues = WaitingQueues(self._new_partitioner)
         self._incomplete = IncompleteBatches()
+        self._ratios = CompressionRatioEstimator()
         self._appender = BatchAppender(
             self._queues,
             self._incomplete,
             pool,
             batch_bytes=config.batch_bytes,
             compression=config.compression,
+            ratios=self._ratios,
         )
         # The I/O thread's alone:
         self._next_batch_expiry_ms = FOREVER_MS
@@ -145,6 +148,12 @@ class RecordAccumulator:
         """For each of the nodes a request's worth of batches, closed and in no queue any more (ACC-09)."""
         return self._drain.drain(leaders, nodes, max_size_bytes, now_ms)
 
+    def take_unbuildable(self) -> Sequence[Unbuildable]:
+        """The batches that the last drains took and could not make into bytes; the caller fails them."""
+        unbuildable = tuple(self._drain.unbuildable)
+        self._drain.unbuildable.clear()
+        return unbuildable
+
     def mute_partition(self, topic_partition: TopicPartition) -> None:
         """Nothing of the partition is ready or drained until it is unmuted (max.in.flight 1)."""
         self._drain.muted.add(topic_partition)
@@ -171,6 +180,11 @@ class RecordAccumulator:
         The batch itself has ended then; its memory is the caller's to deallocate. Parts that are too large
         again come out at half their size at most.
         """
+        # What was too large was estimated too low: nobody expects records of this topic to be packed at all
+        # until batches have shown that they can be.
+        codec = self._config.compression.codec
+        ratio = max(INITIAL_RATIO, batch.compression_ratio)
+        self._ratios.set_estimation(batch.topic_partition.topic, codec, ratio)
         target_bytes = self._config.batch_bytes
         if batch.is_split_batch:
             target_bytes = max(batch.max_record_size_bytes, batch.estimated_size_bytes // 2)
@@ -226,13 +240,18 @@ class RecordAccumulator:
         expired: list[ProducerBatch] = []
         for queue in tuple(self._queues.waiting.values()):
             with queue.lock:
-                while (batch := queue.first) is not None:
-                    if not batch.has_reached_delivery_timeout(self._config.delivery_timeout_ms, now_ms):
-                        self.maybe_update_next_batch_expiry(batch)
+                place = 0
+                while place < len(queue.batches):
+                    batch = queue.batches[place]
+                    if batch.has_reached_delivery_timeout(self._config.delivery_timeout_ms, now_ms):
+                        batch.abort_record_appends()
+                        self._queues.remove(queue, batch)
+                        expired.append(batch)
+                        continue
+                    self.maybe_update_next_batch_expiry(batch)
+                    if not batch.was_drained:
                         break
-                    batch.abort_record_appends()
-                    self._queues.remove(queue, batch)
-                    expired.append(batch)
+                    place += 1  # what came back stands in front, in the order of its answers, not of its age
         return expired
 
     # -- the end of batches ----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from client_core.events import MetadataRefreshFailed
+from client_core.events import MetadataRefreshFailed, NodeDisconnected
 from client_core.producer.status import MetadataStatus, NodeStatus
 
 if TYPE_CHECKING:
@@ -26,9 +26,13 @@ class RefreshFailure(NamedTuple):
 
 
 class RefreshFailures:
-    """An EventSink that passes events on and remembers the last failed refresh. Written by the I/O thread."""
+    """An EventSink that passes events on and remembers the last failed refresh. Written by the I/O thread.
 
-    def __init__(self, events: EventSink, clock: Clock) -> None:
+    Metadata is told why the last connection ended.
+    """
+
+    def __init__(self, events: EventSink, clock: Clock, metadata: ProducerMetadata) -> None:
+        self._metadata = metadata
         self._events = events
         self._clock = clock
         self.last: RefreshFailure | None = None
@@ -42,6 +46,8 @@ class RefreshFailures:
     def emit(self, event: Event, /) -> None:
         if isinstance(event, MetadataRefreshFailed):
             self.last = RefreshFailure(event.detail, self._clock.now_ms())
+        elif isinstance(event, NodeDisconnected):
+            self._metadata.last_disconnection = event.detail
         self._events.emit(event)
 
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from client_core.clock import Clock
     from client_core.cluster import TopicPartition
     from client_core.events import EventSink
-    from client_core.metadata.metadata import LeaderIdAndEpoch
+    from client_core.metadata.leadership_hints import LeaderIdAndEpoch
     from client_core.metadata.metadata_cache import MetadataCache
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.producer_batch import ProducerBatch
@@ -168,7 +168,10 @@ class Sender:
             if batches:
                 self._send_produce_request(node_id, batches, cache, now_ms)
                 sent = True
-        if sent or expired:
+        unbuildable = self._accumulator.take_unbuildable()
+        for batch, error in unbuildable:
+            self._settlement.fail_unsendable(batch, error, now_ms)
+        if sent or expired or unbuildable:
             return 0  # there may be more for these nodes, or what was held up may go on
         timeout_ms = min(ready.next_ready_check_delay_ms, not_ready_ms, self._until_next_expiry(now_ms))
         if able:
@@ -200,7 +203,7 @@ class Sender:
                 BatchSent(
                     records=batch.record_count,
                     batch_bytes=len(batch.records()),
-                    raw_bytes=batch.estimated_size_bytes,
+                    raw_bytes=batch.uncompressed_size_bytes,
                     queue_ms=batch.queue_time_ms,
                     attempt=batch.attempts,
                 )
@@ -213,7 +216,12 @@ class Sender:
             request_timeout_ms=self._config.request_timeout_ms,
             on_complete=lambda response: self._handle_produce_response(response, by_partition, topic_names),
         )
-        self._client.send(request, now_ms)
+        try:
+            self._client.send(request, now_ms)
+        except Exception as error:  # noqa: BLE001 -- of no batch of other nodes, which must still go out
+            for batch in batches:
+                self._settlement.fail_unsendable(batch, error, now_ms)
+            return
         _log.debug("Sent %r to node %s, correlation id %s", builder, node_id, request.correlation_id)
 
     # -- idempotence -----------------------------------------------------------------------------------------
@@ -262,6 +270,11 @@ class Sender:
             manager.init_failed(error_for(Errors.NETWORK_EXCEPTION.code, _disconnected(response)), now_ms)
         elif body.error_code:
             manager.init_failed(error_for(body.error_code), now_ms)
+        elif body.producer_id < 0 or body.producer_epoch < 0:
+            # No batch can carry it: Java takes it, and fails at every drain.
+            said = f"producer id {body.producer_id} with epoch {body.producer_epoch}"
+            message = f"Node {response.destination} gave {said}, which can't be used"
+            manager.init_failed(error_for(Errors.NETWORK_EXCEPTION.code, message), now_ms)
         else:
             manager.init_succeeded(ProducerIdAndEpoch(body.producer_id, body.producer_epoch))
 

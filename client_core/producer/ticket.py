@@ -71,6 +71,18 @@ class Ticket(Protocol):
         ...
 
 
+class CancelTicket:
+    """A place that a function gives up."""
+
+    __slots__ = ("_cancel",)
+
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        self._cancel = cancel
+
+    def cancel(self) -> None:
+        self._cancel()
+
+
 class CompletionSink(Protocol):
     """Where finished tickets go: once per turn of the I/O thread, outside every lock."""
 

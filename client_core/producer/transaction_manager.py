@@ -115,10 +115,7 @@ class TransactionManager:
 
     @property
     def init_was_refused(self) -> bool:
-        """Whether the last InitProducerId was not allowed:
-
-        worth another try only when somebody has records.
-        """
+        """Whether the last InitProducerId was refused: worth another try only when somebody has records."""
         return self._was_refused
 
     def init_delay_ms(self, now_ms: int) -> int:
@@ -165,9 +162,17 @@ class TransactionManager:
             self._to_fatal_error(KafkaError(f"Unexpected error in InitProducerIdResponse; {error.message}"))
 
     def waiting_batches_failed(self) -> None:
-        """What waited for an id that was refused has been failed: the producer is usable again (IDM-01)."""
+        """All batches were failed for want of an id: the producer is usable again (IDM-01).
+
+        Those among them that had sequences of an earlier id are forgotten, or their partitions would wait
+        for them for ever.
+        """
         self._move_to(State.UNINITIALIZED)
         self.last_error = None
+        self._partitions.clear()
+        self._unresolved.clear()
+        self._to_rewrite.clear()
+        self._bump_required = False
 
     def bump_epoch_if_required(self) -> None:
         """Raises the epoch where a partition asked for it; after the last epoch comes a new id."""
@@ -228,13 +233,15 @@ class TransactionManager:
         """Whether one more batch could be taken for what it isn't, and one before it be refused for ever.
 
         A broker knows the last five by their sequences. Max.in.flight sees to that on one connection, but a
-        leader that moves has another one. And of a producer that it does not know it takes any sequence: a
-        second batch, while the first has to be sent again. So the first goes alone. Java sends on in both
-        cases; the batch that must be retried is out of order until delivery.timeout.ms.
+        leader that moves has another one; and while one is tried again that may be stored, those behind it
+        are acknowledged and make room for more. So all since the oldest in flight count, not only those in
+        flight. And of a producer that it does not know it takes any sequence: a second batch, while the first
+        has to be sent again. So the first goes alone. Java sends on in all these cases; the batch that must
+        be retried is out of order until delivery.timeout.ms, or written again under the next epoch.
         """
         entry = self._entry(topic_partition)
         safe = 1 if entry.last_acked_sequence is None else _BATCHES_THAT_BROKERS_REMEMBER
-        return len(entry.in_flight) >= safe
+        return entry.batches_since_oldest >= safe
 
     def has_stale_producer_id_and_epoch(self, topic_partition: TopicPartition) -> bool:
         return self._producer != self._entry(topic_partition).producer
@@ -332,14 +339,14 @@ class TransactionManager:
     def maybe_resolve_sequences(self) -> None:
         """Settles partitions that have nothing in flight any more:
 
-        all acknowledged, or a new epoch is needed.
+        all acknowledged, or a new epoch is needed, unless there is one that the partition has yet to begin.
         """
         for topic_partition in tuple(self._unresolved):
             entry = self._entry(topic_partition)
             if entry.in_flight:
                 continue
             del self._unresolved[topic_partition]
-            if not entry.is_next(entry.next_sequence):
+            if entry.producer == self._producer and not entry.is_next(entry.next_sequence):
                 _log.info(
                     "No in-flight batches remain for %s, the last acknowledged sequence is %s, the next %s: "
                     "raising the epoch",
@@ -361,10 +368,12 @@ class TransactionManager:
         if self._state is State.FATAL_ERROR:
             return
         _log.error("The idempotent producer can't go on: %s", error)
-        self.last_error = error
-        self._move_to(State.FATAL_ERROR)
+        self._state, self.last_error = State.FATAL_ERROR, error
 
     def _move_to(self, state: State) -> None:
         if state not in _MOVES[self._state]:
-            raise IllegalStateError(f"Invalid transition attempted from {self._state.name} to {state.name}")
+            # A bug: nobody knows any more which sequences are true, so nothing may be sent under them.
+            said = f"Invalid transition attempted from {self._state.name} to {state.name}"
+            self._to_fatal_error(KafkaError(said))
+            raise IllegalStateError(said)
         self._state = state

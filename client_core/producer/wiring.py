@@ -18,17 +18,19 @@ from client_core.client.metadata_updater import DefaultMetadataUpdater
 from client_core.client.network_client import NetworkClient
 from client_core.client.network_client_config import MetadataRecoveryStrategy, NetworkClientConfig
 from client_core.metadata.metadata import MetadataConfig
-from client_core.network.channel_builder import PlaintextChannelBuilder
 from client_core.network.network_config import NetworkConfig
+from client_core.network.security_channel_builder import security_channel_builder
 from client_core.network.selector import Selector
 from client_core.producer.record_accumulator import AccumulatorConfig
 from client_core.producer.sender_config import SenderConfig
+from client_core.record.codecs import compression_of
 
 if TYPE_CHECKING:
     from random import Random
 
     from client_core.client.kafka_client import KafkaClient
     from client_core.clock import Clock
+    from client_core.events import EventSink
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.config import ProducerConfig
     from client_core.producer.refreshes import RefreshFailures
@@ -48,6 +50,12 @@ def accumulator_config(config: ProducerConfig) -> AccumulatorConfig:
         batch_bytes=config.batch_size,
         linger_ms=config.linger_ms,
         delivery_timeout_ms=config.delivery_timeout_ms,
+        compression=compression_of(
+            config.compression_type,
+            gzip_level=config.compression_gzip_level,
+            lz4_level=config.compression_lz4_level,
+            zstd_level=config.compression_zstd_level,
+        ),
         adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
         partition_availability_timeout_ms=config.partitioner_availability_timeout_ms,
     )
@@ -91,21 +99,32 @@ def network_client(
     clock: Clock,
     random: Random,
     refreshes: RefreshFailures,
+    events: EventSink,
 ) -> KafkaClient:
-    """A client that begins with bootstrap.servers. Raises ConfigError if none of them is an address."""
+    """A client that begins with bootstrap.servers.
+
+    Raises ConfigError if none of them is an address, or if a certificate, key or credential can't be read.
+    """
     resolver = DefaultHostResolver()
     addresses = resolve_bootstrap_addresses(
         parse_and_validate_addresses(config.bootstrap_servers),
         resolver,
         ClientDnsLookup(config.client_dns_lookup),
     )
+    channel_builder = security_channel_builder(
+        config.security, client_id=config.client_id, clock=clock, random=random, events=events
+    )
     metadata.bootstrap(addresses)
     settings = network_client_config(config)
     updater = DefaultMetadataUpdater(metadata, settings, refreshes)
     refreshes.updater = updater
-    selector = Selector(
-        NetworkConfig(connections_max_idle_ms=config.connections_max_idle_ms),
-        PlaintextChannelBuilder(),
-        clock,
-    )
+    try:
+        selector = Selector(
+            NetworkConfig(connections_max_idle_ms=config.connections_max_idle_ms),
+            channel_builder,
+            clock,
+        )
+    except OSError:  # no sockets are left
+        channel_builder.close()
+        raise
     return NetworkClient(selector, updater, settings, resolver, random, refreshes)

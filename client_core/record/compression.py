@@ -1,21 +1,21 @@
-"""The codecs of a record batch: their ids on the wire, and what packs and unpacks them.
+"""The codecs of a record batch by id and name, and what packing and unpacking one means.
 
-`Codec` knows every codec that Kafka has, so that a batch's attributes can be read; `compression_for` has
-those that this client can produce with and decode. Only NONE stands in its table so far: a codec is added by
-a class with `compress` and `decompress` and a row. Pure; any thread. Source: CompressionType, Compression,
-Kafka 4.3.
+`Codec` is what stands in a batch's attributes and in compression.type; `Compression` is a codec at a level.
+Each codec that needs code has a file of its own beside this one, and a row in `codecs.py`, which is where a
+Compression is had from. Pure; any thread. Source: CompressionType, Compression, NoCompression, Kafka 4.3.
 """
 
 from __future__ import annotations
 
 from enum import Enum
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-from client_core.errors import CorruptRecordError, UnsupportedCompressionTypeError
+from client_core.errors import CorruptRecordError, IllegalArgumentError, UnsupportedCompressionTypeError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+#: What a batch may unpack to unless its reader knows better: twice Kafka's default buffer.memory, all that a
+#: producer may hold; fetch.max.bytes is 50 MiB. A few packed kilobytes can stand for gigabytes. Java has no
+#: limit, but reads as a stream; here a batch is unpacked as a whole.
+MAX_UNPACKED_BYTES: Final = 64 * 1024 * 1024
 
 
 class Codec(Enum):
@@ -62,8 +62,11 @@ class Compression(Protocol):
         """The records of a batch, packed."""
         ...
 
-    def decompress(self, packed: bytes, /) -> bytes:
-        """The records of a batch. Raises CorruptRecordError when they can't be unpacked."""
+    def decompress(self, packed: bytes, /, limit_bytes: int = MAX_UNPACKED_BYTES) -> bytes:
+        """The records of a batch.
+
+        Raises CorruptRecordError when they can't be unpacked, or would be larger than the limit.
+        """
         ...
 
 
@@ -75,20 +78,25 @@ class NoCompression:
     def compress(self, records: bytes, /) -> bytes:
         return records
 
-    def decompress(self, packed: bytes, /) -> bytes:
+    def decompress(self, packed: bytes, /, limit_bytes: int = MAX_UNPACKED_BYTES) -> bytes:
         return packed
 
 
 NO_COMPRESSION: Final[Compression] = NoCompression()
 
-_IMPLEMENTED: Final[Mapping[Codec, Compression]] = MappingProxyType({Codec.NONE: NO_COMPRESSION})
+
+def checked_level(codec: Codec, level: int, smallest: int, largest: int) -> int:
+    """The level, if the codec has it; else raises IllegalArgumentError."""
+    if not smallest <= level <= largest:
+        raise IllegalArgumentError(f"{codec.config_name} doesn't support given compression level: {level}")
+    return level
 
 
-def compression_for(codec: Codec) -> Compression:
-    """What packs and unpacks a codec. Raises UnsupportedCompressionTypeError where nothing does yet."""
-    found = _IMPLEMENTED.get(codec)
-    if found is None:
-        raise UnsupportedCompressionTypeError(
-            f"Compression type {codec.config_name} is not supported by this client"
-        )
-    return found
+def corrupt(codec: Codec, why: object) -> CorruptRecordError:
+    """What every codec raises for bytes that it can't unpack."""
+    return CorruptRecordError(f"The records can't be unpacked with {codec.config_name}: {why}")
+
+
+def too_large(codec: Codec, limit_bytes: int) -> CorruptRecordError:
+    """What every codec raises for records that are larger than their reader allows."""
+    return corrupt(codec, f"they are larger than {limit_bytes} bytes")

@@ -12,7 +12,7 @@ Source: MemoryRecordsBuilder, DefaultRecord, AbstractRecords, Kafka 4.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from client_core.record.compression import Compression
     from client_core.record.record_batch import RecordHeaders
+    from client_core.record.record_content import Appendable
 
 #: A record's length, attributes, timestamp delta and offset delta at their longest. Source: DefaultRecord.
 MAX_RECORD_OVERHEAD: Final = 21
@@ -55,27 +56,14 @@ MAX_RECORD_OVERHEAD: Final = 21
 MIN_RECORD_SIZE: Final = 7
 #: An estimate of packed bytes is raised by a twentieth, to be on the safe side. Source: MemoryRecordsBuilder.
 COMPRESSION_RATE_ESTIMATION_FACTOR: Final = 1.05
+#: Room is judged as if nothing could be packed better than this. Java packs a record when it is appended;
+#: here records wait unpacked, and this bounds what they take to ten times their share of buffer.memory.
+LEAST_COMPRESSION_RATIO: Final = 0.1
 
 _ZERO: Final = b"\x00"  # varint(0): no headers, or no distance to the first timestamp
 _ATTRIBUTES: Final = b"\x00"  # no record attribute is in use
 #: append_many goes on while there is room.
 NO_LIMIT: Final = (1 << 63) - 1
-
-
-class Appendable(Protocol):
-    """What the builder reads of a record. A timestamp of None takes the one that append_many is given."""
-
-    @property
-    def timestamp_ms(self) -> int | None: ...
-
-    @property
-    def key(self) -> bytes | None: ...
-
-    @property
-    def value(self) -> bytes | None: ...
-
-    @property
-    def headers(self) -> RecordHeaders: ...
 
 
 class MemoryRecordsBuilder:
@@ -98,6 +86,7 @@ class MemoryRecordsBuilder:
         "_timestamp_delta",
         "base_sequence",
         "compression",
+        "estimated_compression_ratio",
         "producer_epoch",
         "producer_id",
         "record_count",
@@ -124,10 +113,12 @@ class MemoryRecordsBuilder:
         self.base_sequence: int | None = None
         self.timestamps = TimestampRuns()
         self.compression = compression
+        self.estimated_compression_ratio = estimated_compression_ratio
         self._estimation_factor = (
             None
             if compression.codec is Codec.NONE
-            else estimated_compression_ratio * COMPRESSION_RATE_ESTIMATION_FACTOR
+            else max(estimated_compression_ratio, LEAST_COMPRESSION_RATIO)
+            * COMPRESSION_RATE_ESTIMATION_FACTOR
         )
         self._base_offset = base_offset
         self._partition_leader_epoch = partition_leader_epoch
@@ -166,6 +157,11 @@ class MemoryRecordsBuilder:
     def is_built(self) -> bool:
         """Whether the bytes are made; Java calls it closed."""
         return self._built is not None
+
+    @property
+    def uncompressed_size_bytes(self) -> int:
+        """What the batch would take on the wire without compression."""
+        return HEADER_SIZE + self._payload_bytes
 
     @property
     def compression_ratio(self) -> float:
@@ -252,6 +248,7 @@ class MemoryRecordsBuilder:
         pieces, factor = self._pieces, self._estimation_factor
         limit, stop_at = self.write_limit_bytes - HEADER_SIZE, stop_at_bytes - HEADER_SIZE
         count, written = self.record_count, self._payload_bytes
+        estimated = written if factor is None else int(written * factor)
         last_timestamp, timestamp_delta = self._last_timestamp_ms, self._timestamp_delta
         content: tuple[bytes, ...]
         for index in indices:
@@ -279,7 +276,7 @@ class MemoryRecordsBuilder:
             body = 1 + len(timestamp_delta) + len(offset_delta) + content_size
             head = LENGTH_AND_ATTRIBUTES[body] if body < TABLE_SIZE else encode_varint(body) + _ATTRIBUTES
             record_size = len(head) - 1 + body
-            if count and (written if factor is None else int(written * factor)) + record_size > limit:
+            if count and estimated + record_size > limit:
                 break
             if timestamp != last_timestamp:
                 self._begin_timestamp(timestamp, count)
@@ -287,8 +284,9 @@ class MemoryRecordsBuilder:
             pieces += (head, timestamp_delta, offset_delta)
             pieces += content
             written += record_size
+            estimated = written if factor is None else int(written * factor)
             count += 1
-            if written >= stop_at:
+            if estimated >= stop_at:
                 break
         self.record_count, self._payload_bytes = count, written
 

@@ -24,7 +24,8 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from client_core.errors import CorruptRecordError
-from client_core.record.compression import Codec, compression_for
+from client_core.record.codecs import compression_for
+from client_core.record.compression import MAX_UNPACKED_BYTES, Codec
 from client_core.record.varint import read_varint, read_varlong
 
 #: Names are text, values bytes or null; a name may stand more than once, order is kept.
@@ -121,13 +122,14 @@ class RecordBatch:
             return None
         return increment_sequence(self.base_sequence, self.last_offset_delta)
 
-    def records(self) -> tuple[Record, ...]:
+    def records(self, limit_bytes: int = MAX_UNPACKED_BYTES) -> tuple[Record, ...]:
         """Every record of the batch.
 
-        Raises CorruptRecordError when they don't follow the format, UnsupportedCompressionTypeError where
-        this client lacks the codec.
+        Raises CorruptRecordError when they don't follow the format, or unpack to more than `limit_bytes`.
         """
-        buffer = compression_for(self.codec).decompress(self.payload)
+        if not self.record_count and not self.payload:
+            return ()  # what compaction leaves of a batch, whatever its codec was
+        buffer = compression_for(self.codec).decompress(self.payload, limit_bytes)
         records, offset = [], 0
         for _ in range(self.record_count):
             if offset >= len(buffer):

@@ -8,7 +8,7 @@ Source: DefaultRecord.sizeOf, writeTo, Kafka 4.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from client_core.record.varint import encode_varint, size_of_varint
 
@@ -17,6 +17,22 @@ if TYPE_CHECKING:
 
 #: The length of what is null: varint(-1).
 NULL: Final = b"\x01"
+
+
+class Appendable(Protocol):
+    """What MemoryRecordsBuilder reads of a record. A timestamp of None takes append_many's."""
+
+    @property
+    def timestamp_ms(self) -> int | None: ...
+
+    @property
+    def key(self) -> bytes | None: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+    @property
+    def headers(self) -> RecordHeaders: ...
 
 
 def size_of_content(key: bytes | None, value: bytes | None, headers: RecordHeaders) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import given
@@ -24,11 +24,18 @@ if TYPE_CHECKING:
 
 BUILDER = ApiVersionsRequestBuilder("pilotfish", "0.1.0")
 
+LEFT_OUT: Final = {
+    "NodeApiVersionsTest.Features": "Finalized features steer transactions, which this client has none of.",
+    "ApiVersionsTest.FinalizedFeaturesUpdate": "Finalized features steer transactions, too.",
+}
+
 
 def produce(lowest: int, highest: int) -> NodeApiVersions:
     return NodeApiVersions({ApiKey.PRODUCE.id: VersionRange(lowest, highest)})
 
 
+@pytest.mark.behaviour("NET-06")
+@pytest.mark.java("NodeApiVersionsTest.LatestUsableVersion")
 @pytest.mark.parametrize(
     ("oldest", "latest", "usable"),
     [
@@ -49,6 +56,12 @@ def test_the_latest_usable_version_is_the_highest_that_both_speak(
     assert produce(8, 10).latest_usable_version(ApiKey.PRODUCE, oldest, latest) == usable
 
 
+@pytest.mark.behaviour("NET-06")
+@pytest.mark.java(
+    "NodeApiVersionsTest.LatestUsableVersionOutOfRangeLow",
+    "NodeApiVersionsTest.LatestUsableVersionOutOfRangeHigh",
+    "NodeApiVersionsTest.LatestUsableVersionOutOfRange",
+)
 @pytest.mark.parametrize(
     ("lowest", "highest", "oldest", "latest"), [(1, 2, 3, 4), (2, 3, 0, 1), (300, 300, 3, 13)]
 )
@@ -68,11 +81,44 @@ def test_an_api_that_is_not_listed_is_not_supported() -> None:
         produce(0, 13).latest_usable_version(ApiKey.INIT_PRODUCER_ID, 0, 5)
 
 
+@pytest.mark.java("NodeApiVersionsTest.UsableVersionLatestVersions")
 def test_a_broker_that_speaks_all_that_we_do_and_more_is_spoken_to_at_our_latest() -> None:
     keys = [ApiVersion(api.id, api.min_version, api.max_version) for api in API_KEYS]
     versions = NodeApiVersions.of_response(ApiVersionsResponse(0, (*keys, ApiVersion(10_000, 0, 1))))
     for api in API_KEYS:
         assert versions.latest_usable_version(api, api.min_version, api.max_version) == api.max_version
+
+
+@pytest.mark.java("NodeApiVersionsTest.UsableVersionCalculationNoKnownVersions")
+def test_a_node_that_listed_nothing_supports_nothing() -> None:
+    for api in API_KEYS:
+        with pytest.raises(UnsupportedVersionError, match=r"^The node does not support"):
+            NodeApiVersions({}).latest_usable_version(api, api.min_version, api.max_version)
+
+
+@pytest.mark.java("NodeApiVersionsTest.UnsupportedVersionsToString")
+def test_a_node_that_listed_nothing_is_described_as_unsupporting() -> None:
+    expected = ", ".join(
+        f"{api.name}({api.id}): UNSUPPORTED" for api in sorted(API_KEYS, key=lambda api: api.id)
+    )
+    assert str(NodeApiVersions({})) == f"({expected})"
+
+
+@pytest.mark.java("NodeApiVersionsTest.ConstructionFromApiVersionsResponse")
+def test_what_a_response_lists_is_what_the_node_speaks() -> None:
+    keys = [ApiVersion(api.id, api.min_version, api.max_version) for api in API_KEYS]
+    versions = NodeApiVersions.of_response(ApiVersionsResponse(0, tuple(keys)))
+    for api in API_KEYS:
+        assert versions.range_of(api) == VersionRange(api.min_version, api.max_version)
+
+
+@pytest.mark.java("ApiVersionsResponseTest.Intersect")
+def test_two_ranges_have_in_common_what_lies_in_both_whoever_has_which() -> None:
+    wide, low = (0, 32767), (-32768, 10)
+    assert produce(*wide).latest_usable_version(ApiKey.PRODUCE, *low) == 10
+    assert produce(*low).latest_usable_version(ApiKey.PRODUCE, *wide) == 10
+    with pytest.raises(UnsupportedVersionError, match=r"^The node does not support PRODUCE$"):
+        NodeApiVersions({}).latest_usable_version(ApiKey.PRODUCE, *wide)
 
 
 def test_create_speaks_all_but_the_overrides() -> None:
@@ -97,6 +143,7 @@ def test_a_usable_version_lies_in_both_ranges(lowest: int, highest: int, oldest:
         assert usable == max(common)
 
 
+@pytest.mark.java("NodeApiVersionsTest.VersionsToString", "NodeApiVersionsTest.UnknownApiVersionsToString")
 def test_versions_are_described_in_the_order_of_their_numbers() -> None:
     versions = NodeApiVersions(
         {
@@ -159,6 +206,7 @@ def test_what_neither_version_explains_is_a_schema_error(version: int) -> None:
         BUILDER.decode_response(b"\0\0\x7f\xff\xff\xff", version)
 
 
+@pytest.mark.behaviour("NET-15")
 @pytest.mark.golden("messages/api_versions_fallback.json")
 def test_after_a_real_brokers_refusal_the_next_version_is_the_one_java_asks_with(
     case: dict[str, Any],
@@ -172,6 +220,7 @@ def test_after_a_real_brokers_refusal_the_next_version_is_the_one_java_asks_with
 # -- throttling ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("NET-12")
 @pytest.mark.parametrize(
     ("api", "first"),
     [
@@ -183,7 +232,7 @@ def test_after_a_real_brokers_refusal_the_next_version_is_the_one_java_asks_with
         (ApiKey.DESCRIBE_CONFIGS, 2),
     ],
 )
-def test_the_client_holds_back_from_kip_219_on(api: ApiKey, first: int) -> None:  # NET-12
+def test_the_client_holds_back_from_kip_219_on(api: ApiKey, first: int) -> None:
     assert not client_throttles(api, first - 1)
     assert client_throttles(api, first)
 

@@ -19,6 +19,7 @@ from tests.support.mock_resolver import MockResolver
 CANONICAL = ClientDnsLookup.RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY
 
 
+@pytest.mark.java("ClientUtilsTest.ParseAndValidateAddresses")
 @pytest.mark.parametrize(
     ("url", "address"),
     [
@@ -35,6 +36,7 @@ def test_an_address_is_a_host_and_a_port(url: str, address: tuple[str, int]) -> 
     assert parse_and_validate_addresses([url]) == [address]
 
 
+@pytest.mark.java("ClientUtilsTest.ValidBrokerAddress")
 def test_addresses_keep_their_order_and_empty_texts_are_left_out() -> None:
     urls = ["localhost:9997", "", "localhost:9998", "localhost:9999"]
     assert parse_and_validate_addresses(urls) == [
@@ -44,6 +46,7 @@ def test_addresses_keep_their_order_and_empty_texts_are_left_out() -> None:
     ]
 
 
+@pytest.mark.java("ClientUtilsTest.NoPort", "ClientUtilsTest.InvalidBrokerAddress")
 @pytest.mark.parametrize(
     "url",
     [
@@ -65,6 +68,7 @@ def test_a_text_that_is_no_address_is_named(url: str) -> None:
     assert caught.value.name == "bootstrap.servers"
 
 
+@pytest.mark.java("ClientUtilsTest.InvalidPort")
 @pytest.mark.parametrize("url", ["localhost:70000", "localhost:65536", "localhost:" + "9" * 5000])
 def test_a_port_out_of_range_is_named(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -106,11 +110,13 @@ def test_an_unknown_host_is_left_out_with_a_warning(caplog: pytest.LogCaptureFix
     assert "Couldn't resolve server gone.example:1 from bootstrap.servers" in caplog.text
 
 
+@pytest.mark.java("ClientUtilsTest.OnlyBadHostname")
 def test_only_unknown_hosts_are_an_error() -> None:
     with pytest.raises(ConfigError, match=r"^No resolvable bootstrap urls given in bootstrap\.servers$"):
         resolve_bootstrap_addresses([("some.invalid.hostname.foo.bar.local", 9999)], MockResolver())
 
 
+@pytest.mark.java("ClientUtilsTest.ParseAndValidateAddressesWithReverseLookup")
 def test_canonical_names_take_the_place_of_the_name_behind_which_they_stand() -> None:
     resolver = MockResolver(
         "10.0.0.1", "10.0.0.2", names={"10.0.0.1": "canonical_hostname1", "10.0.0.2": "canonical_hostname2"}
@@ -138,6 +144,7 @@ def test_an_unknown_host_whose_canonical_name_is_wanted_is_an_error() -> None:
         resolve_bootstrap_addresses([("gone.example", 7)], MockResolver(), CANONICAL)
 
 
+@pytest.mark.java("ClientUtilsTest.InvalidConfig")
 def test_a_lookup_that_kafka_does_not_know_has_no_value() -> None:
     with pytest.raises(ValueError, match=r"random\.value"):
         ClientDnsLookup("random.value")

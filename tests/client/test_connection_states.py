@@ -43,6 +43,8 @@ def exact_states(resolver: MockResolver) -> ClusterConnectionStates:
     return ClusterConnectionStates.from_settings(50, 50, 1_000, 1_000, resolver, Random(0))
 
 
+@pytest.mark.behaviour("CONN-01", "CONN-04")
+@pytest.mark.java("ClusterConnectionStatesTest.ClusterConnectionStateChanges")
 def test_a_connection_goes_from_unknown_over_ready_to_its_backoff() -> None:
     states = make_states()
     assert states.can_connect(NODE, 0)
@@ -75,6 +77,7 @@ def test_a_connection_goes_from_unknown_over_ready_to_its_backoff() -> None:
     assert states.can_connect(NODE, 15_100 + backoff_ms)  # CONN-01: at the very end, not one later
 
 
+@pytest.mark.java("ClusterConnectionStatesTest.MultipleNodeConnectionStates")
 def test_nodes_do_not_mind_each_other() -> None:
     states = make_states()
     states.connecting(OTHER, 0, "localhost")
@@ -95,7 +98,9 @@ def test_nodes_do_not_mind_each_other() -> None:
     assert not states.has_ready_nodes(now_ms)
 
 
-def test_a_refusal_is_kept_until_the_node_is_ready() -> None:  # CONN-12
+@pytest.mark.behaviour("CONN-12")
+@pytest.mark.java("ClusterConnectionStatesTest.AuthorizationFailed")
+def test_a_refusal_is_kept_until_the_node_is_ready() -> None:
     states = make_states()
     states.connecting(NODE, 0, "localhost")
     refusal = AuthenticationError("No path to CA for certificate!")
@@ -114,7 +119,8 @@ def test_a_refusal_is_kept_until_the_node_is_ready() -> None:  # CONN-12
     assert states.authentication_error(NODE) is None
 
 
-def test_a_refusal_grows_the_backoff_a_second_time() -> None:  # CONN-12
+@pytest.mark.behaviour("CONN-12")
+def test_a_refusal_grows_the_backoff_a_second_time() -> None:
     states = make_states()
     states.connecting(NODE, 0, "localhost")
     states.disconnected(NODE, 0)
@@ -122,7 +128,9 @@ def test_a_refusal_grows_the_backoff_a_second_time() -> None:  # CONN-12
     assert states.connection_delay_ms(NODE, 0) == pytest.approx(2 * BACKOFF_MS, rel=JITTER)
 
 
-def test_a_removed_node_may_be_connected_to_at_once() -> None:  # CONN-13
+@pytest.mark.behaviour("CONN-13")
+@pytest.mark.java("ClusterConnectionStatesTest.RemoveNode")
+def test_a_removed_node_may_be_connected_to_at_once() -> None:
     states = make_states()
     states.connecting(NODE, 0, "localhost")
     states.ready(NODE)
@@ -141,6 +149,8 @@ def test_removing_a_node_that_is_connecting_ends_its_set_up_timeout() -> None:
     assert list(states.nodes_with_connection_setup_timeout(10 * SETUP_MAX_MS)) == []
 
 
+@pytest.mark.behaviour("CONN-02")
+@pytest.mark.java("ClusterConnectionStatesTest.MaxReconnectBackoff")
 def test_the_backoff_never_exceeds_its_maximum() -> None:
     states = make_states()
     now_ms = 0
@@ -154,8 +164,10 @@ def test_the_backoff_never_exceeds_its_maximum() -> None:
         assert states.can_connect(NODE, now_ms)
 
 
+@pytest.mark.behaviour("CONN-02")
+@pytest.mark.java("ClusterConnectionStatesTest.ExponentialReconnectBackoff")
 @pytest.mark.parametrize("checks_versions", [False, True])
-def test_the_backoff_doubles_until_the_node_is_ready(checks_versions: bool) -> None:  # CONN-02
+def test_the_backoff_doubles_until_the_node_is_ready(checks_versions: bool) -> None:
     states = make_states()
     for failures in range(10):
         states.connecting(NODE, 0, "localhost")
@@ -170,7 +182,9 @@ def test_the_backoff_doubles_until_the_node_is_ready(checks_versions: bool) -> N
     assert states.connection_delay_ms(NODE, 0) == pytest.approx(BACKOFF_MS, rel=JITTER)
 
 
-def test_a_throttled_node_is_not_ready_until_the_pause_is_over() -> None:  # CONN-05
+@pytest.mark.behaviour("CONN-05")
+@pytest.mark.java("ClusterConnectionStatesTest.Throttled")
+def test_a_throttled_node_is_not_ready_until_the_pause_is_over() -> None:
     states = make_states()
     states.connecting(NODE, 0, "localhost")
     states.ready(NODE)
@@ -185,7 +199,8 @@ def test_a_throttled_node_is_not_ready_until_the_pause_is_over() -> None:  # CON
     assert states.poll_delay_ms(NODE, 11_100) == states.connection_delay_ms(NODE, 11_100) == FOREVER_MS
 
 
-def test_the_end_of_a_pause_never_comes_nearer() -> None:  # CONN-06
+@pytest.mark.behaviour("CONN-06")
+def test_the_end_of_a_pause_never_comes_nearer() -> None:
     states = make_states()
     states.connecting(NODE, 0, "localhost")
     states.ready(NODE)
@@ -196,7 +211,8 @@ def test_the_end_of_a_pause_never_comes_nearer() -> None:  # CONN-06
     assert states.throttle_delay_ms(OTHER, 0) == 0
 
 
-def test_a_disconnected_node_waits_for_its_backoff_not_for_its_pause() -> None:  # CONN-05
+@pytest.mark.behaviour("CONN-05")
+def test_a_disconnected_node_waits_for_its_backoff_not_for_its_pause() -> None:
     states = exact_states(MockResolver("127.0.0.1"))
     states.connecting(NODE, 0, "localhost")
     states.ready(NODE)
@@ -205,6 +221,8 @@ def test_a_disconnected_node_waits_for_its_backoff_not_for_its_pause() -> None: 
     assert states.poll_delay_ms(NODE, 0) == 50
 
 
+@pytest.mark.behaviour("CONN-08")
+@pytest.mark.java("ClusterConnectionStatesTest.SingleIP")
 def test_a_single_address_is_used_again() -> None:
     resolver = MockResolver("127.0.0.1")
     states = exact_states(resolver)
@@ -216,7 +234,9 @@ def test_a_single_address_is_used_again() -> None:
     assert resolver.asked == ["localhost", "localhost"]  # used up after one attempt
 
 
-def test_every_attempt_uses_the_next_address_and_the_list_is_renewed_when_used_up() -> None:  # CONN-08
+@pytest.mark.behaviour("CONN-08")
+@pytest.mark.java("ClusterConnectionStatesTest.MultipleIPs")
+def test_every_attempt_uses_the_next_address_and_the_list_is_renewed_when_used_up() -> None:
     resolver = MockResolver(*INITIAL)
     states = exact_states(resolver)
     used = []
@@ -232,7 +252,8 @@ def test_every_attempt_uses_the_next_address_and_the_list_is_renewed_when_used_u
     assert resolver.asked == [HOST, HOST]
 
 
-def test_after_a_lost_connection_the_name_is_resolved_again_and_the_lost_address_skipped() -> None:  # CONN-09
+@pytest.mark.behaviour("CONN-09")
+def test_after_a_lost_connection_the_name_is_resolved_again_and_the_lost_address_skipped() -> None:
     resolver = MockResolver(*INITIAL)
     states = exact_states(resolver)
     states.connecting(NODE, 0, HOST)
@@ -242,6 +263,37 @@ def test_after_a_lost_connection_the_name_is_resolved_again_and_the_lost_address
     states.connecting(NODE, 50, HOST)
     assert states.current_address(NODE) == INITIAL[1]
     assert resolver.asked == [HOST, HOST]
+
+
+@pytest.mark.behaviour("CONN-09")
+@pytest.mark.java("ClusterConnectionStatesTest.SkipLastAttemptedIp")
+def test_skip_last_attempted_ip() -> None:
+    """All attempts failed, or there was one: the name is resolved again, and answers as before."""
+    resolver = MockResolver(*INITIAL[:2])
+    states = exact_states(resolver)
+    states.connecting(NODE, 0, HOST)
+    first = states.current_address(NODE)
+    states.disconnected(NODE, 0)
+    states.connecting(NODE, 50, HOST)
+    second = states.current_address(NODE)
+    assert second != first
+    states.ready(NODE)
+    resolver.addresses = (second, first)
+    states.disconnected(NODE, 100)
+    states.connecting(NODE, 150, HOST)
+    assert states.current_address(NODE) == first
+
+
+@pytest.mark.behaviour("CONN-11")
+@pytest.mark.java("ClusterConnectionStatesTest.HostResolveChange")
+def test_host_resolve_change() -> None:
+    resolver = MockResolver(*INITIAL)
+    states = exact_states(resolver)
+    states.connecting(NODE, 0, HOST)
+    first = states.current_address(NODE)
+    resolver.addresses = CHANGED
+    states.connecting(NODE, 0, "localhost")
+    assert states.current_address(NODE) == CHANGED[0] != first
 
 
 def test_a_renewed_list_of_one_address_is_used_although_it_was_used_last() -> None:
@@ -255,7 +307,9 @@ def test_a_renewed_list_of_one_address_is_used_although_it_was_used_last() -> No
     assert states.current_address(NODE) == INITIAL[0]
 
 
-def test_another_host_name_for_a_node_id_begins_afresh() -> None:  # CONN-11
+@pytest.mark.behaviour("CONN-11")
+@pytest.mark.java("ClusterConnectionStatesTest.NodeWithNewHostname")
+def test_another_host_name_for_a_node_id_begins_afresh() -> None:
     resolver = MockResolver(hosts={"old": [INITIAL[0]], "new": [CHANGED[0]]})
     states = exact_states(resolver)
     states.connecting(NODE, 0, "old")
@@ -279,6 +333,7 @@ def test_a_name_that_dns_does_not_know_is_an_oserror() -> None:
         states.current_address(NODE)
 
 
+@pytest.mark.java("ClusterConnectionStatesTest.IsPreparingConnection")
 def test_connecting_and_checking_versions_are_preparing() -> None:
     states = make_states()
     assert not states.is_preparing_connection(NODE)
@@ -290,7 +345,9 @@ def test_connecting_and_checking_versions_are_preparing() -> None:
     assert not states.is_preparing_connection(NODE)
 
 
-def test_the_set_up_timeout_doubles_while_connecting_fails_and_anything_better_resets_it() -> None:  # CONN-03
+@pytest.mark.behaviour("CONN-03")
+@pytest.mark.java("ClusterConnectionStatesTest.ExponentialConnectionSetupTimeout")
+def test_the_set_up_timeout_doubles_while_connecting_fails_and_anything_better_resets_it() -> None:
     states = make_states()
     for failures in range(4):
         states.connecting(NODE, 0, "localhost")
@@ -311,7 +368,9 @@ def test_the_set_up_timeout_doubles_while_connecting_fails_and_anything_better_r
     assert list(states.connecting_nodes) == [NODE]
 
 
-def test_only_those_that_have_been_connecting_for_too_long_have_timed_out() -> None:  # CONN-07
+@pytest.mark.behaviour("CONN-07")
+@pytest.mark.java("ClusterConnectionStatesTest.TimedOutConnections")
+def test_only_those_that_have_been_connecting_for_too_long_have_timed_out() -> None:
     states = exact_states(MockResolver("127.0.0.1"))
     states.connecting(NODE, 0, "localhost")
     states.connecting(OTHER, 0, "localhost")
@@ -347,6 +406,7 @@ def test_moves_that_are_not_in_the_table_are_bugs() -> None:
         states.ready(NODE)
 
 
+@pytest.mark.behaviour("CONN-01", "CONN-04")
 @given(failures=st.lists(st.booleans(), max_size=20), seed=st.integers())
 def test_a_node_that_may_not_be_connected_to_says_when_it_may(failures: list[bool], seed: int) -> None:
     """Whatever came before: a delay of 0 while connecting is refused would make the sender spin."""

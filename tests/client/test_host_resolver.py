@@ -8,16 +8,20 @@ from client_core.client.host_resolver import DefaultHostResolver, filter_preferr
 from tests.support.mock_resolver import MockResolver
 
 
-def test_filter_preferred_addresses_keeps_the_family_of_the_first_one() -> None:  # CONN-10
+@pytest.mark.behaviour("CONN-10")
+@pytest.mark.java("ClientUtilsTest.FilterPreferredAddresses")
+def test_filter_preferred_addresses_keeps_the_family_of_the_first_one() -> None:
     assert filter_preferred_addresses(["192.0.0.1", "::1", "192.0.0.2"]) == ("192.0.0.1", "192.0.0.2")
     assert filter_preferred_addresses(["::1", "192.0.0.1", "192.0.0.1"]) == ("::1",)
 
 
+@pytest.mark.java("ClientUtilsTest.ResolveUnknownHostException")
 def test_resolve_lets_the_resolvers_failure_through() -> None:
     with pytest.raises(OSError, match=r"some\.invalid\.hostname"):
         resolve("some.invalid.hostname", MockResolver())
 
 
+@pytest.mark.java("ClientUtilsTest.ResolveDnsLookup")
 def test_resolve_returns_every_address_of_the_name() -> None:
     resolver = MockResolver("198.51.100.0", "198.51.100.5")
     assert resolve("kafka.apache.org", resolver) == ("198.51.100.0", "198.51.100.5")

@@ -25,7 +25,9 @@ def filled(*correlation_ids: int, node_id: int = NODE) -> InFlightRequests:
     return requests
 
 
-def test_an_answer_belongs_to_the_oldest_request() -> None:  # INF-02
+@pytest.mark.behaviour("INF-01", "INF-02")
+@pytest.mark.java("InFlightRequestsTest.CompleteNext")
+def test_an_answer_belongs_to_the_oldest_request() -> None:
     requests = filled(1, 2)
     oldest = requests.oldest(NODE)
     assert oldest is not None
@@ -36,7 +38,9 @@ def test_an_answer_belongs_to_the_oldest_request() -> None:  # INF-02
     assert requests.count() == 0
 
 
-def test_the_last_sent_is_the_newest() -> None:  # INF-03
+@pytest.mark.behaviour("INF-01", "INF-03")
+@pytest.mark.java("InFlightRequestsTest.CompleteLastSent")
+def test_the_last_sent_is_the_newest() -> None:
     requests = filled(1, 2)
     assert requests.last_sent(NODE).request.correlation_id == 2
     assert requests.complete_last_sent(NODE).request.correlation_id == 2
@@ -45,7 +49,9 @@ def test_the_last_sent_is_the_newest() -> None:  # INF-03
     assert requests.count() == 0
 
 
-def test_clear_all_gives_the_oldest_first_and_leaves_nothing() -> None:  # INF-05
+@pytest.mark.behaviour("INF-05")
+@pytest.mark.java("InFlightRequestsTest.ClearAll")
+def test_clear_all_gives_the_oldest_first_and_leaves_nothing() -> None:
     requests = filled(1, 2, 3)
     assert ids(requests, NODE) == [1, 2, 3]
     assert requests.count() == requests.count(NODE) == 0
@@ -53,14 +59,20 @@ def test_clear_all_gives_the_oldest_first_and_leaves_nothing() -> None:  # INF-0
     assert ids(requests, OTHER) == []
 
 
-def test_a_node_without_requests_has_no_next_and_no_last() -> None:  # INF-08
+@pytest.mark.behaviour("INF-08")
+@pytest.mark.java(
+    "InFlightRequestsTest.CompleteNextThrowsIfNoInFlights",
+    "InFlightRequestsTest.CompleteLastSentThrowsIfNoInFlights",
+)
+def test_a_node_without_requests_has_no_next_and_no_last() -> None:
     requests = InFlightRequests(max_per_connection=5)
     for ask in (requests.complete_next, requests.complete_last_sent, requests.last_sent):
         with pytest.raises(IllegalStateError, match=r"^There are no in-flight requests for node 7$"):
             ask(NODE)
 
 
-def test_more_may_be_sent_once_the_newest_is_out_and_below_the_limit() -> None:  # INF-04, NET-26
+@pytest.mark.behaviour("INF-04", "NET-26")
+def test_more_may_be_sent_once_the_newest_is_out_and_below_the_limit() -> None:
     requests = InFlightRequests(max_per_connection=2)
     assert requests.can_send_more(NODE)
     requests.add(make_in_flight(NODE, 1))
@@ -75,7 +87,8 @@ def test_more_may_be_sent_once_the_newest_is_out_and_below_the_limit() -> None: 
     assert requests.can_send_more(OTHER)
 
 
-def test_one_request_that_is_too_old_names_its_node() -> None:  # INF-06
+@pytest.mark.behaviour("INF-06")
+def test_one_request_that_is_too_old_names_its_node() -> None:
     requests = InFlightRequests(max_per_connection=5)
     requests.add(make_in_flight(NODE, 1, request_timeout_ms=50, sent_ms=0))
     requests.add(make_in_flight(NODE, 2, request_timeout_ms=1_000, sent_ms=10))
@@ -89,6 +102,17 @@ def test_one_request_that_is_too_old_names_its_node() -> None:  # INF-06
     assert list(requests.nodes_with_timed_out_requests(10_000)) == []
 
 
+@pytest.mark.behaviour("INF-06")
+@pytest.mark.java("InFlightRequestsTest.TimedOutNodes")
+def test_timed_out_nodes() -> None:
+    requests = InFlightRequests(max_per_connection=12)
+    for correlation_id, (node_id, timeout_ms) in enumerate([(NODE, 50), (OTHER, 200), (OTHER, 100)]):
+        requests.add(make_in_flight(node_id, correlation_id, request_timeout_ms=timeout_ms))
+    assert list(requests.nodes_with_timed_out_requests(50)) == []
+    assert list(requests.nodes_with_timed_out_requests(75)) == [NODE]
+    assert list(requests.nodes_with_timed_out_requests(125)) == [NODE, OTHER]
+
+
 def test_a_newer_request_may_time_out_before_an_older_one() -> None:
     requests = InFlightRequests(max_per_connection=5)
     requests.add(make_in_flight(NODE, 1, request_timeout_ms=1_000, sent_ms=0))
@@ -96,7 +120,8 @@ def test_a_newer_request_may_time_out_before_an_older_one() -> None:
     assert list(requests.nodes_with_timed_out_requests(16)) == [NODE]
 
 
-def test_a_pause_gives_every_request_of_that_node_more_time() -> None:  # INF-07
+@pytest.mark.behaviour("INF-07")
+def test_a_pause_gives_every_request_of_that_node_more_time() -> None:
     requests = InFlightRequests(max_per_connection=5)
     for node_id, correlation_id in ((NODE, 1), (NODE, 2), (OTHER, 3)):
         requests.add(make_in_flight(node_id, correlation_id, request_timeout_ms=100))
@@ -107,7 +132,8 @@ def test_a_pause_gives_every_request_of_that_node_more_time() -> None:  # INF-07
     assert list(requests.nodes_with_timed_out_requests(131)) == [NODE, OTHER]
 
 
-def test_load_tells_how_busy_a_connection_is() -> None:  # INF-09
+@pytest.mark.behaviour("INF-09")
+def test_load_tells_how_busy_a_connection_is() -> None:
     requests = InFlightRequests(max_per_connection=5)
     assert requests.load(NODE) == InFlightLoad(0, None)
     requests.add(make_in_flight(NODE, 1, sent_ms=11))

@@ -90,7 +90,8 @@ class OneClient:
 # -- waiting times, on the updater alone ---------------------------------------------------------------------
 
 
-def test_it_waits_until_an_update_is_due() -> None:  # UPD-01, UPD-02
+@pytest.mark.behaviour("UPD-01", "UPD-02")
+def test_it_waits_until_an_update_is_due() -> None:
     metadata = known_metadata(now_ms=0)
     updater, client = DefaultMetadataUpdater(metadata, TEST_CONFIG), OneClient()
     assert not updater.is_update_due(1_000)
@@ -99,7 +100,8 @@ def test_it_waits_until_an_update_is_due() -> None:  # UPD-01, UPD-02
     assert updater.is_update_due(5_000)
 
 
-def test_it_waits_for_the_answer_of_the_request_under_way() -> None:  # UPD-02, UPD-04
+@pytest.mark.behaviour("UPD-02", "UPD-04")
+def test_it_waits_for_the_answer_of_the_request_under_way() -> None:
     updater, client = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG), OneClient()
     client.can_send = True
     assert updater.is_update_due(7)
@@ -111,33 +113,38 @@ def test_it_waits_for_the_answer_of_the_request_under_way() -> None:  # UPD-02, 
     assert len(client.sent) == 1
 
 
-def test_without_a_usable_node_it_asks_again_after_the_reconnect_backoff() -> None:  # UPD-03
+@pytest.mark.behaviour("UPD-03")
+def test_without_a_usable_node_it_asks_again_after_the_reconnect_backoff() -> None:
     updater = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG)
     client = OneClient(node=None)
     assert updater.maybe_update(7, client) == TEST_CONFIG.reconnect_backoff_ms
     assert updater.is_update_due(7)
 
 
-def test_it_does_not_open_a_second_connection_while_one_is_being_set_up() -> None:  # UPD-05
+@pytest.mark.behaviour("UPD-05")
+def test_it_does_not_open_a_second_connection_while_one_is_being_set_up() -> None:
     updater, client = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG), OneClient()
     client.connecting = client.connectable = True
     assert updater.maybe_update(7, client) == TEST_CONFIG.reconnect_backoff_ms
     assert client.connects == []
 
 
-def test_it_connects_where_there_is_no_connection_yet() -> None:  # UPD-06
+@pytest.mark.behaviour("UPD-06")
+def test_it_connects_where_there_is_no_connection_yet() -> None:
     updater, client = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG), OneClient()
     client.connectable = True
     assert updater.maybe_update(7, client) == TEST_CONFIG.reconnect_backoff_ms
     assert client.connects == [NODE.id]
 
 
-def test_it_waits_for_the_network_when_the_node_is_connected_but_busy() -> None:  # UPD-07
+@pytest.mark.behaviour("UPD-07")
+def test_it_waits_for_the_network_when_the_node_is_connected_but_busy() -> None:
     updater, client = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG), OneClient()
     assert updater.maybe_update(7, client) == FOREVER_MS
 
 
-def test_no_node_and_no_connection_begin_again_with_bootstrap_servers() -> None:  # UPD-11
+@pytest.mark.behaviour("UPD-11")
+def test_no_node_and_no_connection_begin_again_with_bootstrap_servers() -> None:
     metadata = known_metadata(now_ms=0)
     bench_sink = Bench().sink
     updater = DefaultMetadataUpdater(metadata, TEST_CONFIG, bench_sink)
@@ -151,14 +158,16 @@ def test_no_node_and_no_connection_begin_again_with_bootstrap_servers() -> None:
     assert len(bench_sink.of(MetadataRefreshFailed)) == 1  # and no node is told once
 
 
-def test_busy_connections_do_not_begin_again_with_bootstrap_servers() -> None:  # UPD-11
+@pytest.mark.behaviour("UPD-11")
+def test_busy_connections_do_not_begin_again_with_bootstrap_servers() -> None:
     metadata = known_metadata(now_ms=0)
     updater = DefaultMetadataUpdater(metadata, TEST_CONFIG)
     assert updater.maybe_update(5_000, OneClient(node=None, any_ready=True)) == 10_000
     assert not metadata.fetch().is_bootstrap_configured
 
 
-def test_without_a_recovery_strategy_it_never_begins_again() -> None:  # UPD-14
+@pytest.mark.behaviour("UPD-14")
+def test_without_a_recovery_strategy_it_never_begins_again() -> None:
     bench = Bench(metadata=known_metadata(), metadata_recovery_strategy=MetadataRecoveryStrategy.NONE)
     updater = bench.updater
     updater.maybe_update(bench.now_ms + 5_000, OneClient(node=None))
@@ -212,7 +221,8 @@ def bring_up(bench: Bench) -> int:
     return node_id
 
 
-def test_from_bootstrap_to_the_first_metadata() -> None:  # UPD-04, UPD-06, UPD-10
+@pytest.mark.behaviour("UPD-04", "UPD-06", "UPD-10")
+def test_from_bootstrap_to_the_first_metadata() -> None:
     metadata = make_metadata()
     bench = Bench(metadata=metadata)
     node_id = bring_up(bench)
@@ -237,7 +247,8 @@ def test_from_bootstrap_to_the_first_metadata() -> None:  # UPD-04, UPD-06, UPD-
     )
 
 
-def test_a_response_without_brokers_is_a_failed_update() -> None:  # UPD-10
+@pytest.mark.behaviour("UPD-10")
+def test_a_response_without_brokers_is_a_failed_update() -> None:
     metadata = make_metadata()
     bench = Bench(metadata=metadata)
     node_id = bring_up(bench)
@@ -249,7 +260,8 @@ def test_a_response_without_brokers_is_a_failed_update() -> None:  # UPD-10
     assert event == MetadataRefreshFailed("initial", "error", "the response lists no brokers")
 
 
-def test_a_lost_metadata_request_backs_off_and_is_asked_again() -> None:  # UPD-08, UPD-09
+@pytest.mark.behaviour("UPD-08", "UPD-09")
+def test_a_lost_metadata_request_backs_off_and_is_asked_again() -> None:
     metadata = make_metadata()
     bench = Bench(metadata=metadata, reconnect_backoff_ms=50, reconnect_backoff_max_ms=50)
     node_id = bring_up(bench)
@@ -286,7 +298,8 @@ def test_an_unreadable_metadata_response_is_a_failed_update() -> None:
     assert metadata.time_to_next_update(bench.now_ms) == BACKOFF_MS
 
 
-def test_a_lost_bootstrap_broker_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:  # UPD-08
+@pytest.mark.behaviour("UPD-08")
+def test_a_lost_bootstrap_broker_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(metadata=make_metadata(), can_connect=lambda _: False)
     with caplog.at_level(logging.WARNING):
         bench.poll()
@@ -294,7 +307,8 @@ def test_a_lost_bootstrap_broker_is_warned_of(caplog: pytest.LogCaptureFixture) 
     assert "Bootstrap broker bootstrap:9999 (id -1) disconnected" in caplog.text
 
 
-def test_any_disconnection_asks_for_an_update() -> None:  # UPD-08
+@pytest.mark.behaviour("UPD-08")
+def test_any_disconnection_asks_for_an_update() -> None:
     metadata = known_metadata()
     bench = Bench(metadata=metadata)
     bench.ready(NODE)
@@ -318,7 +332,8 @@ def test_a_request_that_times_out_asks_for_an_update(request_timeout_ms: int) ->
     assert metadata.update_requested
 
 
-def test_a_refusal_reaches_those_who_wait_for_metadata_and_is_tried_again() -> None:  # UPD-08
+@pytest.mark.behaviour("UPD-08", "CONN-12", "META-20")
+def test_a_refusal_reaches_those_who_wait_for_metadata_and_is_tried_again() -> None:
     metadata = make_metadata()
     bench = Bench(metadata=metadata)
     bench.selector.never_ready(-1)
@@ -334,6 +349,7 @@ def test_a_refusal_reaches_those_who_wait_for_metadata_and_is_tried_again() -> N
     assert bench.client.connection_delay_ms(bootstrap, bench.now_ms) == 10_000
 
 
+@pytest.mark.java("NetworkClientTest.AuthenticationFailureWithInFlightMetadataRequest")
 def test_a_refusal_by_one_node_does_not_disturb_the_request_at_another() -> None:
     metadata = known_metadata()
     bench = Bench(metadata=metadata, discover_broker_versions=False)
@@ -370,7 +386,8 @@ def make_counting_metadata() -> CountingMetadata:
     return metadata
 
 
-def test_metadata_that_does_not_come_for_too_long_begins_again() -> None:  # UPD-12
+@pytest.mark.behaviour("UPD-12")
+def test_metadata_that_does_not_come_for_too_long_begins_again() -> None:
     metadata = make_counting_metadata()
     bench = Bench(
         metadata=metadata,
@@ -392,7 +409,8 @@ def test_metadata_that_does_not_come_for_too_long_begins_again() -> None:  # UPD
     assert len(bench.sink.of(Rebootstrapped)) == 2
 
 
-def test_a_broker_that_asks_to_begin_again_is_obeyed_in_the_same_poll() -> None:  # UPD-13
+@pytest.mark.behaviour("UPD-13")
+def test_a_broker_that_asks_to_begin_again_is_obeyed_in_the_same_poll() -> None:
     metadata = make_counting_metadata()
     bench = Bench(metadata=metadata, rebootstrap_trigger_ms=300_000)
     node_id = bring_up(bench)
@@ -406,7 +424,8 @@ def test_a_broker_that_asks_to_begin_again_is_obeyed_in_the_same_poll() -> None:
     assert metadata.rebootstraps == 1
 
 
-def test_a_request_to_begin_again_is_a_failed_update_without_a_strategy() -> None:  # UPD-14
+@pytest.mark.behaviour("UPD-14")
+def test_a_request_to_begin_again_is_a_failed_update_without_a_strategy() -> None:
     metadata = make_counting_metadata()
     bench = Bench(metadata=metadata, metadata_recovery_strategy=MetadataRecoveryStrategy.NONE)
     node_id = bring_up(bench)
@@ -416,7 +435,9 @@ def test_a_request_to_begin_again_is_a_failed_update_without_a_strategy() -> Non
     assert metadata.time_to_next_update(bench.now_ms) == BACKOFF_MS
 
 
-def test_beginning_again_fails_the_requests_of_every_known_node() -> None:  # UPD-12
+@pytest.mark.behaviour("UPD-12")
+@pytest.mark.java("NetworkClientTest.InflightRequestsDuringRebootstrap")
+def test_beginning_again_fails_the_requests_of_every_known_node() -> None:
     metadata = known_metadata()
     bench = Bench(
         metadata=metadata,
@@ -440,7 +461,8 @@ def test_beginning_again_fails_the_requests_of_every_known_node() -> None:  # UP
     assert all(bench.client.connection_failed(node) for node in BROKERS)
 
 
-def test_success_ends_the_attempts() -> None:  # UPD-12
+@pytest.mark.behaviour("UPD-12")
+def test_success_ends_the_attempts() -> None:
     metadata = make_counting_metadata()
     bench = Bench(metadata=metadata, request_timeout_ms=60_000)
     node_id = bring_up(bench)
@@ -493,7 +515,8 @@ def test_closing_the_client_closes_metadata() -> None:
 # -- manual --------------------------------------------------------------------------------------------------
 
 
-def test_a_manual_updater_is_never_due_and_deaf() -> None:  # UPD-15
+@pytest.mark.behaviour("UPD-15")
+def test_a_manual_updater_is_never_due_and_deaf() -> None:
     updater: MetadataUpdater = ManualMetadataUpdater([NODE])
     assert not updater.is_update_due(0)
     assert updater.maybe_update(0, OneClient()) == FOREVER_MS

@@ -55,7 +55,9 @@ def test_the_client_is_what_the_sender_asks_for() -> None:
 # -- send and receive ----------------------------------------------------------------------------------------
 
 
-def test_sending_to_a_node_that_is_not_ready_is_a_bug() -> None:  # NET-05
+@pytest.mark.behaviour("NET-05")
+@pytest.mark.java("NetworkClientTest.SendToUnreadyNode")
+def test_sending_to_a_node_that_is_not_ready_is_a_bug() -> None:
     bench = Bench()
     with pytest.raises(
         IllegalStateError, match=r"^Attempt to send a request to node 5 which is not ready\.$"
@@ -63,6 +65,9 @@ def test_sending_to_a_node_that_is_not_ready_is_a_bug() -> None:  # NET-05
         bench.client.send(make_request(5), bench.now_ms)
 
 
+@pytest.mark.java(
+    "NetworkClientTest.SimpleRequestResponse", "NetworkClientTest.SimpleRequestResponseWithNoBrokerDiscovery"
+)
 @pytest.mark.parametrize("discovers", [True, False])
 def test_a_request_is_answered_to_its_handler_and_by_poll(discovers: bool) -> None:
     bench = Bench(discover_broker_versions=discovers)
@@ -95,7 +100,8 @@ def test_a_frame_is_header_and_body_with_the_client_id() -> None:
     )
 
 
-def test_a_request_that_expects_no_answer_is_complete_when_it_is_sent() -> None:  # NET-10
+@pytest.mark.behaviour("NET-10")
+def test_a_request_that_expects_no_answer_is_complete_when_it_is_sent() -> None:
     bench = Bench()
     bench.ready()
     bench.selector.hold_sends(NODE.id)
@@ -108,7 +114,8 @@ def test_a_request_that_expects_no_answer_is_complete_when_it_is_sent() -> None:
     assert bench.client.in_flight_request_count() == 0
 
 
-def test_answers_belong_to_the_requests_in_their_order() -> None:  # NET-11
+@pytest.mark.behaviour("NET-11")
+def test_answers_belong_to_the_requests_in_their_order() -> None:
     bench = Bench()
     bench.ready()
     first, second = bench.send(), bench.send()
@@ -118,7 +125,8 @@ def test_answers_belong_to_the_requests_in_their_order() -> None:  # NET-11
     assert [response.request for response in bench.poll()] == [second]
 
 
-def test_a_node_with_an_unfinished_send_is_not_ready() -> None:  # NET-26
+@pytest.mark.behaviour("NET-26")
+def test_a_node_with_an_unfinished_send_is_not_ready() -> None:
     bench = Bench()
     bench.ready()
     bench.selector.hold_sends(NODE.id)
@@ -129,7 +137,8 @@ def test_a_node_with_an_unfinished_send_is_not_ready() -> None:  # NET-26
     assert bench.client.is_ready(NODE, bench.now_ms)
 
 
-def test_a_full_queue_of_requests_makes_a_node_unready() -> None:  # NET-04, INF-04
+@pytest.mark.behaviour("NET-04", "INF-04")
+def test_a_full_queue_of_requests_makes_a_node_unready() -> None:
     bench = Bench(max_in_flight_requests_per_connection=2)
     bench.ready()
     bench.send()
@@ -138,7 +147,8 @@ def test_a_full_queue_of_requests_makes_a_node_unready() -> None:  # NET-04, INF
     assert not bench.client.ready(NODE, bench.now_ms)
 
 
-def test_no_node_is_ready_while_metadata_is_due() -> None:  # NET-02
+@pytest.mark.behaviour("NET-02")
+def test_no_node_is_ready_while_metadata_is_due() -> None:
     bench = Bench()
     bench.ready()
     bench.recorded.is_due = True
@@ -146,7 +156,8 @@ def test_no_node_is_ready_while_metadata_is_due() -> None:  # NET-02
     assert bench.client.can_send_request(NODE.id, bench.now_ms)
 
 
-def test_a_version_that_the_node_does_not_speak_is_answered_before_and_instead_of_io() -> None:  # NET-07
+@pytest.mark.behaviour("NET-06", "NET-07")
+def test_a_version_that_the_node_does_not_speak_is_answered_before_and_instead_of_io() -> None:
     bench = Bench()
     bench.ready(versions=api_versions_response({ApiKey.PRODUCE: (0, 2)}))
     polls = len(bench.selector.polls)
@@ -163,14 +174,17 @@ def test_a_version_that_the_node_does_not_speak_is_answered_before_and_instead_o
     assert len(bench.selector.polls) == polls
 
 
-def test_the_highest_common_version_is_spoken() -> None:  # NET-06
+@pytest.mark.behaviour("NET-06")
+def test_the_highest_common_version_is_spoken() -> None:
     bench = Bench()
     bench.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, 9)}))
     bench.send()
     assert bench.headers()[-1].version == 9
 
 
-def test_a_version_that_a_metadata_request_can_not_take_is_fatal_for_the_updater() -> None:  # NET-07
+@pytest.mark.behaviour("NET-07")
+@pytest.mark.java("NetworkClientTest.UnsupportedVersionDuringInternalMetadataRequest")
+def test_a_version_that_a_metadata_request_can_not_take_is_fatal_for_the_updater() -> None:
     bench = Bench()
     bench.ready(versions=api_versions_response({ApiKey.METADATA: (0, 3)}))
     builder = PlainBuilder(ApiKey.METADATA, oldest_allowed_version=4)
@@ -180,8 +194,9 @@ def test_a_version_that_a_metadata_request_can_not_take_is_fatal_for_the_updater
     assert bench.poll() == []
 
 
+@pytest.mark.behaviour("NET-23")
 def test_a_callback_that_raises_does_not_cost_the_others_theirs(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench()  # NET-23
+    bench = Bench()
     bench.ready()
     handled: list[ClientResponse] = []
 
@@ -198,7 +213,8 @@ def test_a_callback_that_raises_does_not_cost_the_others_theirs(caplog: pytest.L
     assert "the caller's bug" in caplog.text
 
 
-def test_poll_waits_no_longer_than_its_caller_metadata_and_the_request_timeout_allow() -> None:  # NET-09
+@pytest.mark.behaviour("NET-09")
+def test_poll_waits_no_longer_than_its_caller_metadata_and_the_request_timeout_allow() -> None:
     class Due(RecordingUpdater):
         wait_ms = 300
 
@@ -217,13 +233,15 @@ def test_poll_waits_no_longer_than_its_caller_metadata_and_the_request_timeout_a
 # -- connect -------------------------------------------------------------------------------------------------
 
 
-def test_connecting_to_an_empty_node_is_refused() -> None:  # NET-01
+@pytest.mark.behaviour("NET-01")
+def test_connecting_to_an_empty_node_is_refused() -> None:
     bench = Bench()
     with pytest.raises(IllegalArgumentError, match=r"^Cannot connect to empty node"):
         bench.client.ready(Node(3, "", -1), bench.now_ms)
 
 
-def test_ready_connects_once_and_is_false_until_the_node_is_ready() -> None:  # NET-03
+@pytest.mark.behaviour("NET-03")
+def test_ready_connects_once_and_is_false_until_the_node_is_ready() -> None:
     bench = Bench()
     assert not bench.client.ready(NODE, bench.now_ms)
     assert not bench.client.ready(NODE, bench.now_ms)
@@ -231,7 +249,9 @@ def test_ready_connects_once_and_is_false_until_the_node_is_ready() -> None:  # 
     assert bench.selector.attempts[0].host == "broker-0"
 
 
-def test_a_name_that_dns_does_not_know_is_a_disconnection(caplog: pytest.LogCaptureFixture) -> None:  # NET-22
+@pytest.mark.behaviour("NET-22")
+@pytest.mark.java("NetworkClientTest.DnsLookupFailure")
+def test_a_name_that_dns_does_not_know_is_a_disconnection(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(resolver=MockResolver())
     bad = Node(1234, "badhost", 1234)
     with caplog.at_level(logging.WARNING):
@@ -253,7 +273,9 @@ def test_a_refused_connection_waits_for_its_backoff() -> None:
     assert event == NodeDisconnected(0, "refused", "connection refused (10.0.0.1:9092)", 10_000)
 
 
-def test_connections_that_are_not_set_up_in_time_fail_as_timed_out() -> None:  # NET-17
+@pytest.mark.behaviour("NET-17")
+@pytest.mark.java("NetworkClientTest.ConnectionSetupTimeout")
+def test_connections_that_are_not_set_up_in_time_fail_as_timed_out() -> None:
     bench = Bench()
     for node in (NODE, NODE_1):
         bench.selector.hold_connect(node.id)
@@ -272,7 +294,11 @@ def test_connections_that_are_not_set_up_in_time_fail_as_timed_out() -> None:  #
     } == {"setup_timeout"}
 
 
-def test_a_channel_that_never_becomes_ready_is_caught_by_the_set_up_timeout() -> None:  # NET-14
+@pytest.mark.behaviour("NET-14")
+@pytest.mark.java(
+    "NetworkClientTest.ConnectionDoesNotRemainStuckInCheckingApiVersionsStateIfChannelNeverBecomesReady"
+)
+def test_a_channel_that_never_becomes_ready_is_caught_by_the_set_up_timeout() -> None:
     bench = Bench()
     bench.selector.never_ready(NODE.id)
     bench.client.ready(NODE, bench.now_ms)
@@ -284,6 +310,7 @@ def test_a_channel_that_never_becomes_ready_is_caught_by_the_set_up_timeout() ->
     assert bench.client.connection_failed(NODE)
 
 
+@pytest.mark.java("NetworkClientTest.CloseConnectingNode")
 def test_a_node_closed_while_connecting_leaves_nothing_behind() -> None:
     bench = Bench(RecordingUpdater((NODE, NODE_1)))
     bench.client.ready(NODE, bench.now_ms)
@@ -295,6 +322,12 @@ def test_a_node_closed_while_connecting_leaves_nothing_behind() -> None:
     bench.ready(NODE)
 
 
+@pytest.mark.behaviour("CONN-04")
+@pytest.mark.java(
+    "NetworkClientTest.ConnectionDelayWithNoExponentialBackoff",
+    "NetworkClientTest.ConnectionDelayConnectedWithNoExponentialBackoff",
+    "NetworkClientTest.ConnectionDelayDisconnectedWithNoExponentialBackoff",
+)
 def test_connection_delays_of_a_node() -> None:
     bench = Bench()
     assert bench.client.connection_delay_ms(NODE, bench.now_ms) == 0
@@ -312,6 +345,8 @@ def test_connection_delays_of_a_node() -> None:
     assert bench.client.connection_delay_ms(NODE, bench.now_ms) == 10_000
 
 
+@pytest.mark.behaviour("CONN-02")
+@pytest.mark.java("NetworkClientTest.ConnectionDelayDisconnected")
 def test_the_delay_after_a_second_failure_is_twice_as_long() -> None:
     bench = Bench(reconnect_backoff_max_ms=100_000)
     bench.ready()
@@ -336,6 +371,8 @@ def reconnect(bench: Bench) -> None:
     bench.poll()
 
 
+@pytest.mark.behaviour("CONN-09")
+@pytest.mark.java("NetworkClientTest.ReconnectAfterAddressChange")
 def test_after_the_addresses_changed_a_lost_node_is_found_again() -> None:
     resolver = MockResolver(*INITIAL)
     bench = Bench(resolver=resolver, discover_broker_versions=False)
@@ -350,6 +387,8 @@ def test_after_the_addresses_changed_a_lost_node_is_found_again() -> None:
     assert len(resolver.asked) == 2
 
 
+@pytest.mark.behaviour("CONN-08")
+@pytest.mark.java("NetworkClientTest.FailedConnectionToFirstAddress")
 def test_a_failed_address_is_followed_by_the_next_without_asking_dns_again() -> None:
     resolver = MockResolver(*INITIAL)
     bench = Bench(
@@ -366,6 +405,8 @@ def test_a_failed_address_is_followed_by_the_next_without_asking_dns_again() -> 
     assert len(resolver.asked) == 1
 
 
+@pytest.mark.behaviour("CONN-08", "CONN-09")
+@pytest.mark.java("NetworkClientTest.FailedConnectionToFirstAddressAfterReconnect")
 def test_a_failed_new_address_is_followed_by_the_next_new_one() -> None:
     resolver = MockResolver(*INITIAL)
     bench = Bench(
@@ -388,9 +429,10 @@ def test_a_failed_new_address_is_followed_by_the_next_new_one() -> None:
 # -- timeouts and throttling ---------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("NET-18")
 @pytest.mark.parametrize("request_timeout_ms", [None, 6_000])
 def test_a_request_that_is_too_old_takes_its_connection_with_it(request_timeout_ms: int | None) -> None:
-    bench = Bench()  # NET-18
+    bench = Bench()
     bench.ready()
     first = bench.send(request_timeout_ms=request_timeout_ms)
     bench.clock.advance(1)
@@ -406,7 +448,9 @@ def test_a_request_that_is_too_old_takes_its_connection_with_it(request_timeout_
     assert not bench.selector.is_open(NODE.id)
 
 
-def test_a_throttled_node_is_not_ready_until_the_pause_is_over() -> None:  # NET-12
+@pytest.mark.behaviour("NET-12")
+@pytest.mark.java("NetworkClientTest.ConnectionThrottling")
+def test_a_throttled_node_is_not_ready_until_the_pause_is_over() -> None:
     bench = Bench()
     bench.ready()
     bench.send()
@@ -424,6 +468,7 @@ def test_a_throttled_node_is_not_ready_until_the_pause_is_over() -> None:  # NET
     assert bench.sink.of(NodeThrottled) == [NodeThrottled(NODE.id, 100)]
 
 
+@pytest.mark.behaviour("NET-12")
 def test_a_broker_that_delays_answers_itself_is_not_throttled_again() -> None:  # NET-12, KIP-219
     bench = Bench()
     bench.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, 5)}))
@@ -434,7 +479,9 @@ def test_a_broker_that_delays_answers_itself_is_not_throttled_again() -> None:  
     assert not bench.sink.of(NodeThrottled)
 
 
-def test_requests_in_flight_get_the_time_of_the_pause() -> None:  # NET-12, INF-06
+@pytest.mark.behaviour("NET-12", "INF-06")
+@pytest.mark.java("NetworkClientTest.ConnectionTimeoutAfterThrottling")
+def test_requests_in_flight_get_the_time_of_the_pause() -> None:
     bench = Bench()
     bench.ready()
     bench.send()
@@ -454,7 +501,8 @@ def test_requests_in_flight_get_the_time_of_the_pause() -> None:  # NET-12, INF-
 # -- disconnect and close ------------------------------------------------------------------------------------
 
 
-def test_a_lost_connection_fails_its_requests_oldest_first() -> None:  # NET-13
+@pytest.mark.behaviour("NET-13")
+def test_a_lost_connection_fails_its_requests_oldest_first() -> None:
     bench = Bench()
     bench.ready()
     requests = [bench.send(), bench.send()]
@@ -466,6 +514,7 @@ def test_a_lost_connection_fails_its_requests_oldest_first() -> None:  # NET-13
     assert bench.client.in_flight_request_count() == 0
 
 
+@pytest.mark.behaviour("NET-13")
 def test_a_lost_connection_is_asked_for_its_versions_anew() -> None:
     bench = Bench()
     bench.ready(versions=api_versions_response({ApiKey.PRODUCE: (3, 9)}))
@@ -477,7 +526,9 @@ def test_a_lost_connection_is_asked_for_its_versions_anew() -> None:
     assert bench.headers()[-1].version == 8
 
 
-def test_disconnect_answers_requests_by_the_next_poll_in_their_order() -> None:  # NET-19
+@pytest.mark.behaviour("NET-19")
+@pytest.mark.java("NetworkClientTest.DisconnectWithMultipleInFlights")
+def test_disconnect_answers_requests_by_the_next_poll_in_their_order() -> None:
     bench = Bench(discover_broker_versions=False)
     bench.ready()
     handled: list[ClientResponse] = []
@@ -493,7 +544,9 @@ def test_disconnect_answers_requests_by_the_next_poll_in_their_order() -> None: 
     assert len(bench.selector.polls) == polls
 
 
-def test_disconnect_begins_a_backoff_once() -> None:  # NET-19
+@pytest.mark.behaviour("NET-19")
+@pytest.mark.java("NetworkClientTest.CallDisconnect")
+def test_disconnect_begins_a_backoff_once() -> None:
     bench = Bench()
     bench.ready()
     assert not bench.client.connection_failed(NODE)
@@ -514,6 +567,7 @@ def test_disconnecting_a_node_that_was_never_tried_does_nothing() -> None:
     assert not bench.client.connection_failed(NODE)
 
 
+@pytest.mark.java("NetworkClientTest.ClientDisconnectAfterInternalApiVersionRequest")
 def test_a_disconnection_while_versions_are_asked_for_is_not_told_to_callers() -> None:
     bench = Bench()
     bench.connect()
@@ -523,6 +577,8 @@ def test_a_disconnection_while_versions_are_asked_for_is_not_told_to_callers() -
     assert bench.poll() == []
 
 
+@pytest.mark.behaviour("CONN-02")
+@pytest.mark.java("NetworkClientTest.ServerDisconnectAfterInternalApiVersionRequest")
 def test_a_disconnection_by_the_node_while_versions_are_asked_for_backs_off_longer_each_time() -> None:
     bench = Bench(reconnect_backoff_max_ms=100_000)
     for failures in range(5):
@@ -534,6 +590,7 @@ def test_a_disconnection_by_the_node_while_versions_are_asked_for_backs_off_long
         bench.clock.advance(delay_ms)
 
 
+@pytest.mark.java("NetworkClientTest.DisconnectDuringUserMetadataRequest")
 def test_a_callers_own_metadata_request_is_answered_to_the_caller() -> None:
     bench = Bench()
     bench.ready()
@@ -544,7 +601,9 @@ def test_a_callers_own_metadata_request_is_answered_to_the_caller() -> None:
     assert not bench.recorded.failures
 
 
-def test_close_node_drops_its_requests_and_its_backoff() -> None:  # NET-19
+@pytest.mark.behaviour("NET-19")
+@pytest.mark.java("NetworkClientTest.Close")
+def test_close_node_drops_its_requests_and_its_backoff() -> None:
     bench = Bench()
     bench.ready()
     bench.send()
@@ -559,7 +618,8 @@ def test_close_node_drops_its_requests_and_its_backoff() -> None:  # NET-19
     bench.ready()
 
 
-def test_a_closing_client_refuses_to_send_and_to_poll() -> None:  # NET-25
+@pytest.mark.behaviour("NET-25")
+def test_a_closing_client_refuses_to_send_and_to_poll() -> None:
     bench = Bench()
     bench.ready()
     bench.client.initiate_close()
@@ -571,7 +631,8 @@ def test_a_closing_client_refuses_to_send_and_to_poll() -> None:  # NET-25
         bench.client.send(make_request(NODE.id), bench.now_ms)
 
 
-def test_closing_twice_only_warns(caplog: pytest.LogCaptureFixture) -> None:  # NET-25
+@pytest.mark.behaviour("NET-25")
+def test_closing_twice_only_warns(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     bench.client.close()
     assert bench.selector.is_closed
@@ -595,9 +656,10 @@ def test_initiate_close_wakes_a_poll_that_waits() -> None:
 # -- what the peer does wrong --------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("NET-11")
 def test_an_answer_to_another_question_ends_the_connection(
     caplog: pytest.LogCaptureFixture,
-) -> None:  # NET-11
+) -> None:
     bench = Bench()
     bench.ready()
     requests = [bench.send(), bench.send()]
@@ -684,12 +746,15 @@ def test_one_end_of_a_connection_counts_as_one_failure() -> None:
 # -- node choice ---------------------------------------------------------------------------------------------
 
 
-def test_a_cluster_without_nodes_can_not_be_asked() -> None:  # NET-20
+@pytest.mark.behaviour("NET-20")
+def test_a_cluster_without_nodes_can_not_be_asked() -> None:
     bench = Bench(ManualMetadataUpdater())
     with pytest.raises(IllegalStateError, match=r"^There are no nodes in the Kafka cluster$"):
         bench.client.least_loaded_node(bench.now_ms)
 
 
+@pytest.mark.behaviour("NET-20", "NET-21")
+@pytest.mark.java("NetworkClientTest.LeastLoadedNode")
 def test_the_only_node_is_chosen_while_it_connects_and_when_ready_and_not_in_its_backoff() -> None:
     bench = Bench()
     bench.client.ready(NODE, bench.now_ms)
@@ -708,7 +773,9 @@ def test_the_only_node_is_chosen_while_it_connects_and_when_ready_and_not_in_its
     assert (chosen.node, chosen.has_node_available_or_connection_ready) == (None, False)
 
 
-def test_a_busy_connection_is_no_choice_but_counts_as_ready() -> None:  # NET-21, UPD-11
+@pytest.mark.behaviour("NET-21", "UPD-11")
+@pytest.mark.java("NetworkClientTest.HasNodeAvailableOrConnectionReady")
+def test_a_busy_connection_is_no_choice_but_counts_as_ready() -> None:
     bench = Bench(max_in_flight_requests_per_connection=1)
     bench.ready()
     assert bench.client.least_loaded_node(bench.now_ms).node == NODE
@@ -717,7 +784,9 @@ def test_a_busy_connection_is_no_choice_but_counts_as_ready() -> None:  # NET-21
     assert (chosen.node, chosen.has_node_available_or_connection_ready) == (None, True)
 
 
-def test_a_throttled_node_is_no_choice() -> None:  # NET-21
+@pytest.mark.behaviour("NET-21")
+@pytest.mark.java("NetworkClientTest.LeastLoadedNodeConsidersThrottledConnections")
+def test_a_throttled_node_is_no_choice() -> None:
     bench = Bench()
     bench.ready()
     bench.send()
@@ -726,7 +795,8 @@ def test_a_throttled_node_is_no_choice() -> None:  # NET-21
     assert bench.client.least_loaded_node(bench.now_ms).node is None
 
 
-def test_least_loaded_node_prefers_an_idle_one_then_the_fewest_in_flight() -> None:  # NET-20
+@pytest.mark.behaviour("NET-20")
+def test_least_loaded_node_prefers_an_idle_one_then_the_fewest_in_flight() -> None:
     bench = Bench(RecordingUpdater(THREE))
     for node in THREE:
         bench.ready(node)
@@ -739,7 +809,8 @@ def test_least_loaded_node_prefers_an_idle_one_then_the_fewest_in_flight() -> No
     assert {bench.client.least_loaded_node(bench.now_ms).node for _ in range(50)} == {NODE_1}
 
 
-def test_least_loaded_node_prefers_ready_over_connecting_over_unconnected() -> None:  # NET-20
+@pytest.mark.behaviour("NET-20")
+def test_least_loaded_node_prefers_ready_over_connecting_over_unconnected() -> None:
     bench = Bench(RecordingUpdater(THREE))
     assert {bench.client.least_loaded_node(bench.now_ms).node for _ in range(50)} == set(THREE)
     bench.client.ready(NODE_1, bench.now_ms)
@@ -749,7 +820,11 @@ def test_least_loaded_node_prefers_ready_over_connecting_over_unconnected() -> N
     assert {bench.client.least_loaded_node(bench.now_ms).node for _ in range(50)} == {NODE_2}
 
 
-def test_of_unconnected_nodes_the_one_tried_longest_ago_is_chosen() -> None:  # NET-20
+@pytest.mark.behaviour("NET-20")
+@pytest.mark.java(
+    "NetworkClientTest.LeastLoadedNodeProvideDisconnectedNodesPrioritizedByLastConnectionTimestamp"
+)
+def test_of_unconnected_nodes_the_one_tried_longest_ago_is_chosen() -> None:
     bench = Bench(RecordingUpdater(THREE), reconnect_backoff_max_ms=0)
     for _ in range(10):
         chosen = set()

@@ -19,7 +19,9 @@ from tests.client.client_builders import NODE, NODE_1, Bench, RecordingUpdater, 
 UNSUPPORTED_VERSION = 35
 
 
-def test_a_new_connection_is_asked_for_its_versions_and_then_ready() -> None:  # NET-14
+@pytest.mark.behaviour("NET-14")
+@pytest.mark.java("NetworkClientTest.ApiVersionsRequest")
+def test_a_new_connection_is_asked_for_its_versions_and_then_ready() -> None:
     bench = Bench()
     bench.connect()
     assert bench.client.has_in_flight_requests(NODE.id)
@@ -33,7 +35,8 @@ def test_a_new_connection_is_asked_for_its_versions_and_then_ready() -> None:  #
     assert bench.client.is_ready(NODE, bench.now_ms)
 
 
-def test_it_counts_as_connecting_until_the_question_is_sent() -> None:  # NET-14
+@pytest.mark.behaviour("NET-14")
+def test_it_counts_as_connecting_until_the_question_is_sent() -> None:
     bench = Bench()
     bench.selector.never_ready(NODE.id)
     bench.client.ready(NODE, bench.now_ms)
@@ -44,6 +47,11 @@ def test_it_counts_as_connecting_until_the_question_is_sent() -> None:  # NET-14
     assert states(bench) == [ConnectionState.CHECKING_API_VERSIONS]
 
 
+@pytest.mark.behaviour("NET-15")
+@pytest.mark.java(
+    "NetworkClientTest.UnsupportedApiVersionsRequestWithVersionProvidedByTheBroker",
+    "NetworkClientTest.UnsupportedApiVersionsRequestWithoutVersionProvidedByTheBroker",
+)
 @pytest.mark.parametrize(
     ("listed", "asked_next"),
     [
@@ -58,7 +66,7 @@ def test_it_counts_as_connecting_until_the_question_is_sent() -> None:  # NET-14
 def test_a_refused_version_is_followed_by_the_one_that_the_node_lists(
     listed: list[ApiVersion], asked_next: int
 ) -> None:
-    bench = Bench()  # NET-15
+    bench = Bench()
     bench.connect()
     refusal = ApiVersionsResponse(UNSUPPORTED_VERSION, tuple(listed))
     bench.answer(NODE.id, refusal, version=0)
@@ -116,9 +124,11 @@ def test_a_node_that_refuses_what_it_lists_is_asked_with_version_0_and_then_left
     assert bench.client.connection_failed(NODE)
 
 
+@pytest.mark.behaviour("NET-16")
+@pytest.mark.java("NetworkClientTest.InvalidApiVersionsRequest")
 @pytest.mark.parametrize("error_code", [42, -1, 999])
 def test_any_other_error_ends_the_connection(error_code: int, caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench()  # NET-16
+    bench = Bench()
     bench.connect()
     bench.answer(NODE.id, ApiVersionsResponse(error_code))
     with caplog.at_level(logging.WARNING):

@@ -28,15 +28,19 @@ def ids(sender: RequestSender, count: int) -> list[int]:
     ]
 
 
+@pytest.mark.behaviour("NET-24")
+@pytest.mark.java("NetworkClientTest.CorrelationId")
 def test_correlation_ids_count_from_zero() -> None:
     assert ids(make_sender(), 100) == list(range(100))
 
 
+@pytest.mark.behaviour("NET-24")
 @pytest.mark.parametrize("reserved", [2_147_483_640, 2_147_483_647])
 def test_the_ids_of_sasl_are_stepped_over(reserved: int) -> None:
     assert ids(make_sender(reserved), 2) == [-2_147_483_648, -2_147_483_647]
 
 
+@pytest.mark.behaviour("NET-24")
 def test_after_the_last_free_id_comes_the_smallest_and_then_zero_again() -> None:
     assert ids(make_sender(2_147_483_638), 4) == [
         2_147_483_638,

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from client_core.cluster import Node, TopicPartition
 from client_core.errors import KafkaError
-from client_core.metadata.metadata import LeaderIdAndEpoch, MetadataConfig
+from client_core.metadata.leadership_hints import LeaderIdAndEpoch
+from client_core.metadata.metadata import MetadataConfig
 from client_core.metadata.metadata_response import read_metadata_response
 from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.protocol.messages import metadata_response

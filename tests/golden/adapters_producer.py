@@ -17,6 +17,7 @@ from client_core.errors import BufferExhaustedError
 from client_core.producer.buffer_pool import BufferPool
 from client_core.producer.producer_record import ProducerRecord
 from client_core.producer.record_accumulator import AccumulatorConfig, RecordAccumulator
+from client_core.record.codecs import compression_of
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from tests.support.mock_clock import MockClock
 
@@ -66,6 +67,7 @@ def builder_for(case: dict[str, Any]) -> MemoryRecordsBuilder:
     epoch = case["partition_leader_epoch"]
     builder = MemoryRecordsBuilder(
         FOREVER_MS,
+        compression=compression_of(case["compression"]),
         base_offset=case["base_offset"],
         partition_leader_epoch=None if epoch < 0 else epoch,
         is_transactional=case["is_transactional"],
@@ -96,6 +98,10 @@ class Leaders:
     @property
     def partition_count(self) -> int:
         return len(self.by_partition)
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        return range(len(self.by_partition))
 
     def leader_id(self, partition: int) -> int | None:
         return self.by_partition[partition]

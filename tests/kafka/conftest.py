@@ -18,6 +18,8 @@ broker's log is in its report.
                          config=None) -> name; a topic of the test's own, led and in sync. `assignment` places
                          replicas: [[2, 3], [3, 1]] is two partitions led by brokers 2 and 3. `on` is another
                          cluster than `kafka`.
+    secured_kafka        one broker with a listener for each kind of security, which
+                         tests/support/secured_kraft.py lists. Never killed: tests leave it as it was.
     topic_name           a name that nobody has used: for topics that are to be missing, or to be created
     later.
 
@@ -35,6 +37,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -44,6 +47,7 @@ import pytest
 from tests.support.java import JavaMissingError, find_java
 from tests.support.kafka_jars import JarsMissingError, ensure_jars
 from tests.support.kraft import KraftCluster
+from tests.support.secured_kraft import SecuredKraft
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -140,6 +144,17 @@ def auto_creating_kafka(auto_creating_kafka_of_the_session: KraftCluster) -> Kra
 
 
 @pytest.fixture(scope="session")
+def secured_kafka(
+    kafka_home: KafkaHome, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[SecuredKraft]:
+    """One broker with every kind of security."""
+    folder = tmp_path_factory.mktemp("kafka") / "secured"
+    secured = SecuredKraft(kafka_home.java, kafka_home.jars, folder)
+    with secured, _logs_in_reports(secured.cluster, request.session):
+        yield secured
+
+
+@pytest.fixture(scope="session")
 def _numbers() -> Iterator[int]:
     return itertools.count(1)
 
@@ -187,9 +202,14 @@ def _running(
     cluster = KraftCluster(
         home.java, home.jars, folder, brokers=brokers, auto_create=auto_create, settings=settings
     )
-    with cluster:
-        session.stash.setdefault(_CLUSTERS, []).append(cluster)
-        try:
-            yield cluster
-        finally:
-            session.stash[_CLUSTERS].remove(cluster)
+    with cluster, _logs_in_reports(cluster, session):
+        yield cluster
+
+
+@contextmanager
+def _logs_in_reports(cluster: KraftCluster, session: pytest.Session) -> Iterator[None]:
+    session.stash.setdefault(_CLUSTERS, []).append(cluster)
+    try:
+        yield
+    finally:
+        session.stash[_CLUSTERS].remove(cluster)

@@ -78,6 +78,7 @@ def test_a_table_without_partitions_is_no_progress() -> None:
     assert LastSeenEpochs().accept(empty, None, topic_id_changed=False) == (empty, False)
 
 
+@pytest.mark.behaviour("META-03")
 def test_greater_epochs_are_progress_and_equal_ones_are_not(seen: LastSeenEpochs, cached: TopicTable) -> None:
     moved = leaders((1, 5), (1, 5))
     assert seen.accept(moved, cached, topic_id_changed=False) == (moved, False)
@@ -106,6 +107,7 @@ def test_the_readers_comparison_changes_no_verdict(is_compared: bool) -> None:
         assert progressed == (epoch == 6 or new.partition_count == 2)
 
 
+@pytest.mark.behaviour("META-11")
 def test_a_lesser_epoch_keeps_what_is_cached(seen: LastSeenEpochs, cached: TopicTable) -> None:
     stale = leaders((2, 4), (1, 5))
     believed, progressed = seen.accept(stale, cached, topic_id_changed=False)
@@ -115,12 +117,68 @@ def test_a_lesser_epoch_keeps_what_is_cached(seen: LastSeenEpochs, cached: Topic
     assert again is believed
 
 
+@pytest.mark.behaviour("META-11")
+def test_what_a_broker_behind_says_of_many_partitions_is_put_right_in_the_bytes() -> None:
+    """Laid over one by one, 100,000 of them would hold Metadata's lock for half a second."""
+    old = leaders((0, 5), (1, 5), (2, 5), (0, 5))
+    newer = leaders((1, 6), (1, 5), (0, 6), (0, 5))
+    seen = LastSeenEpochs()
+    seen.accept(old, None, topic_id_changed=False)
+    seen.accept(newer, old, topic_id_changed=False, difference=compare(old, newer))
+
+    stale = leaders((0, 5), (2, 5), (2, 5), (0, 7))
+    believed, progressed = seen.accept(stale, newer, topic_id_changed=False, difference=compare(newer, stale))
+    assert progressed
+    assert not believed.overlay
+    assert believed.leaders_and_epochs() == [(1, 6), (2, 5), (0, 6), (0, 7)]
+    assert [seen.get("t", number) for number in range(4)] == [6, 5, 6, 7]
+
+
+@pytest.mark.behaviour("META-11")
+def test_what_a_broker_behind_says_of_every_partition_changes_nothing() -> None:
+    newer, stale = leaders((1, 6), (2, 6)), leaders((0, 5), (0, 5))
+    seen = LastSeenEpochs()
+    seen.accept(newer, None, topic_id_changed=False)
+    believed, progressed = seen.accept(stale, newer, topic_id_changed=False, difference=compare(newer, stale))
+    assert believed is newer
+    assert not progressed
+
+
+@pytest.mark.behaviour("META-11", "META-22")
+def test_a_leader_named_by_a_produce_answer_outlives_a_broker_behind() -> None:
+    old = leaders((0, 5), (1, 5))
+    kept = old.metadata(0)
+    assert kept is not None
+    hinted = old.with_overlay({0: kept._replace(leader_id=2, leader_epoch=6)})
+    seen = LastSeenEpochs()
+    seen.accept(old, None, topic_id_changed=False)
+    seen.follow(hinted)
+    stale = leaders((0, 5), (2, 5))
+    believed, _ = seen.accept(stale, hinted, topic_id_changed=False, difference=compare(hinted, stale))
+    assert believed.leaders_and_epochs() == [(2, 6), (2, 5)]
+    assert believed.overlay.keys() == {0}
+
+
+@pytest.mark.behaviour("META-11")
+def test_a_partition_of_another_size_is_laid_over() -> None:
+    newer = table(partition(0, leader=1, epoch=6, replicas=(0, 1)), partition(1, epoch=5, replicas=(0, 1)))
+    stale = leaders((0, 5), (0, 5))
+    seen = LastSeenEpochs()
+    seen.accept(newer, None, topic_id_changed=False)
+    believed, _ = seen.accept(stale, newer, topic_id_changed=False, difference=compare(newer, stale))
+    assert believed.metadata(0) == newer.metadata(0)
+    assert believed.overlay.keys() == {0}
+    assert believed.metadata(1) == stale.metadata(1)
+
+
+@pytest.mark.behaviour("META-11")
 def test_a_lesser_epoch_without_a_cached_partition_leaves_it_out(seen: LastSeenEpochs) -> None:
     believed, _ = seen.accept(leaders((2, 4), (1, 5)), None, topic_id_changed=False)
     assert believed.numbers == (1,)
     assert seen.get("t", 0) == 5
 
 
+@pytest.mark.behaviour("META-13")
 def test_another_topic_id_ends_all_comparing(seen: LastSeenEpochs, cached: TopicTable) -> None:
     recreated = leaders((2, 0))
     assert seen.accept(recreated, cached, topic_id_changed=True) == (recreated, True)
@@ -128,12 +186,14 @@ def test_another_topic_id_ends_all_comparing(seen: LastSeenEpochs, cached: Topic
     assert seen.get("t", 1) == 5  # Java keeps it as well: nothing took it away
 
 
+@pytest.mark.behaviour("META-12")
 def test_a_missing_epoch_takes_the_seen_one_away(seen: LastSeenEpochs, cached: TopicTable) -> None:
     unsure = leaders((0, None), (1, 5))
     assert seen.accept(unsure, cached, topic_id_changed=False) == (unsure, False)
     assert seen.get("t", 0) is None
 
 
+@pytest.mark.behaviour("META-14")
 def test_an_epoch_that_was_told_is_what_counts(seen: LastSeenEpochs, cached: TopicTable) -> None:
     seen.put("t", 0, 7)
     believed, _ = seen.accept(leaders((2, 6), (1, 5)), cached, topic_id_changed=False)
@@ -144,6 +204,19 @@ def test_an_epoch_that_was_told_is_what_counts(seen: LastSeenEpochs, cached: Top
     assert not progressed
 
 
+@pytest.mark.behaviour("META-22")
+def test_a_leader_named_after_an_epoch_was_told_sets_the_last_seen_one(
+    seen: LastSeenEpochs, cached: TopicTable
+) -> None:
+    seen.put("t", 0, 6)
+    seen.put("t", 1, 8)
+    kept = cached.metadata(0)
+    assert kept is not None
+    seen.follow(cached.with_overlay({0: kept._replace(leader_id=2, leader_epoch=7)}))
+    assert [seen.get("t", number) for number in range(2)] == [7, 8]
+
+
+@pytest.mark.behaviour("META-24")
 def test_topics_that_are_no_longer_held_are_forgotten(seen: LastSeenEpochs) -> None:
     seen.put("t", 0, 7)
     seen.accept(table(partition(0, epoch=3), name="other"), None, topic_id_changed=False)

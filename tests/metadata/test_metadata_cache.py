@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError
+from random import Random
 
 import pytest
 
 from client_core.cluster import Node, TopicPartition
+from client_core.metadata.metadata import Metadata, MetadataConfig
 from client_core.metadata.metadata_cache import ClusterAnswer, MetadataCache, RefreshTime
 from client_core.metadata.topic_answers import TopicAnswers
 from client_core.metadata.topic_table import TopicTable
+from client_core.protocol.primitives import ZERO_UUID
 from tests.support.metadata_responses import node, partition, read, topic, topic_id_of
 
 NODES = {n: node(n) for n in (6, 7, 8)}
@@ -37,6 +40,8 @@ def snapshot(*topics: TopicTable) -> MetadataCache:
     return MetadataCache.empty().replaced_by(CLUSTER, tables(*topics))
 
 
+@pytest.mark.behaviour("CLU-03")
+@pytest.mark.java("MetadataSnapshotTest.MissingLeaderEndpoint")
 def test_missing_leader_endpoint() -> None:
     """A partition of an earlier response may be led by a broker that the last one did not name."""
     cache = snapshot(table("topic"))
@@ -49,6 +54,8 @@ def test_missing_leader_endpoint() -> None:
     assert found.replicas[1:] == (NODES[6], NODES[7])
 
 
+@pytest.mark.behaviour("META-17")
+@pytest.mark.java("MetadataSnapshotTest.MergeWithThatPreExistingPartitionIsRetainedPostMerge")
 def test_merge_with_that_pre_existing_partition_is_retained_post_merge() -> None:
     merged = snapshot(table("topic1", 1)).merge_with(CLUSTER, tables(table("topic2", 2)), lambda name: True)
     assert set(merged.cluster.topics) == {"topic1", "topic2"}
@@ -65,21 +72,39 @@ def test_a_merge_drops_what_is_not_retained() -> None:
     assert merged.topic_name(topic_id_of("topic1")) is None
 
 
+@pytest.mark.behaviour("META-17")
 def test_a_merge_takes_brokers_and_cluster_id_from_the_response() -> None:
     newer = ClusterAnswer("other", {1: node(1)}, node(1))
     merged = snapshot(table("topic")).merge_with(newer, TopicAnswers(), lambda name: True)
     assert (merged.cluster_id, merged.nodes_by_id, merged.controller) == ("other", {1: node(1)}, node(1))
 
 
+@pytest.mark.behaviour("META-18")
+@pytest.mark.java("MetadataSnapshotTest.TopicNamesCacheBuiltFromTopicIds")
 def test_topic_names_cache_built_from_topic_ids() -> None:
     cache = snapshot(table("topic1"), table("topic2"))
     assert cache.topic_names == {topic_id_of("topic1"): "topic1", topic_id_of("topic2"): "topic2"}
 
 
+@pytest.mark.java("MetadataResponseTest.buildClusterTest")
+def test_a_topic_without_an_id_has_no_name_by_id() -> None:
+    metadata = Metadata(MetadataConfig(), Random(0))
+    described = [
+        topic("topic1", 0),
+        topic("topic2", 0, topic_id=ZERO_UUID),
+        topic("topic3", 0, topic_id=topic_id_of("topic3")),
+    ]
+    metadata.update(0, read((), described), False, 0)
+    assert metadata.cache.topic_name(ZERO_UUID) is None
+    assert metadata.cache.topic_name(topic_id_of("topic3")) == "topic3"
+
+
+@pytest.mark.java("MetadataSnapshotTest.EmptyTopicNamesCacheBuiltFromTopicIds")
 def test_empty_topic_names_cache_built_from_topic_ids() -> None:
     assert snapshot(table("topic", has_id=False)).topic_names == {}
 
 
+@pytest.mark.java("MetadataSnapshotTest.LeaderEpochFor")
 def test_leader_epoch_for() -> None:
     cache = snapshot(table("known"), table("unknown", epoch=None))
     assert cache.leader_epoch_for(TopicPartition("known", 0)) == 10
@@ -98,6 +123,7 @@ def test_what_is_unknown_is_none() -> None:
     assert cache.last_successful_refresh_ms is None
 
 
+@pytest.mark.behaviour("META-04", "CLU-01")
 def test_bootstrap_addresses_are_nodes() -> None:
     cache = MetadataCache.bootstrap([("boot", 9092)], 4)
     assert cache.is_bootstrap
@@ -105,6 +131,7 @@ def test_bootstrap_addresses_are_nodes() -> None:
     assert cache.update_version == 4
 
 
+@pytest.mark.behaviour("META-21")
 def test_nothing_can_be_patched() -> None:
     cache = snapshot(table("topic"))
     with pytest.raises(FrozenInstanceError):

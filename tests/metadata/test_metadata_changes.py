@@ -8,7 +8,8 @@ import pytest
 
 from client_core.cluster import TopicPartition
 from client_core.events import BrokersChanged, Event, LeaderChanged, PartitionCountChanged
-from client_core.metadata.metadata import LeaderIdAndEpoch, Metadata, MetadataConfig
+from client_core.metadata.leadership_hints import LeaderIdAndEpoch
+from client_core.metadata.metadata import Metadata, MetadataConfig
 from client_core.metadata.metadata_response import read_metadata_response
 from tests.metadata.test_refresh_schedule import Unjittered
 from tests.support.metadata_responses import metadata_response, node, partition, topic, topic_id_of

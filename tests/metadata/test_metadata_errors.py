@@ -11,7 +11,7 @@ from client_core.metadata.metadata_errors import MetadataErrors
 @pytest.fixture
 def errors() -> MetadataErrors:
     errors = MetadataErrors()
-    errors.replace_recoverable(frozenset({"secret", "hidden"}), frozenset({"bad name"}))
+    errors.answered(frozenset({"secret", "hidden"}), frozenset({"bad name"}))
     return errors
 
 
@@ -20,6 +20,7 @@ def test_nothing_went_wrong() -> None:
     assert MetadataErrors().take("t") is None
 
 
+@pytest.mark.behaviour("META-19")
 def test_topics_without_authorization_go_before_invalid_ones(errors: MetadataErrors) -> None:
     taken = errors.take()
     assert isinstance(taken, TopicAuthorizationError)
@@ -33,11 +34,13 @@ def test_a_topic_is_told_what_concerns_it(errors: MetadataErrors) -> None:
     assert str(taken) == "Invalid topics: [bad name]"
 
 
+@pytest.mark.behaviour("META-19")
 def test_asking_for_another_topic_forgets_all_the_same(errors: MetadataErrors) -> None:
     assert errors.take("good") is None
     assert errors.take("secret") is None
 
 
+@pytest.mark.behaviour("META-19", "META-20")
 def test_the_fatal_error_goes_first_whatever_the_topic(errors: MetadataErrors) -> None:
     errors.fatal = AuthenticationError("who are you?")
     assert isinstance(errors.take("bad name"), AuthenticationError)

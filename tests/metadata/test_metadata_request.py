@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -16,6 +16,16 @@ from tests.support.metadata_responses import metadata_response, read
 
 if TYPE_CHECKING:
     from client_core.protocol.request import RequestBuilder
+
+LEFT_OUT: Final = {
+    "MetadataRequestTest.EmptyMeansAllTopicsV0": "Version 0 is never sent (UPD-16).",
+    "MetadataRequestTest.MetadataRequestVersion": (
+        "Callers set no versions here: the oldest follows from whether topics may be created."
+    ),
+    "MetadataRequestTest.TopicIdAndNullTopicNameRequests": (
+        "Topics are asked for by name only, so that no such request can be made."
+    ),
+}
 
 
 def test_it_is_a_request_builder() -> None:
@@ -34,14 +44,16 @@ def test_who_must_not_create_topics_needs_version_4() -> None:
     assert not MetadataRequest.decode(builder.encode(4), 4).allow_auto_topic_creation
 
 
+@pytest.mark.behaviour("UPD-16")
 def test_version_0_is_never_sent() -> None:
     with pytest.raises(UnsupportedVersionError):
         MetadataRequestBuilder.all_topics().encode(0)
 
 
+@pytest.mark.behaviour("UPD-16")
+@pytest.mark.java("MetadataRequestTest.EmptyMeansEmptyForVersionsAboveV0")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_all_topics_are_a_null_list_and_none_an_empty_one(version: int) -> None:
-    """Twins of testEmptyMeansAllTopicsV0 and testEmptyMeansEmptyForVersionsAboveV0."""
     everything = MetadataRequestBuilder.all_topics()
     nothing = MetadataRequestBuilder((), allow_auto_topic_creation=True)
     assert everything.is_all_topics
@@ -50,9 +62,10 @@ def test_all_topics_are_a_null_list_and_none_an_empty_one(version: int) -> None:
     assert MetadataRequest.decode(nothing.encode(version), version).topics == ()
 
 
+@pytest.mark.java("MetadataRequestTest.TopicIdWithZeroUuid")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_topics_are_asked_for_by_name(version: int) -> None:
-    """Never by id, which brokers understand from version 12 on only (testTopicIdAndNullTopicNameRequests)."""
+    """Never by id, which brokers understand from version 12 on only."""
     body = MetadataRequestBuilder(("a", "b"), allow_auto_topic_creation=True).encode(version)
     assert MetadataRequest.decode(body, version) == MetadataRequest(
         (MetadataRequestTopic(name="a"), MetadataRequestTopic(name="b")), allow_auto_topic_creation=True

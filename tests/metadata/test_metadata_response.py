@@ -85,7 +85,8 @@ def assert_reads_as(body: bytes, version: int) -> None:
     assert response.cluster_id == message.cluster_id
     assert response.controller_id == message.controller_id
     assert response.error_code == message.error_code
-    assert response.brokers == {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in message.brokers}
+    brokers = [Node(b.node_id, b.host, b.port, b.rack) for b in message.brokers]
+    assert response.brokers == {broker.id: broker for broker in brokers if not broker.is_empty}
 
 
 def _sorted(found: PlainTopic) -> PlainTopic:
@@ -139,6 +140,7 @@ def test_a_version_that_is_not_spoken_is_refused(version: int) -> None:
         read_metadata_response(b"", version)
 
 
+@pytest.mark.behaviour("META-11")
 def test_epochs_of_versions_below_9_are_not_relied_on() -> None:
     described = [topic("t", [partition(0, epoch=10)])]
     assert not read(1, described, version=8).has_reliable_leader_epochs
@@ -156,7 +158,6 @@ def test_errors_are_those_of_topics() -> None:
 
 
 def test_a_zero_topic_id_is_none() -> None:
-    """Twin of MetadataResponseTest.buildClusterTest."""
     described = [topic("topic1"), topic("topic3", topic_id=topic_id_of("topic3"))]
     assert [found.topic_id for found in read(1, described).topics] == [None, topic_id_of("topic3")]
 

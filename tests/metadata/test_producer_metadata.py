@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,35 @@ def is_update_requested(metadata: ProducerMetadata) -> bool:
 # -- Java's cases --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("PMD-04", "PMD-07", "META-01")
+@pytest.mark.java("ProducerMetadataTest.Metadata")
+def test_metadata(metadata: ProducerMetadata, clock: MockClock) -> None:
+    now_ms = clock.now_ms()
+    metadata.add("my-topic", now_ms)
+    answer(metadata, [], now_ms=now_ms)
+    assert metadata.time_to_next_update(now_ms) > 0
+    metadata.request_update(True)
+    assert metadata.time_to_next_update(now_ms) > 0
+    now_ms += 100
+    assert metadata.time_to_next_update(now_ms) == 0
+
+    def fetch() -> None:
+        while not metadata.fetch().partitions_for_topic("my-topic"):
+            metadata.await_update(metadata.request_update(False), 500)
+
+    with ThreadPoolExecutor(2) as threads:
+        fetches = [threads.submit(fetch) for _ in range(2)]
+        await_waiters(clock, 2)
+        assert not any(done.done() for done in fetches)
+        answer(metadata, now_ms=now_ms)
+        for done in fetches:
+            done.result(30)
+    assert metadata.time_to_next_update(now_ms) > 0
+    assert metadata.time_to_next_update(now_ms + CONFIG.max_age_ms) == 0
+
+
+@pytest.mark.behaviour("PMD-01", "META-09")
+@pytest.mark.java("ProducerMetadataTest.TimeToNextUpdateOverwriteBackoff")
 def test_time_to_next_update_overwrite_backoff(metadata: ProducerMetadata) -> None:
     now_ms = 10_000
     answer(metadata, now_ms=now_ms)
@@ -80,6 +110,8 @@ def test_time_to_next_update_overwrite_backoff(metadata: ProducerMetadata) -> No
     assert metadata.time_to_next_update(now_ms) == 0
 
 
+@pytest.mark.behaviour("PMD-02")
+@pytest.mark.java("ProducerMetadataTest.TopicExpiry")
 def test_topic_expiry(metadata: ProducerMetadata) -> None:
     metadata.add("topic1", 0)
     answer(metadata)
@@ -101,6 +133,8 @@ def test_topic_expiry(metadata: ProducerMetadata) -> None:
     assert metadata.contains_topic("topic3")
 
 
+@pytest.mark.behaviour("META-02", "META-03")
+@pytest.mark.java("ProducerMetadataTest.MetadataEquivalentResponsesBackoff")
 def test_metadata_equivalent_responses_backoff(metadata: ProducerMetadata) -> None:
     answer(metadata)
     metadata.request_update(False)
@@ -110,8 +144,13 @@ def test_metadata_equivalent_responses_backoff(metadata: ProducerMetadata) -> No
     assert metadata.time_to_next_update(120) == 200
     assert metadata.time_to_next_update(220) == 100
     assert metadata.time_to_next_update(320) == 0
+    metadata.close()
+    with pytest.raises(KafkaError, match="Requested metadata update after close"):
+        metadata.await_update(metadata.request_update(False), 500)
 
 
+@pytest.mark.behaviour("PMD-01", "PMD-03")
+@pytest.mark.java("ProducerMetadataTest.MetadataPartialUpdate")
 def test_metadata_partial_update(metadata: ProducerMetadata) -> None:
     metadata.add("topic-one", 10_000)
     assert is_update_requested(metadata)
@@ -133,6 +172,8 @@ def test_metadata_partial_update(metadata: ProducerMetadata) -> None:
     assert metadata.new_topics == {"topic-three"}
 
 
+@pytest.mark.behaviour("PMD-05")
+@pytest.mark.java("ProducerMetadataTest.RequestUpdateForTopic")
 def test_request_update_for_topic(metadata: ProducerMetadata) -> None:
     metadata.add("topic-1", 0)
     metadata.add("topic-2", 0)
@@ -146,6 +187,7 @@ def test_request_update_for_topic(metadata: ProducerMetadata) -> None:
     assert not is_update_requested(metadata)
 
 
+@pytest.mark.behaviour("PMD-06")
 def test_before_any_topic_the_request_asks_for_brokers_only(metadata: ProducerMetadata) -> None:
     request: MetadataRequestAndVersion = metadata.new_metadata_request_and_version(0)
     assert request.builder.topics == ()
@@ -153,6 +195,7 @@ def test_before_any_topic_the_request_asks_for_brokers_only(metadata: ProducerMe
     assert (request.is_partial, request.reason) == (False, "initial")
 
 
+@pytest.mark.behaviour("PMD-06", "META-10")
 def test_a_full_request_asks_for_all_and_a_partial_one_for_new_topics(metadata: ProducerMetadata) -> None:
     metadata.add("a", 0)
     answer(metadata)
@@ -162,6 +205,7 @@ def test_a_full_request_asks_for_all_and_a_partial_one_for_new_topics(metadata: 
     assert asked_for(metadata) == (["a", "b"], True, False)
 
 
+@pytest.mark.behaviour("PMD-03")
 def test_a_response_with_an_error_ends_newness_too(metadata: ProducerMetadata) -> None:
     metadata.add("a", 0)
     answer(metadata, [], errors={"a": 5}, is_partial=True)
@@ -244,6 +288,7 @@ def test_a_topic_that_expired_is_not_told_to_be_gone(clock: MockClock) -> None:
 # -- errors --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("PMD-08")
 def test_equal_errors_in_a_row_are_counted(metadata: ProducerMetadata) -> None:
     metadata.add("t", 0)
     metadata.add("u", 0)
@@ -380,6 +425,7 @@ def await_waiters(clock: MockClock, count: int) -> None:
     wait_until(lambda: clock.waiters == count, what=f"{count} waiters", every_s=0.001)
 
 
+@pytest.mark.behaviour("PMD-04", "PMD-07")
 def test_metadata_wakes_those_whose_version_has_come(metadata: ProducerMetadata, clock: MockClock) -> None:
     first = Waiter(metadata, 0, 500)
     second = Waiter(metadata, 1, 500)
@@ -391,6 +437,8 @@ def test_metadata_wakes_those_whose_version_has_come(metadata: ProducerMetadata,
     assert second.join() is None
 
 
+@pytest.mark.behaviour("PMD-04", "PMD-07")
+@pytest.mark.java("ProducerMetadataTest.MetadataAwaitAfterClose")
 def test_metadata_await_after_close(metadata: ProducerMetadata, clock: MockClock) -> None:
     waiter = Waiter(metadata, 0, 500)
     await_waiters(clock, 1)
@@ -402,6 +450,8 @@ def test_metadata_await_after_close(metadata: ProducerMetadata, clock: MockClock
         metadata.await_update(0, 500)
 
 
+@pytest.mark.behaviour("PMD-04")
+@pytest.mark.java("ProducerMetadataTest.MetadataUpdateWaitTime")
 def test_metadata_update_wait_time(metadata: ProducerMetadata, clock: MockClock) -> None:
     answer(metadata)
     with pytest.raises(TimeoutError, match="metadata not updated within 0 ms"):
@@ -414,6 +464,8 @@ def test_metadata_update_wait_time(metadata: ProducerMetadata, clock: MockClock)
     assert isinstance(waiter.join(), TimeoutError)
 
 
+@pytest.mark.behaviour("PMD-04", "PMD-07", "META-20")
+@pytest.mark.java("ProducerMetadataTest.MetadataWaitAbortedOnFatalException")
 def test_metadata_wait_aborted_on_fatal_exception(metadata: ProducerMetadata, clock: MockClock) -> None:
     waiter = Waiter(metadata, 0, FOREVER_MS)
     await_waiters(clock, 1)

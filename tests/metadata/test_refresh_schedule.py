@@ -26,24 +26,28 @@ def schedule() -> RefreshSchedule:
     return RefreshSchedule(ExponentialBackoff(100, 1_000, Unjittered(0)), MAX_AGE_MS)
 
 
+@pytest.mark.behaviour("META-01")
 def test_before_the_first_response_a_request_is_due(schedule: RefreshSchedule) -> None:
     """Also on a machine whose monotonic clock has just begun: there is nothing to back off from."""
     assert schedule.time_to_next_update(0) == 0
     assert not schedule.is_partial_enough(0)
 
 
+@pytest.mark.behaviour("META-01")
 def test_a_full_response_lasts_for_its_age(schedule: RefreshSchedule) -> None:
     schedule.succeeded(0, False, 50)
     assert schedule.time_to_next_update(60) == MAX_AGE_MS - 10
     assert schedule.time_to_next_update(50 + MAX_AGE_MS) == 0
 
 
+@pytest.mark.behaviour("META-06", "META-10")
 def test_a_partial_response_does_not_make_the_rest_younger(schedule: RefreshSchedule) -> None:
     schedule.succeeded(0, False, 0)
     schedule.succeeded(0, True, 9_000)
     assert schedule.time_to_expire(9_500) == 500
 
 
+@pytest.mark.behaviour("META-02", "META-07")
 def test_failures_back_off_exponentially(schedule: RefreshSchedule) -> None:
     waits = []
     for _ in range(6):
@@ -52,6 +56,7 @@ def test_failures_back_off_exponentially(schedule: RefreshSchedule) -> None:
     assert waits == [100, 200, 400, 800, 1_000, 1_000]
 
 
+@pytest.mark.behaviour("META-02")
 def test_equivalent_responses_back_off_exponentially(schedule: RefreshSchedule) -> None:
     waits = []
     for _ in range(5):
@@ -60,6 +65,7 @@ def test_equivalent_responses_back_off_exponentially(schedule: RefreshSchedule) 
     assert waits == [100, 200, 400, 800, 1_000]
 
 
+@pytest.mark.behaviour("META-03")
 def test_progress_ends_the_backoff_of_equivalent_responses(schedule: RefreshSchedule) -> None:
     for _ in range(4):
         schedule.succeeded(0, False, 0)
@@ -67,6 +73,7 @@ def test_progress_ends_the_backoff_of_equivalent_responses(schedule: RefreshSche
     assert schedule.time_to_allow_update(0) == 100
 
 
+@pytest.mark.behaviour("META-03")
 def test_periodic_updates_do_not_back_off(schedule: RefreshSchedule) -> None:
     now_ms = 0
     for _ in range(4):
@@ -77,6 +84,7 @@ def test_periodic_updates_do_not_back_off(schedule: RefreshSchedule) -> None:
     assert schedule.time_to_allow_update(now_ms) == 100
 
 
+@pytest.mark.behaviour("META-03", "META-07")
 def test_a_failure_counts_equivalent_responses_anew(schedule: RefreshSchedule) -> None:
     for _ in range(4):
         schedule.succeeded(0, False, 0)
@@ -84,6 +92,7 @@ def test_a_failure_counts_equivalent_responses_anew(schedule: RefreshSchedule) -
     assert schedule.time_to_allow_update(0) == 100
 
 
+@pytest.mark.behaviour("META-03", "META-09")
 def test_new_topics_do_not_wait_for_a_backoff(schedule: RefreshSchedule) -> None:
     schedule.succeeded(0, False, 1_000)
     schedule.need_new_topics()
@@ -95,6 +104,7 @@ def test_new_topics_do_not_wait_for_a_backoff(schedule: RefreshSchedule) -> None
     assert not schedule.update_requested
 
 
+@pytest.mark.behaviour("META-06")
 def test_a_full_need_outlives_a_partial_response(schedule: RefreshSchedule) -> None:
     schedule.succeeded(0, False, 0)
     schedule.need_full("manual")

@@ -20,6 +20,7 @@ def table(*partitions_: object, version: int = 13) -> TopicTable:
     return found
 
 
+@pytest.mark.behaviour("CLU-03")
 def test_a_partition_is_resolved_by_the_nodes_it_is_asked_with() -> None:
     """A replica without a broker entry becomes an empty node, a leader without one nobody (CLU-03)."""
     found = table(partition(0, leader=1, epoch=5, replicas=(1, 9), isr=(1,), offline=(9,)))

@@ -92,10 +92,24 @@ class FakeTransport:
 
 
 class ScriptedAuthenticator:
-    """Sends `frames`, each but the first after an answer; complete after the last answer."""
+    """Sends `frames`, each but the first after an answer; complete after the last answer.
 
-    def __init__(self, frames: Sequence[bytes], *, refuse: KafkaError | None = None) -> None:
+    From `reauthenticates_at_ms` on it wants to begin anew, once; then frames with `foreign` in front are none
+    of its business.
+    """
+
+    def __init__(
+        self,
+        frames: Sequence[bytes],
+        *,
+        refuse: KafkaError | None = None,
+        reauthenticates_at_ms: int | None = None,
+        foreign: bytes = b"answer",
+    ) -> None:
         self.received: list[bytes | None] = []
+        self.reauthenticates_at_ms = reauthenticates_at_ms
+        self._again = list(frames)
+        self._foreign = foreign
         self._frames = list(frames)
         self._answers_awaited = len(frames)
         self._refuse = refuse
@@ -104,7 +118,15 @@ class ScriptedAuthenticator:
     def complete(self) -> bool:
         return self._answers_awaited == 0
 
-    def authenticate(self, received: bytes | None) -> Sequence[bytes] | None:
+    def reauthenticate(self) -> None:
+        self.reauthenticates_at_ms = None
+        self._frames = list(self._again)
+        self._answers_awaited = len(self._frames)
+
+    def expects(self, frame: bytes) -> bool:
+        return not frame.startswith(self._foreign)
+
+    def authenticate(self, received: bytes | None, now_ms: int) -> Sequence[bytes] | None:
         self.received.append(received)
         if received is not None:
             if self._refuse is not None:

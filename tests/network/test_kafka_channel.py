@@ -34,7 +34,7 @@ def make(
 def ready(transport: FakeTransport, pool: MemoryPool | None = None) -> KafkaChannel:
     channel = make(transport, pool=pool)
     channel.finish_connect()
-    channel.prepare()
+    channel.prepare(0)
     assert channel.ready
     return channel
 
@@ -105,8 +105,7 @@ def test_a_frame_that_finds_no_memory_is_read_on_when_there_is_some() -> None:
     assert channel.read() == 8
     assert channel.read() == 0
     assert len(transport.asked) == 1
-    assert channel.awaits_memory
-    assert channel.interest == 0
+    assert (channel.awaits_memory, channel.interest) == (True, 0)
 
     pool.release(7)
     assert channel.read() == 5
@@ -139,7 +138,7 @@ def test_a_large_frame_is_read_on_in_one_turn_but_not_without_end() -> None:
     transport = FakeTransport([size.to_bytes(4, "big"), *[bytes(200_000)] * 16])
     channel = KafkaChannel(0, transport, PlaintextAuthenticator(), None, MemoryPool(1))
     channel.finish_connect()
-    channel.prepare()
+    channel.prepare(0)
     turns = 0
     while not channel.has_bytes_buffered:
         assert channel.read() < 1_400_000
@@ -165,7 +164,7 @@ def test_a_channel_waits_for_its_connect_and_then_for_bytes() -> None:
     channel.finish_connect()
     assert channel.is_connected
     assert not channel.ready
-    channel.prepare()
+    channel.prepare(0)
     assert channel.interest == EVENT_READ
     assert channel.state == ChannelState(ChannelStateName.READY, None, "10.0.0.1:9092", None)
 
@@ -205,9 +204,9 @@ def test_a_channel_is_ready_only_after_the_handshake() -> None:
     transport = FakeTransport(handshake_steps=2)
     channel = make(transport)
     channel.finish_connect()
-    channel.prepare()
+    channel.prepare(0)
     assert channel.state.name is ChannelStateName.AUTHENTICATE
-    channel.prepare()
+    channel.prepare(0)
     assert channel.ready
     assert transport.handshakes == 2
 
@@ -218,14 +217,14 @@ def test_authentication_goes_frame_by_frame_before_the_channel_is_ready() -> Non
     channel = make(transport, authenticator)
     channel.finish_connect()
 
-    channel.prepare()
+    channel.prepare(0)
     assert bytes(transport.written) == frame(b"first")
-    channel.prepare()  # nothing came
+    channel.prepare(0)  # nothing came
     assert bytes(transport.written) == frame(b"first")
-    channel.prepare()
+    channel.prepare(0)
     assert bytes(transport.written) == frame(b"first") + frame(b"second")
     assert not channel.ready
-    channel.prepare()
+    channel.prepare(0)
     assert channel.state.name is ChannelStateName.READY
     assert authenticator.received == [None, b"go on", b"welcome"]
 
@@ -234,26 +233,134 @@ def test_an_authentication_frame_may_be_written_in_parts() -> None:
     transport = FakeTransport([frame(b"welcome")], takes=[2])
     channel = make(transport, ScriptedAuthenticator([b"first"]))
     channel.finish_connect()
-    channel.prepare()
+    channel.prepare(0)
     assert channel.interest == EVENT_READ | EVENT_WRITE
-    channel.prepare()
+    channel.prepare(0)
     assert bytes(transport.written) == frame(b"first")
     assert channel.interest == EVENT_READ
-    channel.prepare()
+    channel.prepare(0)
     assert channel.ready
+
+
+def test_bytes_that_the_transport_holds_are_flushed_while_an_answer_is_awaited() -> None:
+    transport = FakeTransport([None, None])
+    channel = make(transport, ScriptedAuthenticator([b"first"]))
+    channel.finish_connect()
+    channel.prepare(0)
+    transport.pending_writes = 5
+    assert channel.interest == EVENT_READ | EVENT_WRITE
+    channel.prepare(0)
+    assert channel.interest == EVENT_READ
+    assert bytes(transport.written) == frame(b"first")
 
 
 def test_a_refused_log_in_is_a_state_of_its_own() -> None:
     refusal = SaslAuthenticationError("who are you?")
     channel = make(FakeTransport([frame(b"no")]), ScriptedAuthenticator([b"first"], refuse=refusal))
     channel.finish_connect()
-    channel.prepare()
+    channel.prepare(0)
     with pytest.raises(SaslAuthenticationError):
-        channel.prepare()
+        channel.prepare(0)
     channel.fail(refusal)
     assert channel.state == ChannelState(
         ChannelStateName.AUTHENTICATION_FAILED, refusal, "10.0.0.1:9092", "who are you?"
     )
+
+
+# -- re-authentication ---------------------------------------------------------------------------------------
+
+
+def in_session(transport: FakeTransport) -> KafkaChannel:
+    """A channel whose session is to be renewed from 100 ms on."""
+    authenticator = ScriptedAuthenticator([b"who I am"], reauthenticates_at_ms=100)
+    channel = make(transport, authenticator)
+    channel.finish_connect()
+    channel.prepare(0)
+    channel.prepare(0)
+    assert channel.ready
+    transport.written.clear()
+    return channel
+
+
+@pytest.mark.behaviour("SASL-06")
+def test_a_send_waits_until_the_session_is_renewed() -> None:
+    transport = FakeTransport([frame(b"welcome"), None, frame(b"welcome back")])
+    channel = in_session(transport)
+    channel.set_send(NetworkSend(0, [b"request"]))
+    assert not channel.maybe_begin_reauthentication(99)
+    assert channel.maybe_begin_reauthentication(100)
+    assert bytes(transport.written) == frame(b"who I am")
+    assert repr(channel) == "<KafkaChannel node=0 AUTHENTICATE 10.0.0.1:9092>"
+    assert channel.is_connected
+    assert channel.interest == EVENT_READ
+    channel.prepare(100)
+    assert repr(channel) == "<KafkaChannel node=0 AUTHENTICATE 10.0.0.1:9092>"
+    channel.prepare(101)
+    assert channel.ready
+    assert not channel.maybe_begin_reauthentication(200)
+    assert channel.write() == len(frame(b"request"))
+    assert bytes(transport.written) == frame(b"who I am") + frame(b"request")
+
+
+@pytest.mark.behaviour("SASL-06")
+def test_a_session_is_not_renewed_without_a_send_nor_amid_one_nor_on_a_muted_channel() -> None:
+    transport = FakeTransport([frame(b"welcome")], takes=[64, 3])
+    channel = in_session(transport)
+    assert not channel.maybe_begin_reauthentication(100)
+    channel.set_send(NetworkSend(0, [b"request"]))
+    channel.mute()
+    assert not channel.maybe_begin_reauthentication(100)
+    channel.unmute()
+    assert channel.write() == 3
+    assert not channel.maybe_begin_reauthentication(100)
+    channel.write()
+    assert channel.maybe_complete_send() is not None
+    channel.set_send(NetworkSend(0, [b"another"]))
+    assert channel.maybe_begin_reauthentication(100)
+
+
+@pytest.mark.behaviour("SASL-06")
+def test_an_answer_to_an_earlier_request_is_set_aside_one_at_a_time() -> None:
+    transport = FakeTransport(
+        [frame(b"welcome"), frame(b"answer 1") + frame(b"answer 2") + frame(b"welcome back")]
+    )
+    channel = in_session(transport)
+    channel.set_send(NetworkSend(0, [b"request"]))
+    channel.maybe_begin_reauthentication(100)
+    assert channel.take_set_aside() is None
+    channel.prepare(100)
+    assert channel.take_set_aside() == b"answer 1"
+    assert channel.take_set_aside() is None
+    assert channel.has_bytes_buffered
+    channel.prepare(100)
+    assert channel.take_set_aside() == b"answer 2"
+    channel.prepare(100)
+    assert channel.ready
+
+
+@pytest.mark.behaviour("SASL-06")
+def test_the_beginning_of_an_earlier_answer_is_not_lost() -> None:
+    answer = frame(b"answer 1")
+    transport = FakeTransport([frame(b"welcome"), answer[:6], answer[6:] + frame(b"welcome back")])
+    channel = in_session(transport)
+    channel.read()
+    channel.set_send(NetworkSend(0, [b"request"]))
+    channel.maybe_begin_reauthentication(100)
+    channel.prepare(100)
+    assert channel.take_set_aside() == b"answer 1"
+    channel.prepare(100)
+    assert channel.ready
+
+
+@pytest.mark.behaviour("SASL-06")
+def test_a_failed_renewal_is_a_failed_authentication() -> None:
+    refusal = SaslAuthenticationError("not you again")
+    transport = FakeTransport([frame(b"welcome")])
+    channel = in_session(transport)
+    channel.set_send(NetworkSend(0, [b"request"]))
+    channel.maybe_begin_reauthentication(100)
+    channel.fail(refusal)
+    assert channel.state.name is ChannelStateName.AUTHENTICATION_FAILED
 
 
 def test_tls_may_refuse_us_after_the_channel_was_ready() -> None:

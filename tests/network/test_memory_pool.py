@@ -30,14 +30,14 @@ def test_those_refused_get_their_turn_in_the_order_in_which_they_asked() -> None
     assert pool.try_reserve(1, 10)
     assert not pool.try_reserve(2, 1)
     assert not pool.try_reserve(3, 1)
-    assert pool.next_in_line is None
+    assert pool.next_in_line() is None
     pool.release(1)
-    assert pool.next_in_line == 2
+    assert pool.next_in_line() == 2
     assert not pool.try_reserve(4, 1)
     assert not pool.try_reserve(3, 1)
     assert pool.try_reserve(2, 1)
     assert pool.try_reserve(3, 1)
-    assert pool.next_in_line == 4
+    assert pool.next_in_line() == 4
 
 
 def test_one_that_leaves_the_line_holds_nobody_up() -> None:
@@ -47,7 +47,7 @@ def test_one_that_leaves_the_line_holds_nobody_up() -> None:
     assert not pool.try_reserve(3, 1)
     pool.leave_line(2)
     pool.release(1)
-    assert pool.next_in_line == 3
+    assert pool.next_in_line() == 3
 
 
 def test_releasing_what_is_not_held_changes_nothing() -> None:

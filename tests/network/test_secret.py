@@ -123,8 +123,9 @@ def test_what_can_not_be_read_at_first_is_a_config_error_that_names_the_setting(
     path = tmp_path / "password"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ConfigError, match=f"^sasl.password: .*{reason}"):
+    with pytest.raises(ConfigError, match=f"^sasl.password: .*{reason}") as caught:
         in_file(path, events)
+    assert not isinstance(caught.value.__cause__, ValueError)  # a UnicodeDecodeError holds the file's bytes
 
 
 def test_an_empty_text_is_a_config_error() -> None:

@@ -13,6 +13,7 @@ from client_core.producer.buffer_pool import BufferPool
 from client_core.producer.producer_batch import ProducerIdAndEpoch
 from client_core.producer.producer_record import ProducerRecord, RecordMetadata
 from client_core.producer.record_accumulator import AccumulatorConfig, RecordAccumulator
+from client_core.record.compression import NO_COMPRESSION, Codec
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from client_core.record.record_batch import HEADER_SIZE, decode_record_batch, increment_sequence
 from tests.golden.adapters_producer import cluster_of
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from client_core.producer.batch_drain import ReadyCheckResult, Sequences
     from client_core.producer.batch_outcome import BatchOutcome
     from client_core.producer.producer_batch import ProducerBatch
+    from client_core.record.compression import Compression
 
 TOPIC: Final = "orders"
 WALL_MS: Final = 1_700_000_000_000
@@ -59,6 +61,18 @@ def body_size_of(a_record: ProducerRecord) -> int:
 
 def values_in(batch: ProducerBatch) -> list[bytes | None]:
     return [r.value for r in decode_record_batch(batch.records()).records()]
+
+
+class BrokenCodec:
+    """A codec that can't pack: a batch with it can't be made into bytes."""
+
+    codec: Final = Codec.GZIP
+
+    def compress(self, records: bytes, /) -> bytes:
+        raise MemoryError("no room to pack in")
+
+    def decompress(self, packed: bytes, /, limit_bytes: int = 0) -> bytes:
+        return packed
 
 
 @dataclass(eq=False)
@@ -161,6 +175,7 @@ class Bench:
         leaders: Sequence[int | None] = (0, 0, 1),
         sequences: Sequences | None = None,
         random: Random | None = None,
+        compression: Compression = NO_COMPRESSION,
     ) -> None:
         self.clock = MockClock(now_ms=5_000)
         self.leaders = Leaders(leaders)
@@ -171,6 +186,7 @@ class Bench:
                 batch_bytes=batch_bytes,
                 linger_ms=linger_ms,
                 delivery_timeout_ms=delivery_timeout_ms,
+                compression=compression,
                 adaptive_partitioning=adaptive,
                 partition_availability_timeout_ms=availability_timeout_ms,
             ),
@@ -226,3 +242,27 @@ class Bench:
         while self.accumulator.has_undrained:
             for batch in self.drain():
                 self.finish(batch)
+
+
+RECORD: Final = record(b"value", b"key")
+#: Two of these never fit into the memory of one: that has some room for what the estimate of a size allows
+#: for.
+LARGER: Final = record(bytes(100))
+
+
+def numbered(count: int, start: int = 0) -> list[ProducerRecord]:
+    """Records that can be told apart, all of one size."""
+    return [record(b"%05d" % n) for n in range(start, start + count)]
+
+
+def queued(bench: Bench, partition: int) -> list[int]:
+    """How many records stand in each of a partition's batches."""
+    return [batch.record_count for batch in bench.accumulator.batches_of(tp(partition))]
+
+
+def has_incomplete(bench: Bench) -> bool:
+    return bench.accumulator.has_incomplete
+
+
+def has_undrained(bench: Bench) -> bool:
+    return bench.accumulator.has_undrained

@@ -68,6 +68,7 @@ def test_a_record_for_an_unknown_topic_fails_when_it_has_waited_for_as_long_as_i
         assert (failure.phase, failure.written) == (Phase.METADATA, Written.NO)
 
 
+@pytest.mark.behaviour("PROD-02", "PROD-06")
 def test_send_blocks_for_max_block_ms_and_then_gives_a_failed_future() -> None:
     with (
         FakeCluster(brokers=1) as cluster,

@@ -1,11 +1,11 @@
-"""Twins of BufferPoolTest. Not twinned: what Java's pool does when its metrics or the heap fail."""
+"""BufferPool: who gets memory, when, and that none is lost. Twins of BufferPoolTest."""
 
 from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -15,10 +15,17 @@ from client_core.producer.buffer_pool import BufferPool
 from tests.support.mock_clock import MockClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Future
 
     from client_core.events import Event
+
+LEFT_OUT: Final = {
+    "BufferPoolTest.CleanupMemoryAvailabilityOnMetricsException": (
+        "Whoever listens to events must not raise; nothing is measured inside the pool."
+    ),
+    "BufferPoolTest.outOfMemoryOnAllocation": "The pool counts bytes; there is no buffer to allocate.",
+}
 
 TOTAL = 1024
 FOREVER = 10**9
@@ -63,15 +70,19 @@ def wait_until_waiting(clock: MockClock, count: int) -> None:
     raise AssertionError(f"{clock.waiters} of {count} threads wait")
 
 
+@pytest.mark.java("BufferPoolTest.Simple")
 def test_memory_is_taken_and_comes_back(pool: BufferPool) -> None:
     pool.allocate(1024, 10)
     assert pool.available_bytes == 0
     assert not pool.try_allocate(1)
     pool.deallocate(1024)
+    assert pool.available_bytes == TOTAL
     assert pool.try_allocate(300)
     assert pool.available_bytes == 724
 
 
+@pytest.mark.behaviour("BUF-01")
+@pytest.mark.java("BufferPoolTest.CantAllocateMoreMemoryThanWeHave")
 def test_more_than_the_whole_pool_is_refused(pool: BufferPool) -> None:
     said = "Attempt to allocate 1025 bytes, but there is a hard limit of 1024 on memory allocations."
     with pytest.raises(IllegalArgumentError, match=said):
@@ -82,6 +93,7 @@ def test_more_than_the_whole_pool_is_refused(pool: BufferPool) -> None:
         pool.wait_for(1025, lambda: None)
 
 
+@pytest.mark.java("BufferPoolTest.DelayedAllocation")
 def test_a_blocked_thread_goes_on_when_memory_is_there(
     pool: BufferPool, clock: MockClock, threads: ThreadPoolExecutor
 ) -> None:
@@ -94,6 +106,8 @@ def test_a_blocked_thread_goes_on_when_memory_is_there(
     assert pool.available_bytes == 412
 
 
+@pytest.mark.behaviour("BUF-03")
+@pytest.mark.java("BufferPoolTest.BufferExhaustedExceptionIsThrown")
 def test_waiting_in_vain_ends_in_javas_words(pool: BufferPool) -> None:
     pool.allocate(1000, 0)
     with pytest.raises(BufferExhaustedError) as exhausted:
@@ -105,6 +119,8 @@ def test_waiting_in_vain_ends_in_javas_words(pool: BufferPool) -> None:
     assert isinstance(exhausted.value, TimeoutError)
 
 
+@pytest.mark.behaviour("BUF-02", "BUF-03")
+@pytest.mark.java("BufferPoolTest.BlockTimeout")
 def test_a_thread_that_waited_in_vain_gives_back_what_it_collected(
     pool: BufferPool, clock: MockClock, threads: ThreadPoolExecutor
 ) -> None:
@@ -121,6 +137,18 @@ def test_a_thread_that_waited_in_vain_gives_back_what_it_collected(
     assert (pool.available_bytes, pool.waiters) == (500, 0)
 
 
+@pytest.mark.behaviour("BUF-02")
+@pytest.mark.java("BufferPoolTest.CleanupMemoryAvailabilityWaiterOnBlockTimeout")
+def test_a_thread_that_waited_in_vain_is_waited_for_no_longer(clock: MockClock) -> None:
+    pool = BufferPool(2, 1, clock)
+    pool.allocate(1, 10)
+    with pytest.raises(BufferExhaustedError):
+        pool.allocate(2, 0)
+    assert (pool.available_bytes, pool.waiters) == (1, 0)
+    assert pool.try_allocate(1)
+
+
+@pytest.mark.behaviour("BUF-02")
 def test_what_an_impatient_thread_gives_back_goes_to_the_next(
     pool: BufferPool, clock: MockClock, threads: ThreadPoolExecutor
 ) -> None:
@@ -137,6 +165,7 @@ def test_what_an_impatient_thread_gives_back_goes_to_the_next(
     assert pool.available_bytes == 100
 
 
+@pytest.mark.behaviour("BUF-02")
 def test_waiters_are_served_in_their_order_be_they_blocked_or_parked(
     pool: BufferPool, clock: MockClock, threads: ThreadPoolExecutor
 ) -> None:
@@ -165,6 +194,7 @@ def test_waiters_are_served_in_their_order_be_they_blocked_or_parked(
     assert (pool.available_bytes, pool.waiters) == (0, 0)
 
 
+@pytest.mark.behaviour("BUF-02")
 def test_nobody_overtakes_who_waits_for_more(pool: BufferPool) -> None:
     pool.allocate(1000, 0)
     pool.wait_for(100, lambda: None)
@@ -209,6 +239,7 @@ def test_who_leaves_too_late_keeps_the_memory(pool: BufferPool) -> None:
     assert pool.available_bytes == 924
 
 
+@pytest.mark.java("BufferPoolTest.LargeAvailableMemory")
 def test_a_large_pool_counts_beyond_32_bits(clock: MockClock) -> None:
     pool = BufferPool(20_000_000_000, 2_000_000_000, clock)
     for _ in range(5):
@@ -218,6 +249,8 @@ def test_a_large_pool_counts_beyond_32_bits(clock: MockClock) -> None:
     assert pool.available_bytes == 12_000_000_000
 
 
+@pytest.mark.behaviour("BUF-04")
+@pytest.mark.java("BufferPoolTest.CloseAllocations")
 def test_a_closed_pool_gives_nothing(pool: BufferPool) -> None:
     pool.allocate(10, 0)
     pool.close()
@@ -230,6 +263,8 @@ def test_a_closed_pool_gives_nothing(pool: BufferPool) -> None:
     assert pool.available_bytes == TOTAL
 
 
+@pytest.mark.behaviour("BUF-04")
+@pytest.mark.java("BufferPoolTest.CloseNotifyWaiters")
 def test_closing_wakes_all_blocked_threads(
     pool: BufferPool, clock: MockClock, threads: ThreadPoolExecutor
 ) -> None:
@@ -281,6 +316,52 @@ def test_an_interrupted_thread_leaves_nothing_behind(events: Events) -> None:
     assert pool.available_bytes == TOTAL
 
 
+@pytest.mark.behaviour("BUF-02")
+@pytest.mark.java("BufferPoolTest.CleanupMemoryAvailabilityWaiterOnInterruption")
+def test_two_interrupted_threads_leave_the_queue_each_for_itself(clock: MockClock) -> None:
+    interrupted = threading.Event()
+
+    class Interruptible(MockClock):
+        def wait_for(
+            self, condition: threading.Condition, predicate: Callable[[], bool], deadline_ms: int
+        ) -> bool:
+            super().wait_for(condition, lambda: predicate() or interrupted.is_set(), deadline_ms)
+            raise KeyboardInterrupt
+
+    clock = Interruptible()
+    pool = BufferPool(2, 1, clock)
+    pool.allocate(1, 10)
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(pool.allocate, 2, FOREVER)
+        wait_until_waiting(clock, 1)
+        second = threads.submit(pool.allocate, 2, FOREVER)
+        wait_until_waiting(clock, 2)
+        assert pool.waiters == 2
+        interrupted.set()
+        clock.advance(1)  # both look up
+        for one in (first, second):
+            assert isinstance(one.exception(10), KeyboardInterrupt)
+    assert (pool.available_bytes, pool.waiters) == (1, 0)
+
+
+def test_a_thread_that_is_interrupted_when_it_has_its_memory_gives_it_back(events: Events) -> None:
+    class InterruptedTooLate(MockClock):
+        def wait_for(self, condition: threading.Condition, *_: object) -> bool:
+            condition.release()  # as a condition does while it waits
+            try:
+                full.deallocate(TOTAL)
+            finally:
+                condition.acquire()
+            raise KeyboardInterrupt
+
+    full = BufferPool(TOTAL, 256, InterruptedTooLate(), events)
+    full.allocate(TOTAL, 0)
+    with pytest.raises(KeyboardInterrupt):
+        full.allocate(512, FOREVER)
+    assert (full.available_bytes, full.waiters) == (TOTAL, 0)
+
+
+@pytest.mark.java("BufferPoolTest.StressfulSituation")
 def test_many_threads_leave_the_pool_whole(pool: BufferPool, threads: ThreadPoolExecutor) -> None:
     def work(seed: int) -> None:
         random = Random(seed)

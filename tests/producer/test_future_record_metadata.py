@@ -22,7 +22,8 @@ def batch_of(*futures: FutureRecordMetadata) -> ProducerBatch:
     return batch
 
 
-def test_it_times_out_until_it_is_done_and_then_has_its_offset() -> None:  # testTimeout
+@pytest.mark.java("RecordSendTest.Timeout")
+def test_it_times_out_until_it_is_done_and_then_has_its_offset() -> None:
     futures = [FutureRecordMetadata() for _ in range(3)]
     batch = batch_of(*futures)
     assert not futures[2].done()
@@ -34,7 +35,8 @@ def test_it_times_out_until_it_is_done_and_then_has_its_offset() -> None:  # tes
     assert futures[2].exception(0) is None
 
 
-def test_it_raises_what_the_batch_failed_with() -> None:  # testError
+@pytest.mark.java("RecordSendTest.Error")
+def test_it_raises_what_the_batch_failed_with() -> None:
     future = FutureRecordMetadata()
     batch_of(future).complete_exceptionally(CorruptRecordError("broken"))
     with pytest.raises(CorruptRecordError, match="broken"):
@@ -42,7 +44,8 @@ def test_it_raises_what_the_batch_failed_with() -> None:  # testError
     assert isinstance(future.exception(), CorruptRecordError)
 
 
-def test_it_blocks_until_another_thread_completes_it() -> None:  # testBlocking
+@pytest.mark.java("RecordSendTest.Blocking")
+def test_it_blocks_until_another_thread_completes_it() -> None:
     future = FutureRecordMetadata()
     batch = batch_of(future)
     done = threading.Event()
@@ -60,9 +63,26 @@ def test_it_blocks_until_another_thread_completes_it() -> None:  # testBlocking
     assert results == [RecordMetadata("orders", 0, 7, 99)]
 
 
-def test_a_timeout_is_in_seconds() -> None:  # testFutureGetWithSeconds, testFutureGetWithMilliSeconds
-    with pytest.raises(TimeoutError, match=r"0\.001 s"):
-        FutureRecordMetadata().result(0.001)
+@pytest.mark.java("FutureRecordMetadataTest.FutureGetWithSeconds")
+def test_a_wait_in_seconds_is_for_the_batch_and_for_the_parts_that_it_was_split_into() -> None:
+    futures = [FutureRecordMetadata() for _ in range(2)]
+    parts = batch_of(*futures).split(1)
+    assert not futures[0].done()
+    with pytest.raises(TimeoutError, match=r"Timeout after waiting for 0\.001 s\."):
+        futures[0].result(0.001)
+    for offset, part in enumerate(parts):
+        part.complete(offset, None)
+    assert [future.result(1).offset for future in futures] == [0, 1]
+
+
+@pytest.mark.java("FutureRecordMetadataTest.FutureGetWithMilliSeconds")
+def test_a_wait_may_be_for_a_part_of_a_second() -> None:
+    future = FutureRecordMetadata()
+    (part,) = batch_of(future).split(1)
+    with pytest.raises(TimeoutError, match=r"Timeout after waiting for 0\.005 s\."):
+        future.result(0.005)
+    part.complete(45, None)
+    assert future.result(1.0).offset == 45
 
 
 def test_callbacks_run_in_order_and_one_that_fails_does_not_stop_the_others(

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from client_core.producer.incomplete_batches import FlushTicket, IncompleteBatches
 from client_core.producer.producer_batch import ProducerBatch
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
@@ -38,6 +40,7 @@ def test_batches_are_kept_in_their_order_until_they_are_removed() -> None:
     assert (len(incomplete), batches[0] in incomplete, batches[1] in incomplete) == (2, True, False)
 
 
+@pytest.mark.behaviour("ACC-12")
 def test_a_flush_waits_for_what_was_incomplete_when_it_began() -> None:
     incomplete, batches = filled(2)
     done: list[bool] = []
@@ -63,6 +66,7 @@ def test_a_flush_of_nothing_is_done_at_once() -> None:
     assert not in_progress(incomplete)
 
 
+@pytest.mark.behaviour("ACC-12")
 def test_a_flush_waits_for_the_parts_of_a_split_batch() -> None:
     incomplete, (batch,) = filled(1)
     flush = incomplete.begin_flush(None)
@@ -77,6 +81,24 @@ def test_a_flush_waits_for_the_parts_of_a_split_batch() -> None:
     assert not is_done(flush)
     incomplete.remove(deeper[0])
     assert is_done(flush)
+
+
+@pytest.mark.behaviour("ACC-12")
+@pytest.mark.java("RecordAccumulatorTest.ProduceRequestResultAwaitAllDependents")
+def test_a_thread_that_waits_for_a_batch_waits_for_all_its_parts() -> None:
+    clock = MockClock()
+    incomplete, (batch,) = filled(1)
+    flush = incomplete.begin_flush(None)
+    parts = [new_batch(), new_batch()]
+    incomplete.split(batch, parts)
+    incomplete.remove(batch)
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(flush.wait, clock, 10**9)
+        wait_until(lambda: clock.waiters == 1, what="a thread to wait", every_s=0.001)
+        incomplete.remove(parts[0])
+        assert not waiting.done()
+        incomplete.remove(parts[1])
+        assert waiting.result(10)
 
 
 def test_a_flush_does_not_wait_for_the_parts_of_a_later_batch() -> None:

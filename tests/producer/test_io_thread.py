@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
+import pytest
+
+from client_core.error_codes import Errors
 from client_core.errors import ProducerClosedError
 from client_core.producer.io_thread import LifeCycle
-from tests.support.producer_rig import ProducerRig
-from tests.support.sender_rig import ORDERS_0, produced
-
-if TYPE_CHECKING:
-    import pytest
+from client_core.producer.producer_record import ProducerRecord
+from tests.support.producer_rig import ProducerRig, Waiting
+from tests.support.sender_rig import ORDERS_0, ORDERS_1, produced, producer_id_given, together
 
 PATIENCE_S = 30
 
@@ -79,6 +79,7 @@ def test_a_forced_close_ends_the_pause_of_a_broken_thread() -> None:
     assert rig.producer.status().state == "closed"
 
 
+@pytest.mark.behaviour("BAT-01")
 def test_a_thread_that_dies_says_so_and_tells_who_waits() -> None:
     rig = ProducerRig(topics={})
     waiting = rig.submit("orders", b"a")
@@ -127,3 +128,53 @@ def test_what_comes_after_the_end_is_failed_by_who_brings_it() -> None:
 def test_the_repr_tells_its_state() -> None:
     rig = ProducerRig()
     assert repr(rig.producer.io_thread) == "<IoThread STARTING turns=0 failed_turns=0>"
+
+
+def rig_that_used_up_its_epochs() -> tuple[ProducerRig, list[Waiting]]:
+    """A request to two partitions was refused by both, by one in a way that needs a new epoch."""
+    rig = ProducerRig(topics={"orders": 2}, enable_idempotence=True)
+    rig.client.prepare_response(producer_id_given(1, epoch=2**15 - 1))
+    rig.turn()
+    waiting = [
+        rig.submit("orders", ProducerRecord("orders", b"a", partition=partition)) for partition in (0, 1)
+    ]
+    rig.turn()
+    assert rig.client.in_flight_request_count() == 1
+    rig.respond(
+        together(
+            produced(ORDERS_1, error=Errors.NOT_LEADER_OR_FOLLOWER),
+            produced(ORDERS_0, error=Errors.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        )
+    )
+    return rig, waiting
+
+
+@pytest.mark.behaviour("SND-13")
+@pytest.mark.java("SenderTest.CloseWithProducerIdReset")
+def test_a_closing_producer_gets_the_new_id_that_its_records_need() -> None:
+    rig, waiting = rig_that_used_up_its_epochs()
+    rig.producer.io_thread.initiate_close()
+    rig.turn()
+    rig.client.prepare_response(producer_id_given(2))
+    rig.turn()
+    assert not any(one.told for one in waiting)
+    rig.clock.advance(100)  # the backoff
+    rig.turn()
+    assert not rig.producer._accumulator.has_undrained
+    rig.respond(together(produced(ORDERS_0, offset=0), produced(ORDERS_1, offset=0)))
+    rig.turn()
+    assert [one.offsets for one in waiting] == [[0], [0]]
+
+
+@pytest.mark.behaviour("SND-13", "ACC-13")
+@pytest.mark.java("SenderTest.ForceCloseWithProducerIdReset")
+def test_a_forced_close_does_not_wait_for_a_new_id() -> None:
+    rig, waiting = rig_that_used_up_its_epochs()
+    rig.turn()
+    rig.producer.io_thread.force_close()
+    rig.turn()
+    rig.producer.start()
+    assert rig.producer.io_thread.join(PATIENCE_S * 1_000)
+    assert not rig.producer._accumulator.has_undrained
+    assert [type(one.failures[0].error) for one in waiting] == [ProducerClosedError] * 2
+    assert rig.producer._pool.available_bytes == rig.producer._pool.total_bytes

@@ -59,7 +59,8 @@ def a_record(topic: str = "orders", partition: int | None = None) -> ProducerRec
 # -- waiting for metadata ------------------------------------------------------------------------------------
 
 
-def test_known_metadata_is_not_waited_for() -> None:  # testMetadataFetch
+@pytest.mark.behaviour("PROD-01")
+def test_known_metadata_is_not_waited_for() -> None:
     rig = ProducerRig(topics={"orders": 1})
     future = rig.producer.send(a_record())
     rig.turn()
@@ -69,7 +70,8 @@ def test_known_metadata_is_not_waited_for() -> None:  # testMetadataFetch
     assert rig.events.of(WaitFinished) == []
 
 
-def test_a_record_for_an_unknown_topic_waits_for_it() -> None:  # testMetadataFetch
+@pytest.mark.behaviour("PROD-01")
+def test_a_record_for_an_unknown_topic_waits_for_it() -> None:
     rig = ProducerRig(topics={})
     with blocked(rig, lambda: rig.producer.send(a_record())) as sent:
         assert rig.client.wakeups
@@ -82,8 +84,8 @@ def test_a_record_for_an_unknown_topic_waits_for_it() -> None:  # testMetadataFe
     assert rig.client.in_flight_request_count() == 1
 
 
+@pytest.mark.behaviour("PROD-02")
 def test_a_topic_that_never_comes_fails_the_future_with_javas_words() -> None:
-    # testTopicNotExistingInMetadata, testMetadataTimeoutWithMissingTopic (PROD-02)
     rig = ProducerRig(topics={}, max_block_ms=60_000)
     with blocked(rig, lambda: rig.producer.send(a_record())) as sent:
         rig.clock.advance(30_000)
@@ -98,7 +100,8 @@ def test_a_topic_that_never_comes_fails_the_future_with_javas_words() -> None:
     assert rig.events.of(WaitFinished) == [WaitFinished("metadata", "timeout", 60_000)]
 
 
-def test_the_brokers_last_word_is_the_cause_of_a_timeout() -> None:  # PROD-03 [4.x]
+@pytest.mark.behaviour("PROD-03")
+def test_the_brokers_last_word_is_the_cause_of_a_timeout() -> None:
     rig = ProducerRig(topics={}, max_block_ms=1_000)
     with blocked(rig, lambda: rig.producer.wait_on_metadata("orders", None, 1_000)) as waited:
         rig.know({}, errors={"orders": UNKNOWN})
@@ -108,15 +111,16 @@ def test_the_brokers_last_word_is_the_cause_of_a_timeout() -> None:  # PROD-03 [
     assert isinstance(caught.value.__cause__, UnknownTopicOrPartitionError)
 
 
-def test_a_partition_out_of_range_is_waited_for() -> None:  # testMetadataWithPartitionOutOfRange
+@pytest.mark.behaviour("PROD-01")
+def test_a_partition_out_of_range_is_waited_for() -> None:
     rig = ProducerRig(topics={"orders": 1})
     with blocked(rig, lambda: rig.producer.send(a_record(partition=2))) as sent:
         rig.know({"orders": 3})
         assert not sent.result(PATIENCE_S).done()
 
 
+@pytest.mark.behaviour("PROD-03")
 def test_a_partition_that_never_comes_fails_with_javas_words() -> None:
-    # testMetadataTimeoutWithPartitionOutOfRange
     rig = ProducerRig(topics={"orders": 1}, max_block_ms=60_000)
     with blocked(rig, lambda: rig.producer.send(a_record(partition=2))) as sent:
         rig.clock.advance(60_000)
@@ -129,14 +133,15 @@ def test_a_partition_that_never_comes_fails_with_javas_words() -> None:
 @pytest.mark.parametrize(
     ("code", "error"), [(INVALID, InvalidTopicError), (UNAUTHORIZED, TopicAuthorizationError)]
 )
+@pytest.mark.behaviour("PROD-04")
 def test_what_the_broker_forbids_fails_at_once(code: int, error: type[KafkaError]) -> None:
-    # testSendToInvalidTopic (PROD-04)
     rig = ProducerRig(topics={})
     with blocked(rig, lambda: rig.producer.send(a_record("bad topic"))) as sent:
         rig.know({}, errors={"bad topic": code})
         assert type(sent.result(PATIENCE_S).exception(0)) is error
 
 
+@pytest.mark.behaviour("PROD-01")
 def test_a_topic_known_to_be_invalid_is_not_asked_for_again() -> None:
     rig = ProducerRig(topics={})
     rig.metadata.add("bad topic", rig.clock.now_ms())
@@ -151,7 +156,7 @@ def test_what_makes_metadata_impossible_wakes_who_waits() -> None:
         assert str(sent.result(PATIENCE_S).exception(0)) == "wrong password"
 
 
-def test_sending_renews_the_topics_idle_expiry() -> None:  # testTopicExpiryInMetadata, testMetadataExpiry
+def test_sending_renews_the_topics_idle_expiry() -> None:
     rig = ProducerRig(topics={"orders": 1, "idle": 1})
     rig.clock.advance(200_000)
     rig.producer.send(a_record())
@@ -168,8 +173,10 @@ def test_partitions_are_told_when_the_topic_is_known() -> None:
         assert [info.partition for info in told.result(PATIENCE_S)] == [0, 1, 2]
 
 
-def test_a_closing_producer_ends_the_wait_for_metadata() -> None:  # testCloseWhenWaitingForMetadataUpdate
-    rig = ProducerRig(topics={})
+@pytest.mark.behaviour("PROD-08")
+@pytest.mark.java("KafkaProducerTest.CloseWhenWaitingForMetadataUpdate")
+def test_a_closing_producer_ends_the_wait_for_metadata() -> None:
+    rig = ProducerRig(topics={}, max_block_ms=2**63 - 1)
     rig.producer.start()
     with blocked(rig, lambda: rig.producer.send(a_record())) as sent:
         rig.client.prepare_metadata_update(metadata_response(nodes=1, errors={"orders": UNKNOWN}), 13)
@@ -195,14 +202,6 @@ def test_a_key_chooses_the_partition_and_a_partition_goes_before_it() -> None:
     assert waiting[0] == 1
 
 
-def test_headers_travel_with_the_record() -> None:  # testHeadersSuccess
-    rig = ProducerRig(topics={"orders": 1})
-    record = ProducerRecord("orders", b"v", headers=(("trace", b"1"), ("trace", None)))
-    rig.producer.send(record)
-    rig.turn()
-    assert rig.client.in_flight_request_count() == 1
-
-
 @pytest.mark.parametrize(
     ("record", "message"),
     [
@@ -216,8 +215,9 @@ def test_headers_travel_with_the_record() -> None:  # testHeadersSuccess
         ),
     ],
 )
+@pytest.mark.behaviour("PROD-12")
+@pytest.mark.java("KafkaProducerTest.negativePartitionShouldThrow")
 def test_arguments_are_checked_by_both_ways_in(record: ProducerRecord, message: str) -> None:
-    # negativePartitionShouldThrow (PROD-12)
     rig = ProducerRig(topics={"orders": 1})
     with pytest.raises(IllegalArgumentError) as caught:
         rig.producer.send(record)
@@ -227,7 +227,8 @@ def test_arguments_are_checked_by_both_ways_in(record: ProducerRecord, message: 
     assert not rig.producer._accumulator.has_incomplete
 
 
-def test_a_record_larger_than_a_request_is_refused_with_javas_words() -> None:  # PROD-07
+@pytest.mark.behaviour("PROD-07")
+def test_a_record_larger_than_a_request_is_refused_with_javas_words() -> None:
     rig = ProducerRig(topics={"orders": 1}, max_request_size=1_000)
     value = b"x" * 1_000
     error = rig.producer.send(ProducerRecord("orders", value)).exception(0)
@@ -240,6 +241,7 @@ def test_a_record_larger_than_a_request_is_refused_with_javas_words() -> None:  
         rig.submit("orders", b"fine", value)
 
 
+@pytest.mark.behaviour("PROD-07")
 def test_a_record_larger_than_the_buffer_is_refused_with_javas_words() -> None:
     rig = ProducerRig(topics={"orders": 1}, buffer_memory=500, batch_size=100)
     error = rig.producer.send(ProducerRecord("orders", b"x" * 600)).exception(0)
@@ -249,6 +251,7 @@ def test_a_record_larger_than_the_buffer_is_refused_with_javas_words() -> None:
     )
 
 
+@pytest.mark.behaviour("PROD-07")
 def test_a_record_just_small_enough_passes() -> None:
     rig = ProducerRig(topics={"orders": 1}, max_request_size=1_000)
     assert not rig.producer.send(ProducerRecord("orders", b"x" * (1_000 - 86))).done()
@@ -256,14 +259,21 @@ def test_a_record_just_small_enough_passes() -> None:
     assert isinstance(rig.producer.send(with_headers).exception(0), RecordTooLargeError)
 
 
-def test_send_waits_for_memory_for_what_is_left_of_its_time() -> None:  # PROD-05
+@pytest.mark.behaviour("PROD-05")
+def test_send_waits_for_memory_for_what_metadata_left_of_its_time() -> None:
     rig = ProducerRig(topics={"orders": 1}, buffer_memory=1_000, batch_size=1_000, max_block_ms=500)
     rig.producer.send(ProducerRecord("orders", b"x" * 800))
-    with blocked(rig, lambda: rig.producer.send(ProducerRecord("orders", b"y" * 800))) as sent:
-        rig.clock.advance(500)
+    with blocked(rig, lambda: rig.producer.send(ProducerRecord("later", b"y" * 800))) as sent:
+        rig.clock.advance(200)
+        rig.know({"orders": 1, "later": 1})
+        while not rig.producer.status().buffer.waiters:
+            pass
+        rig.clock.advance(299)
+        assert not sent.done()
+        rig.clock.advance(1)
         error = sent.result(PATIENCE_S).exception(0)
     assert isinstance(error, BufferExhaustedError)
-    assert "within the configured max blocking time 500 ms" in str(error)
+    assert "within the configured max blocking time 300 ms" in str(error)
 
 
 def test_send_goes_on_when_memory_is_freed() -> None:
@@ -323,8 +333,8 @@ def test_a_request_without_records_is_refused() -> None:
 # -- flush ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.java("KafkaProducerTest.FlushCompleteSendOfInflightBatches")
 def test_flush_sends_what_lingers_and_ends_when_it_is_acknowledged() -> None:
-    # testFlushCompleteSendOfInflightBatches
     rig = ProducerRig(topics={"orders": 1}, linger_ms=300_000, delivery_timeout_ms=400_000)
     futures = [rig.producer.send(a_record()) for _ in range(50)]
     with blocked(rig, rig.producer.flush) as flushed:
@@ -340,7 +350,9 @@ def test_flush_of_nothing_ends_at_once() -> None:
     ProducerRig(topics={"orders": 1}).producer.flush()
 
 
-def test_flush_in_a_callback_is_not_permitted() -> None:  # shouldNotInvokeFlushInCallback (PROD-09)
+@pytest.mark.behaviour("PROD-09")
+@pytest.mark.java("KafkaProducerTest.shouldNotInvokeFlushInCallback")
+def test_flush_in_a_callback_is_not_permitted() -> None:
     rig = ProducerRig(topics={"orders": 1})
     raised: list[KafkaError] = []
     ended = threading.Event()
@@ -357,7 +369,10 @@ def test_flush_in_a_callback_is_not_permitted() -> None:  # shouldNotInvokeFlush
     rig.producer.start()
     try:
         assert ended.wait(PATIENCE_S)
-        assert "flush() invocation inside a callback is not permitted" in str(raised[0])
+        assert str(raised[0]) == (
+            "KafkaProducer.flush() invocation inside a callback is not permitted because it may lead to "
+            "deadlock."
+        )
     finally:
         rig.producer.close(0)
 
@@ -399,7 +414,8 @@ def test_close_gives_up_what_is_not_acknowledged_in_time_and_tells_what_it_was()
     ] * 2
 
 
-def test_close_is_idempotent() -> None:  # closeShouldBeIdempotent
+@pytest.mark.java("KafkaProducerTest.closeShouldBeIdempotent")
+def test_close_is_idempotent() -> None:
     rig = ProducerRig(topics={"orders": 1})
     rig.producer.start()
     assert rig.producer.close(1_000) == rig.producer.close(1_000) == CloseReport()
@@ -413,12 +429,15 @@ def test_a_producer_that_was_never_started_can_be_closed() -> None:
     assert isinstance(future.exception(0), KafkaError)
 
 
-def test_a_negative_timeout_is_refused() -> None:  # closeWithNegativeTimestampShouldThrow
+@pytest.mark.behaviour("PROD-09")
+@pytest.mark.java("KafkaProducerTest.closeWithNegativeTimestampShouldThrow")
+def test_a_negative_timeout_is_refused() -> None:
     with pytest.raises(IllegalArgumentError, match=r"The timeout cannot be negative\."):
         ProducerRig().producer.close(-1)
 
 
-def test_nothing_is_accepted_after_close() -> None:  # PROD-08, dpkp/kafka-python#2060
+@pytest.mark.behaviour("PROD-08")
+def test_nothing_is_accepted_after_close() -> None:
     rig = ProducerRig(topics={"orders": 1})
     rig.producer.start()
     rig.producer.close(0)
@@ -433,7 +452,8 @@ def test_nothing_is_accepted_after_close() -> None:  # PROD-08, dpkp/kafka-pytho
         rig.producer.partitions_for("orders")
 
 
-def test_close_from_a_callback_waits_for_nothing() -> None:  # PROD-09
+@pytest.mark.behaviour("PROD-09")
+def test_close_from_a_callback_waits_for_nothing() -> None:
     rig = ProducerRig(topics={"orders": 1})
     reports: list[CloseReport] = []
     closed = threading.Event()
@@ -450,8 +470,8 @@ def test_close_from_a_callback_waits_for_nothing() -> None:  # PROD-09
     assert reports == [CloseReport()]
 
 
+@pytest.mark.java("KafkaProducerTest.CloseIsForcedOnPendingInitProducerId")
 def test_close_is_not_held_up_by_a_producer_id_that_does_not_come() -> None:
-    # testCloseIsForcedOnPendingInitProducerId
     rig = ProducerRig(topics={"orders": 1}, enable_idempotence=True)
     future = rig.producer.send(a_record())
     rig.producer.start()
@@ -518,6 +538,7 @@ def test_configured_topics_are_held_for_ever() -> None:
 
 
 @pytest.mark.parametrize("address", ["nonsense", "localhost:99999"])
+@pytest.mark.behaviour("PROD-14")
 def test_a_wrong_address_is_refused_when_the_producer_is_made(address: str) -> None:
     with pytest.raises(ConfigError, match=f"in bootstrap.servers: {address}"):
         KafkaProducer(ProducerConfig.from_mapping({"bootstrap.servers": address}))

@@ -40,13 +40,15 @@ def test_a_partition_out_of_range_is_waited_for(partition: int, judged: object) 
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_an_invalid_topic_fails_at_once(answered: bool) -> None:  # testSendToInvalidTopic
+@pytest.mark.behaviour("PROD-04")
+def test_an_invalid_topic_fails_at_once(answered: bool) -> None:
     judged = judge_metadata_wait(cache_of({}, {"bad topic": INVALID}), "bad topic", None, answered=answered)
     assert isinstance(judged, Fail)
     assert isinstance(judged.error, InvalidTopicError)
     assert str(judged.error) == "Invalid topics: [bad topic]"
 
 
+@pytest.mark.behaviour("PROD-04")
 def test_a_topic_that_we_may_not_see_is_asked_for_once_more() -> None:
     cache = cache_of({}, {"secret": UNAUTHORIZED})
     assert judge_metadata_wait(cache, "secret", None, answered=False) is Wait.FOR_TOPIC
@@ -55,12 +57,14 @@ def test_a_topic_that_we_may_not_see_is_asked_for_once_more() -> None:
     assert isinstance(judged.error, TopicAuthorizationError)
 
 
+@pytest.mark.behaviour("PROD-02")
 def test_the_timeout_for_a_topic_has_kafkas_words() -> None:
     error = metadata_timeout(cache_of({}), "orders", None, 60_000, None)
     assert str(error) == "Topic orders not present in metadata after 60000 ms."
     assert error.__cause__ is None
 
 
+@pytest.mark.behaviour("PROD-03")
 def test_the_timeout_for_a_partition_has_kafkas_words() -> None:
     error = metadata_timeout(cache_of({"orders": 3}), "orders", 7, 1_000, None)
     assert str(error) == (
@@ -73,6 +77,7 @@ def test_a_partition_of_a_topic_that_is_not_there_is_a_missing_topic() -> None:
     assert str(error) == "Topic orders not present in metadata after 5 ms."
 
 
+@pytest.mark.behaviour("PROD-03")
 def test_the_last_word_of_the_broker_is_the_cause() -> None:
     error = metadata_timeout(cache_of({}), "orders", None, 5, UNKNOWN)
     assert isinstance(error.__cause__, UnknownTopicOrPartitionError)
@@ -81,3 +86,11 @@ def test_the_last_word_of_the_broker_is_the_cause() -> None:
 def test_where_nobody_ever_answered_that_is_the_cause() -> None:
     error = metadata_timeout(MetadataCache.bootstrap([("localhost", 9092)]), "orders", None, 5, None)
     assert isinstance(error.__cause__, NoBrokersError)
+
+
+def test_where_no_broker_has_answered_the_end_of_the_last_connection_is_told() -> None:
+    nobody = MetadataCache.bootstrap([("localhost", 9092)])
+    error = metadata_timeout(nobody, "orders", None, 5, None, "localhost:9092 refused the connection")
+    assert str(error.__cause__) == (
+        "No broker of bootstrap.servers has answered; last: localhost:9092 refused the connection"
+    )

@@ -6,7 +6,6 @@ import pytest
 
 from client_core.cluster import TopicPartition
 from client_core.errors import (
-    BufferExhaustedError,
     InvalidTopicError,
     NoBrokersError,
     SaslAuthenticationError,
@@ -19,7 +18,7 @@ from client_core.producer.produce_request import ProduceRequestBuilder
 from client_core.producer.producer_record import ProducerRecord
 from client_core.producer.ticket import Phase, Written
 from client_core.record.record_batch import decode_record_batch
-from tests.support.producer_rig import ProducerRig, Waiting
+from tests.support.producer_rig import ProducerRig, Waiting, full_buffer_rig
 from tests.support.sender_rig import ORDERS_0, produced
 
 UNKNOWN, INVALID, UNAUTHORIZED = 3, 17, 29
@@ -30,14 +29,6 @@ def values_of(rig: ProducerRig) -> list[bytes | None]:
     batches = rig.producer._accumulator.batches_of(ORDERS_0)
     decoded = [decode_record_batch(batch.records()) for batch in batches]
     return [record.value for batch in decoded for record in batch.records()]
-
-
-def full_buffer_rig(**settings: object) -> ProducerRig:
-    """A producer with memory for one batch of 1,000 bytes, taken by a request to orders-0."""
-    rig = ProducerRig(topics={"orders": 1, "other": 1}, buffer_memory=1_000, batch_size=1_000, **settings)
-    rig.client.set_unreachable(rig.client.least_loaded_node(0).node or pytest.fail("no node"), 10_000)
-    rig.submit("orders", b"x" * 800)
-    return rig
 
 
 # -- metadata ------------------------------------------------------------------------------------------------
@@ -56,6 +47,7 @@ def test_a_request_for_an_unknown_topic_waits_and_goes_on_when_the_topic_is_know
     assert waiting.offsets == [3, 4]
 
 
+@pytest.mark.behaviour("PROD-02")
 def test_it_fails_at_its_own_deadline_with_javas_words() -> None:
     rig = ProducerRig(topics={})
     early, late = rig.submit("orders", b"a", block_ms=1_000), rig.submit("orders", b"b", block_ms=2_000)
@@ -103,6 +95,7 @@ def test_where_no_broker_ever_answered_the_cause_says_so() -> None:
 @pytest.mark.parametrize(
     ("code", "error"), [(INVALID, InvalidTopicError), (UNAUTHORIZED, TopicAuthorizationError)]
 )
+@pytest.mark.behaviour("PROD-04")
 def test_what_the_broker_forbids_fails_as_soon_as_it_says_so(code: int, error: type[Exception]) -> None:
     rig = ProducerRig(topics={})
     waiting = [rig.submit("orders", b"a"), rig.submit("orders", b"b")]
@@ -112,6 +105,7 @@ def test_what_the_broker_forbids_fails_as_soon_as_it_says_so(code: int, error: t
     assert rig.producer.status().waiting_for_metadata == 0
 
 
+@pytest.mark.behaviour("PROD-01")
 def test_a_missing_topic_is_asked_for_again_and_again() -> None:  # PROD-01
     rig = ProducerRig(topics={})
     rig.submit("orders", b"a")
@@ -214,6 +208,7 @@ def test_a_partition_that_does_not_exist_is_waited_for_without_holding_anybody_u
     assert aside.offsets == [5]
 
 
+@pytest.mark.behaviour("PROD-03")
 def test_a_partition_that_never_comes_fails_with_javas_words() -> None:  # PROD-03
     rig = ProducerRig(topics={"orders": 2})
     waiting = rig.submit(
@@ -234,73 +229,6 @@ def test_a_partition_that_never_comes_fails_with_javas_words() -> None:  # PROD-
         "Partition 7 of topic orders with partition count 2 is not present in metadata after 1000 ms."
     )
     assert getattr(sent, "offset", None) == 3
-
-
-# -- memory --------------------------------------------------------------------------------------------------
-
-
-def test_a_request_waits_for_memory_and_goes_on_when_some_is_freed() -> None:
-    rig = full_buffer_rig()
-    waiting = rig.submit("orders", b"y" * 800)
-    rig.turn()
-    status = rig.producer.status()
-    assert (status.waiting_for_buffer, status.buffer.waiters) == (1, 1)
-    rig.clock.advance(10_000)
-    rig.turn()
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn(2)
-    assert rig.producer.status().waiting_for_buffer == 0
-    rig.respond(produced(ORDERS_0, offset=1))
-    rig.turn()
-    assert waiting.offsets == [1]
-    assert rig.producer.status().buffer.available_bytes == 1_000
-
-
-def test_memory_that_does_not_come_fails_with_javas_words_and_frees_the_place() -> None:  # BUF-03
-    rig = full_buffer_rig()
-    waiting = rig.submit("other", b"y" * 800, block_ms=300)
-    rig.turn()
-    rig.clock.advance(300)
-    rig.turn()
-    (failure,) = waiting.failures
-    assert isinstance(failure.error, BufferExhaustedError)
-    assert str(failure.error) == (
-        "Failed to allocate 1000 bytes within the configured max blocking time 300 ms. Total memory: 1000 "
-        "bytes. Available memory: 0 bytes. Poolable size: 1000 bytes"
-    )
-    assert (failure.phase, failure.written) == (Phase.BUFFER, Written.NO)
-    assert rig.producer.status().buffer.waiters == 0
-    assert rig.events.of(WaitFinished) == [WaitFinished("buffer", "timeout", 300)]
-
-
-def test_when_the_first_of_a_queue_gives_up_the_next_one_takes_its_place() -> None:
-    rig = full_buffer_rig()
-    first = rig.submit("other", b"y" * 800, block_ms=300)
-    second = rig.submit("other", b"z" * 800)
-    rig.turn()
-    rig.clock.advance(300)
-    rig.turn()
-    assert first.told
-    assert second.told == []
-    assert rig.producer.status().buffer.waiters == 1
-    rig.clock.advance(10_000)
-    rig.turn()
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn(2)
-    rig.respond(produced(TopicPartition("other", 0), offset=4))
-    rig.turn()
-    assert second.offsets == [4]
-
-
-def test_a_request_that_needs_more_memory_than_there_ever_is_goes_in_parts() -> None:
-    rig = ProducerRig(topics={"orders": 1}, buffer_memory=1_000, batch_size=1_000)
-    waiting = rig.submit("orders", *(b"x" * 700 for _ in range(3)))
-    for offset in range(3):
-        rig.turn(2)
-        rig.respond(produced(ORDERS_0, offset=offset))
-    rig.turn(2)
-    assert waiting.offsets == [0, 1, 2]
-    assert rig.producer.status().buffer.available_bytes == 1_000
 
 
 # -- deadlines and cancelling --------------------------------------------------------------------------------
@@ -471,20 +399,6 @@ def test_a_request_cancelled_before_it_was_looked_at_holds_nobody_up() -> None:
     assert values_of(rig) == [b"b"]
 
 
-def test_memory_granted_to_a_cancelled_request_goes_back() -> None:
-    rig = full_buffer_rig()
-    waiting = rig.submit("other", b"y" * 800)
-    rig.turn()
-    rig.clock.advance(10_000)
-    rig.turn()
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn()  # the memory is the parked request's now, but it has not gone on yet
-    assert waiting.ticket is not None
-    waiting.ticket.cancel()
-    rig.turn(2)
-    assert rig.producer.status().buffer.available_bytes == 1_000
-
-
 def test_how_long_a_wait_took_is_told() -> None:
     rig = ProducerRig(topics={})
     rig.submit("orders", b"a")
@@ -509,25 +423,6 @@ def test_an_accumulator_that_has_been_closed_fails_the_request() -> None:
     waiting = rig.submit("orders", b"a")
     rig.turn()
     assert str(waiting.failures[0].error) == "Producer closed while send in progress"
-
-
-def test_a_topic_that_vanishes_while_a_request_waits_for_memory_is_waited_for() -> None:
-    rig = full_buffer_rig()
-    waiting = rig.submit("other", b"y" * 800, block_ms=60_000)
-    rig.turn()
-    rig.know({"orders": 1}, errors={"other": UNKNOWN})
-    rig.clock.advance(10_000)
-    rig.will_know({"orders": 1}, errors={"other": UNKNOWN})
-    rig.turn()
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.will_know({"orders": 1}, errors={"other": UNKNOWN})
-    rig.turn(2)
-    assert (rig.producer.status().waiting_for_metadata, rig.producer.status().waiting_for_buffer) == (1, 0)
-    rig.will_know({"orders": 1, "other": 1})
-    rig.turn(3)
-    rig.respond(produced(TopicPartition("other", 0), offset=2))
-    rig.turn()
-    assert waiting.offsets == [2]
 
 
 def test_who_waits_for_a_partition_hears_that_the_topic_is_forbidden() -> None:

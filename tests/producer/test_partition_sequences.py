@@ -57,6 +57,37 @@ def test_a_batch_is_removed_by_identity() -> None:
     assert sequences.in_flight == [old]
 
 
+def test_those_behind_the_oldest_count_even_when_they_are_finished() -> None:
+    first, second, third = batch(0), batch(1), batch(2)
+    sequences = in_flight(first, second)
+    assert sequences.batches_since_oldest == 2
+    sequences.remove_in_flight(second)
+    sequences.add_in_flight(third)
+    assert sequences.batches_since_oldest == 3
+    sequences.remove_in_flight(first)
+    assert sequences.batches_since_oldest == 1
+    sequences.remove_in_flight(third)
+    assert sequences.batches_since_oldest == 0
+
+
+def test_the_parts_of_a_split_batch_stand_before_those_behind_it() -> None:
+    split, behind = batch(0, records=2), batch(2)
+    sequences = in_flight(split, behind)
+    sequences.remove_in_flight(split)
+    for part in (batch(0), batch(1)):
+        sequences.add_in_flight(part)
+    assert bases(sequences) == [0, 1, 2]
+    assert sequences.batches_since_oldest == 3
+
+
+def test_under_a_new_epoch_only_those_in_flight_count() -> None:
+    first, second = batch(0), batch(1)
+    sequences = in_flight(first, second, batch(2))
+    sequences.remove_in_flight(sequences.in_flight[-1])
+    sequences.start_at_beginning(ProducerIdAndEpoch(1, 1))
+    assert sequences.batches_since_oldest == 2
+
+
 def test_sequences_wrap_to_zero() -> None:
     sequences = PartitionSequences(next_sequence=LAST)
     sequences.increment(1)

@@ -8,8 +8,8 @@ import pytest
 
 from client_core.cluster import Node, TopicPartition
 from client_core.error_codes import Errors
-from client_core.errors import UnsupportedCompressionTypeError
-from client_core.metadata.metadata import LeaderIdAndEpoch
+from client_core.errors import InvalidRecordError, UnsupportedCompressionTypeError
+from client_core.metadata.leadership_hints import LeaderIdAndEpoch
 from client_core.producer.produce_request import (
     PartitionRecords,
     PartitionResponse,
@@ -23,37 +23,51 @@ from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages import produce_response as wire
 from client_core.protocol.messages.produce_request import ProduceRequest
 from client_core.protocol.primitives import ZERO_UUID
+from client_core.record.codecs import compression_of
+from client_core.record.memory_records_builder import MemoryRecordsBuilder
 
 ORDERS = uuid.UUID(int=7)
 
 
-def batch(partition: int, records: bytes = b"records", topic: str = "orders") -> PartitionRecords:
-    return PartitionRecords(TopicPartition(topic, partition), records)
+def records(value: bytes = b"value", codec: str = "none") -> bytes:
+    made = MemoryRecordsBuilder(1024, compression=compression_of(codec))
+    made.append(10, None, value)
+    return made.build()
+
+
+RECORDS = records()
+
+
+def batch(partition: int, batch_bytes: bytes = RECORDS, topic: str = "orders") -> PartitionRecords:
+    return PartitionRecords(TopicPartition(topic, partition), batch_bytes)
 
 
 def builder(*batches: PartitionRecords, acks: str = "all") -> ProduceRequestBuilder:
     return ProduceRequestBuilder(acks, 1500, batches, {"orders": ORDERS})
 
 
-def records_with_codec(codec: int) -> bytes:
-    return bytes(22) + bytes([codec]) + bytes(60)
-
-
 # -- requests ------------------------------------------------------------------------------------------------
 
 
-def test_the_oldest_and_the_latest_version_are_those_of_the_api() -> None:
-    asked = builder(batch(0))
+@pytest.mark.java(
+    "ProduceRequestTest.BuilderOldestAndLatestAllowed",
+    "ProduceRequestTest.BuildWithCurrentMessageFormat",
+    "ProduceRequestTest.BuildWithCurrentMessageFormatWithoutTopicId",
+)
+@pytest.mark.parametrize("topic", ["orders", "a topic without an id"])
+def test_the_oldest_and_the_latest_version_are_those_of_the_api(topic: str) -> None:
+    asked = builder(batch(0, topic=topic))
     assert (asked.oldest_allowed_version, asked.latest_allowed_version) == (3, 13)
     assert asked.api is ApiKey.PRODUCE
 
 
 @pytest.mark.parametrize("version", range(3, 13))
 def test_up_to_version_12_topics_go_by_name(version: int) -> None:
-    sent = ProduceRequest.decode(builder(batch(0, b"a"), batch(2, b"b")).encode(version), version)
+    first, second = records(b"a"), records(b"b")
+    sent = ProduceRequest.decode(builder(batch(0, first), batch(2, second)).encode(version), version)
     (topic,) = sent.topic_data
     assert topic.name == "orders"
-    assert [(p.partition_index, p.records) for p in topic.partition_data] == [(0, b"a"), (2, b"b")]
+    assert [(p.partition_index, p.records) for p in topic.partition_data] == [(0, first), (2, second)]
     assert (sent.acks, sent.timeout_ms, sent.transactional_id) == (-1, 1500, None)
 
 
@@ -82,15 +96,39 @@ def test_acks_have_their_numbers_on_the_wire(acks: str, wire_acks: int) -> None:
     assert ProduceRequest.decode(builder(batch(0), acks=acks).encode(9), 9).acks == wire_acks
 
 
+@pytest.mark.behaviour("REC-06")
+@pytest.mark.java("ProduceRequestTest.V6AndBelowCannotUseZStdCompression")
 @pytest.mark.parametrize("version", range(3, 7))
 def test_zstd_needs_version_7(version: int) -> None:
     with pytest.raises(UnsupportedCompressionTypeError, match=f"version {version} are not allowed"):
-        builder(batch(0, records_with_codec(4))).encode(version)
+        builder(batch(0, records(codec="zstd"))).encode(version)
 
 
-def test_zstd_is_fine_from_version_7_and_other_codecs_before() -> None:
-    assert builder(batch(0, records_with_codec(4))).encode(7)
-    assert builder(batch(0, records_with_codec(1))).encode(3)
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("version", range(3, 14))
+def test_zstd_is_fine_from_version_7_and_other_codecs_before(version: int, codec: str) -> None:
+    if codec != "zstd" or version >= 7:
+        sent = ProduceRequest.decode(builder(batch(0, records(codec=codec))).encode(version), version)
+        assert sent.topic_data[0].partition_data[0].records == records(codec=codec)
+
+
+@pytest.mark.java(
+    "ProduceRequestTest.V3AndAboveShouldContainOnlyOneRecordBatch",
+    "ProduceRequestTest.V3AndAboveCannotHaveNoRecordBatches",
+)
+@pytest.mark.parametrize(
+    ("batch_bytes", "said"),
+    [
+        (b"", "must have at least one record batch per partition"),
+        (RECORDS[:60], "must have at least one record batch per partition"),
+        (RECORDS + RECORDS, "exactly one record batch per partition"),
+        (RECORDS[:16] + b"\x01" + RECORDS[17:], "record batches with magic version 2"),
+    ],
+)
+@pytest.mark.parametrize("version", range(3, 14))
+def test_a_partition_has_one_batch_of_magic_2(version: int, batch_bytes: bytes, said: str) -> None:
+    with pytest.raises(InvalidRecordError, match=f"version {version} .*{said}"):
+        builder(batch(0, batch_bytes)).encode(version)
 
 
 def test_the_names_behind_the_ids_are_those_of_the_request() -> None:
@@ -98,7 +136,8 @@ def test_the_names_behind_the_ids_are_those_of_the_request() -> None:
 
 
 def test_the_repr_tells_sizes_and_no_data() -> None:
-    assert repr(builder(batch(0, b"abc"), batch(1, b"de"))) == "<Produce acks=all partitions=2 bytes=5>"
+    asked = builder(batch(0, b"abc"), batch(1, b"de"))
+    assert repr(asked) == "<Produce acks=all partitions=2 bytes=5>"
 
 
 # -- responses -----------------------------------------------------------------------------------------------
@@ -135,6 +174,40 @@ def test_an_answer_by_id_gets_the_name_that_was_sent() -> None:
     answered = response(wire.PartitionProduceResponse(1), name="", topic_id=ORDERS)
     ((partition, _),) = partition_responses(answered, {ORDERS: "orders"})
     assert partition == TopicPartition("orders", 1)
+
+
+@pytest.mark.java("ProduceResponseTest.produceResponseVersionTest")
+@pytest.mark.parametrize("version", range(3, 14))
+def test_a_response_of_any_version_tells_offset_and_throttle(version: int) -> None:
+    made = response(wire.PartitionProduceResponse(0, 0, 10000, -1, 100), name="test", topic_id=ORDERS)
+    read = wire.ProduceResponse.decode(made._replace(throttle_time_ms=10).encode(version), version)
+    assert (made.throttle_time_ms, read.throttle_time_ms) == (0, 10)
+    (topic,) = read.responses
+    assert (topic.name, topic.topic_id) == (("test", ZERO_UUID) if version < 13 else ("", ORDERS))
+    ((partition, said),) = partition_responses(read, {ORDERS: "test"})
+    assert partition == TopicPartition("test", 0)
+    assert (said.error, said.base_offset, said.log_append_time_ms) == (Errors.NONE, 10000, None)
+    assert said.log_start_offset == (100 if version >= 5 else None)
+    assert (said.record_errors, said.error_message) == ((), None)
+
+
+@pytest.mark.java("ProduceResponseTest.produceResponseRecordErrorsTest")
+@pytest.mark.parametrize("version", range(3, 14))
+def test_errors_of_single_records_are_told_from_version_8_on(version: int) -> None:
+    made = response(
+        wire.PartitionProduceResponse(
+            0,
+            0,
+            10000,
+            -1,
+            100,
+            record_errors=(wire.BatchIndexAndErrorMessage(3, "Record error"),),
+            error_message="Produce failed",
+        )
+    )
+    ((_, said),) = partition_responses(wire.ProduceResponse.decode(made.encode(version), version), {})
+    told = ((RecordError(3, "Record error"),), "Produce failed")
+    assert (said.record_errors, said.error_message) == (told if version >= 8 else ((), None))
 
 
 def test_errors_of_single_records_and_the_message_are_kept() -> None:

@@ -1,9 +1,9 @@
-"""Twins of ProducerBatchTest, but SplitPreservesMagicAndCompressionType: there is one magic here."""
+"""ProducerBatch: whose records it holds, and how it ends. Twins of ProducerBatchTest."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,8 @@ from client_core.producer.batch_outcome import FinalState
 from client_core.producer.producer_batch import ProducerBatch
 from client_core.producer.producer_record import ProducerRecord, RecordMetadata
 from client_core.producer.ticket import Written
+from client_core.record.codecs import compression_for
+from client_core.record.compression import Codec
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from client_core.record.record_batch import decode_record_batch
 from tests.producer.batches import TOPIC, WALL_MS, Owner, record, size_of, tp, values_in
@@ -23,11 +25,19 @@ if TYPE_CHECKING:
 
     from client_core.producer.batch_outcome import BatchOutcome
 
+LEFT_OUT: Final = {
+    "ProducerBatchTest.CompleteExceptionallyWithNullRecordErrors": (
+        "Java refuses null here; None is a value in ours, and means that all records fail as the batch does: "
+        "see test_without_errors_of_their_own_all_records_hear_the_batchs."
+    ),
+}
+
 NOW_MS = 5_000
 
 
-def new_batch(write_limit_bytes: int = 10_000) -> ProducerBatch:
-    return ProducerBatch(tp(1), MemoryRecordsBuilder(write_limit_bytes), NOW_MS)
+def new_batch(write_limit_bytes: int = 10_000, codec: Codec = Codec.NONE) -> ProducerBatch:
+    builder = MemoryRecordsBuilder(write_limit_bytes, compression=compression_for(codec))
+    return ProducerBatch(tp(1), builder, NOW_MS)
 
 
 def append(
@@ -95,6 +105,8 @@ def test_a_receipt_without_offset_where_the_broker_did_not_say_it() -> None:
     assert owner.receipts[0].offset is None
 
 
+@pytest.mark.behaviour("BAT-01")
+@pytest.mark.java("ProducerBatchTest.BatchAbort")
 def test_an_abort_fails_all_records_once() -> None:
     owner = Owner()
     batch = batch_with(2, owner)
@@ -107,6 +119,8 @@ def test_an_abort_fails_all_records_once() -> None:
     assert batch.final_state is FinalState.ABORTED
 
 
+@pytest.mark.behaviour("BAT-01")
+@pytest.mark.java("ProducerBatchTest.BatchCannotAbortTwice")
 def test_a_batch_cannot_be_aborted_twice() -> None:
     owner = Owner()
     batch = batch_with(1, owner)
@@ -114,8 +128,11 @@ def test_a_batch_cannot_be_aborted_twice() -> None:
     with pytest.raises(IllegalStateError, match="already been completed in final state ABORTED"):
         batch.abort(KafkaError("second"))
     assert owner.times_told == {0: 1}
+    assert str(owner.errors[0]) == "first"
 
 
+@pytest.mark.behaviour("BAT-01")
+@pytest.mark.java("ProducerBatchTest.BatchCannotCompleteTwice")
 def test_a_batch_cannot_succeed_and_then_end_otherwise() -> None:
     owner = Owner()
     batch = batch_with(1, owner)
@@ -124,9 +141,11 @@ def test_a_batch_cannot_succeed_and_then_end_otherwise() -> None:
         batch.complete(1000, 20)
     with pytest.raises(IllegalStateError):
         batch.complete_exceptionally(KafkaError("late"))
-    assert owner.receipts[0].offset == 500
+    assert (owner.receipts[0].offset, owner.receipts[0].timestamp_ms) == (500, 10)
+    assert owner.times_told == {0: 1}
 
 
+@pytest.mark.behaviour("BAT-01")
 def test_a_failed_batch_ignores_a_late_success() -> None:
     owner = Owner()
     batch = batch_with(1, owner)
@@ -135,6 +154,8 @@ def test_a_failed_batch_ignores_a_late_success() -> None:
     assert owner.receipts == {}
 
 
+@pytest.mark.behaviour("SND-10")
+@pytest.mark.java("ProducerBatchTest.CompleteExceptionallyWithRecordErrors")
 def test_each_record_hears_its_own_error() -> None:
     owner = Owner()
     batch = batch_with(5, owner)
@@ -142,6 +163,13 @@ def test_each_record_hears_its_own_error() -> None:
     own = {0: InvalidRecordError("a"), 3: InvalidRecordError("b")}
     batch.complete_exceptionally(whole, lambda position: own.get(position, whole))
     assert owner.errors == {0: own[0], 1: whole, 2: whole, 3: own[3], 4: whole}
+
+
+def test_without_errors_of_their_own_all_records_hear_the_batchs() -> None:
+    owner = Owner()
+    error = KafkaError("gone")
+    batch_with(5, owner).complete_exceptionally(error, None)
+    assert owner.errors == dict.fromkeys(range(5), error)
 
 
 def test_errors_go_by_the_place_in_the_batch_and_not_in_the_request() -> None:
@@ -172,6 +200,7 @@ def test_a_failed_batch_may_be_in_the_log_once_it_was_drained(
     assert [outcome.written for outcome in owner.outcomes] == [written]
 
 
+@pytest.mark.behaviour("BAT-02")
 def test_owners_hear_in_the_order_of_appending() -> None:
     heard: list[str] = []
 
@@ -188,6 +217,7 @@ def test_owners_hear_in_the_order_of_appending() -> None:
     assert heard == ["one [0, 1] from 0", "two [0] from 2", "one [2, 3] from 3"]
 
 
+@pytest.mark.behaviour("BAT-02")
 def test_an_owner_that_raises_does_not_keep_the_others_waiting(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Owner):
         def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
@@ -205,12 +235,16 @@ def test_an_owner_that_raises_does_not_keep_the_others_waiting(caplog: pytest.Lo
 # -- appending ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("ACC-01")
+@pytest.mark.java("ProducerBatchTest.ShouldNotAttemptAppendOnceRecordsBuilderIsClosedForAppends")
 def test_a_batch_closed_for_appends_takes_nothing() -> None:
     owner = Owner()
     batch = batch_with(1, owner)
+    assert append(batch, [record()], owner, indices=[0]) == 1
     batch.close_for_record_appends()
+    assert batch.is_full
     assert append(batch, [record()], owner) == 0
-    assert len(batch.spans) == 1
+    assert len(batch.spans) == 2
 
 
 def test_a_batch_takes_what_fits_and_says_how_much() -> None:
@@ -223,6 +257,8 @@ def test_a_batch_takes_what_fits_and_says_how_much() -> None:
 # -- time --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("ACC-11")
+@pytest.mark.java("ProducerBatchTest.BatchExpiration", "ProducerBatchTest.BatchExpirationAfterReenqueue")
 def test_the_delivery_timeout_counts_from_the_creation() -> None:
     batch = new_batch()
     assert not batch.has_reached_delivery_timeout(10_240, NOW_MS - 2)
@@ -252,6 +288,8 @@ def test_queue_time_runs_to_the_last_drain() -> None:
     assert (queue_time_ms(batch), was_drained(batch)) == (5, True)
 
 
+@pytest.mark.behaviour("ACC-08")
+@pytest.mark.java("ProducerBatchTest.WithLeaderChangesAcrossRetries")
 def test_a_changed_leader_ends_the_backoff_of_the_ongoing_retry_only() -> None:
     batch = new_batch()
     batch.maybe_update_leader_epoch(None)
@@ -302,9 +340,14 @@ def test_a_reset_sequence_shows_until_the_next_drain() -> None:
 # -- splitting ---------------------------------------------------------------------------------------------
 
 
-def test_a_split_keeps_headers_age_and_order() -> None:
+@pytest.mark.behaviour("ACC-14")
+@pytest.mark.java(
+    "ProducerBatchTest.SplitPreservesHeaders", "ProducerBatchTest.SplitPreservesMagicAndCompressionType"
+)
+@pytest.mark.parametrize("codec", Codec)
+def test_a_split_keeps_headers_codec_age_and_order(codec: Codec) -> None:
     records = [ProducerRecord(TOPIC, b"there", b"hi", headers=(("header-key", b"header-value"),))] * 20
-    batch = new_batch()
+    batch = new_batch(codec=codec)
     append(batch, records, Owner())
     batch.drained(NOW_MS + 1)
     parts = batch.split(200)
@@ -317,7 +360,7 @@ def test_a_split_keeps_headers_age_and_order() -> None:
         assert part.was_drained
         assert (part.created_ms, part.allocated_bytes, part.attempts) == (NOW_MS, 0, 0)
         decoded = decode_record_batch(part.records())
-        assert decoded.base_offset == 0
+        assert (decoded.base_offset, decoded.codec) == (0, codec)
         assert {read.headers for read in decoded.records()} == {(("header-key", b"header-value"),)}
 
 
@@ -327,6 +370,7 @@ def test_a_record_larger_than_the_split_size_has_a_batch_for_itself() -> None:
     assert [part.record_count for part in batch.split(100)] == [1, 1, 1]
 
 
+@pytest.mark.behaviour("ACC-14")
 def test_the_parts_of_a_split_have_sequences_one_after_the_other() -> None:
     batch = batch_with(10, Owner())
     batch.set_producer_state(7, 1, 2**31 - 3)

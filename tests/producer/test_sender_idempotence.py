@@ -5,142 +5,32 @@ Twins of SenderTest's idempotence cases.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from client_core.error_codes import Errors
 from client_core.errors import (
-    ClusterAuthorizationError,
     RecordTooLargeError,
     TimeoutError,
-    UnsupportedVersionError,
 )
-from client_core.producer.transaction_manager import State
+from client_core.events import BatchSplit
+from client_core.record.compression import Codec
+from client_core.record.compression_ratio import IMPROVING_STEP
+from client_core.record.gzip_compression import GzipCompression
 from tests.support.metadata_responses import metadata_response
 from tests.support.sender_rig import (
     DELIVERY_TIMEOUT_MS,
     ORDERS_0,
-    PRODUCER_ID,
+    ORDERS_1,
     RETRY_BACKOFF_MS,
     SenderRig,
+    SleepRecorder,
     produced,
-    producer_id_given,
-    producer_id_refused,
 )
 
-
-def waiting_rig() -> SenderRig:
-    """A sender that has no producer id yet."""
-    return SenderRig(idempotent=True, has_producer_id=False)
-
-
-# -- the producer id -----------------------------------------------------------------------------------------
-
-
-def test_a_producer_id_is_asked_for_before_anything_is_drained() -> None:  # testInitProducerIdRequest
-    rig = waiting_rig()
-    rig.append()
-    rig.turn(3)
-    assert [request.builder.api.name for request in rig.client.requests] == ["InitProducerId"]
-    assert rig.accumulator.has_undrained
-    rig.respond(producer_id_given())
-    rig.turn()
-    assert rig.idempotence.producer_id == PRODUCER_ID
-    rig.turn()
-    assert rig.sent_sequence() == (0, 0)
-
-
-def test_an_id_is_asked_for_even_when_nothing_is_to_be_sent() -> None:
-    rig = waiting_rig()
-    rig.turn()
-    assert rig.client.in_flight_request_count() == 1
-
-
-@pytest.mark.parametrize("error", [Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_NOT_AVAILABLE])
-def test_a_cluster_that_has_just_started_is_asked_again(error: Errors) -> None:
-    rig = waiting_rig()
-    rig.turn()
-    rig.respond(producer_id_refused(error))
-    rig.turn(2)
-    assert rig.client.in_flight_request_count() == 0  # not before the backoff
-    rig.clock.advance(RETRY_BACKOFF_MS)
-    rig.turn()
-    rig.respond(producer_id_given())
-    rig.turn()
-    assert rig.idempotence.has_producer_id
-
-
-def test_a_connection_lost_meanwhile_is_no_end() -> None:
-    rig = waiting_rig()
-    rig.turn()
-    rig.client.disconnect(rig.node.id)
-    rig.turn()
-    rig.clock.advance(RETRY_BACKOFF_MS)
-    rig.turn()
-    rig.respond(producer_id_given())
-    rig.turn()
-    assert rig.idempotence.has_producer_id
-
-
-def test_a_refusal_fails_what_waits_and_the_next_record_asks_again() -> None:
-    # testClusterAuthorizationExceptionInInitProducerIdRequest (IDM-01)
-    rig = waiting_rig()
-    future = rig.append()
-    rig.turn()
-    rig.respond(producer_id_refused(Errors.CLUSTER_AUTHORIZATION_FAILED))
-    rig.turn(2)
-    assert isinstance(future.exception(0), ClusterAuthorizationError)
-    rig.clock.advance(10 * RETRY_BACKOFF_MS)
-    rig.turn(3)
-    assert rig.client.in_flight_request_count() == 0  # nobody has records: nobody is asked in vain
-    second = rig.append()
-    rig.turn()
-    rig.respond(producer_id_given())
-    rig.turn(2)
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn()
-    assert second.result(0).offset == 0
-
-
-def test_a_broker_that_is_too_old_fails_everything_from_now_on() -> None:
-    rig = waiting_rig()
-    future = rig.append()
-    rig.client.prepare_unsupported_version_response()
-    rig.turn(2)
-    assert isinstance(future.exception(0), UnsupportedVersionError)
-    assert rig.idempotence.state is State.FATAL_ERROR
-    later = rig.append()
-    rig.turn()
-    assert isinstance(later.exception(0), UnsupportedVersionError)
-
-
-def test_batches_expire_while_there_is_no_producer_id() -> None:
-    rig = waiting_rig()
-    rig.client.set_unreachable(rig.node, 10 * DELIVERY_TIMEOUT_MS)
-    future = rig.append()
-    rig.turn()
-    rig.clock.advance(DELIVERY_TIMEOUT_MS)
-    rig.turn()
-    assert isinstance(future.exception(0), TimeoutError)
-
-
-def test_cluster_authorization_in_a_produce_answer_is_fatal_and_ends_what_is_in_flight() -> None:
-    # testClusterAuthorizationExceptionInProduceRequest, testCancelInFlightRequestAfterFatalError
-    rig = SenderRig(idempotent=True)
-    first = rig.append(0)
-    rig.turn()
-    second = rig.append(1)
-    rig.turn()
-    rig.respond(produced(ORDERS_0, error=Errors.CLUSTER_AUTHORIZATION_FAILED))
-    rig.turn()
-    assert isinstance(first.exception(0), ClusterAuthorizationError)
-    rig.turn()
-    assert isinstance(second.exception(0), ClusterAuthorizationError)
-    third = rig.append(0)
-    rig.turn()
-    assert isinstance(third.exception(0), ClusterAuthorizationError)
-
-
-# -- sequences -----------------------------------------------------------------------------------------------
+if TYPE_CHECKING:
+    from client_core.producer.producer_batch import ProducerBatch
 
 
 def rig_with_one_acknowledged() -> SenderRig:
@@ -154,6 +44,7 @@ def rig_with_one_acknowledged() -> SenderRig:
     return rig
 
 
+@pytest.mark.behaviour("IDM-03")
 def test_the_first_batch_of_a_partition_goes_alone_and_then_five_at_a_time() -> None:
     rig = SenderRig(idempotent=True)
     for sent in (1, 1, 1):
@@ -177,6 +68,7 @@ def test_sequences_count_records_over_batches() -> None:  # testSequenceNumberIn
     assert [rig.sent_sequence(0), rig.sent_sequence(1)] == [(0, 1), (0, 4)]
 
 
+@pytest.mark.behaviour("IDM-02")
 def test_a_retry_keeps_its_sequence() -> None:  # IDM-02
     rig = SenderRig(idempotent=True)
     future = rig.append()
@@ -191,6 +83,7 @@ def test_a_retry_keeps_its_sequence() -> None:  # IDM-02
     assert future.result(0).offset == 0
 
 
+@pytest.mark.behaviour("IDM-03")
 def test_several_in_flight_are_retried_one_by_one_in_order() -> None:
     # testIdempotenceWithMultipleInflights, testIdempotenceWithMultipleInflightsRetriedInOrder (IDM-03)
     rig = rig_with_one_acknowledged()
@@ -216,44 +109,10 @@ def test_several_in_flight_are_retried_one_by_one_in_order() -> None:
     assert [future.result(0).offset for future in futures] == [0, 1, 2]
 
 
-def test_answers_out_of_order_end_in_the_right_order() -> None:  # testCorrectHandlingOfOutOfOrderResponses
-    rig = rig_with_one_acknowledged()
-    first = rig.append()
-    rig.turn()
-    second = rig.append()
-    rig.turn()
-    to_first, to_second = rig.client.requests
-    rig.client.respond_to_request(to_second, produced(ORDERS_0, error=Errors.OUT_OF_ORDER_SEQUENCE_NUMBER))
-    rig.turn()
-    rig.client.prepare_metadata_update(metadata_response(nodes=1, topics={"orders": 2}), 13)
-    rig.client.respond_to_request(to_first, produced(ORDERS_0, error=Errors.NOT_LEADER_OR_FOLLOWER))
-    rig.turn()
-    assert [batch.base_sequence for batch in rig.accumulator.batches_of(ORDERS_0)] == [1, 2]
-    rig.back_off()
-    for offset in range(2):
-        rig.turn(2)
-        assert rig.sent_sequence() == (0, 1 + offset)
-        rig.respond(produced(ORDERS_0, offset=offset))
-        rig.turn()
-    assert [first.result(0).offset, second.result(0).offset] == [0, 1]
-
-
-def test_a_duplicate_keeps_the_sequence_going() -> None:  # testCorrectHandlingOfDuplicateSequenceError
-    rig = rig_with_one_acknowledged()
-    first = rig.append()
-    rig.turn()
-    second = rig.append()
-    rig.turn()
-    to_first, to_second = rig.client.requests
-    rig.client.respond_to_request(to_second, produced(ORDERS_0, offset=1_000))
-    rig.turn()
-    rig.client.respond_to_request(to_first, produced(ORDERS_0, error=Errors.DUPLICATE_SEQUENCE_NUMBER))
-    rig.turn()
-    assert (first.result(0).offset, second.result(0).offset) == (None, 1_000)
-    assert rig.idempotence.sequence_number(ORDERS_0) == 3
-    assert not rig.idempotence.has_in_flight_batches(ORDERS_0)
-
-
+@pytest.mark.behaviour("IDM-04")
+@pytest.mark.java(
+    "SenderTest.IdempotenceWithMultipleInflightsWhereFirstFailsFatallyAndSequenceOfFutureBatchesIsAdjusted"
+)
 def test_a_batch_that_the_broker_refuses_bumps_the_epoch_and_the_next_begins_at_zero() -> None:
     # testIdempotenceWithMultipleInflightsWhereFirstFailsFatallyAndSequenceOfFutureBatchesIsAdjusted
     rig = rig_with_one_acknowledged()
@@ -274,24 +133,8 @@ def test_a_batch_that_the_broker_refuses_bumps_the_epoch_and_the_next_begins_at_
     assert second.result(0).offset == 0
 
 
-def test_a_real_gap_bumps_the_epoch() -> None:  # testEpochBumpOnOutOfOrderSequenceForNextBatch
-    rig = SenderRig(idempotent=True)
-    rig.append()
-    rig.turn()
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn()
-    future = rig.append(count=2)
-    rig.turn()
-    rig.respond(produced(ORDERS_0, error=Errors.OUT_OF_ORDER_SEQUENCE_NUMBER))
-    rig.turn()
-    rig.back_off()
-    rig.turn(2)
-    assert rig.sent_sequence() == (1, 0)
-    rig.respond(produced(ORDERS_0, offset=1))
-    rig.turn()
-    assert future.result(0).offset == 2
-
-
+@pytest.mark.behaviour("IDM-05")
+@pytest.mark.java("SenderTest.ExpiryOfUnsentBatchesShouldNotCauseUnresolvedSequences")
 def test_a_batch_that_expired_unsent_leaves_no_trace() -> None:
     # testExpiryOfUnsentBatchesShouldNotCauseUnresolvedSequences
     rig = SenderRig(idempotent=True)
@@ -326,34 +169,7 @@ def expire_first_of_two(rig: SenderRig) -> tuple[object, object]:
     return first, second
 
 
-def test_a_success_behind_an_expired_batch_resolves_its_sequence() -> None:
-    # testExpiryOfFirstBatchShouldNotCauseUnresolvedSequencesIfFutureBatchesSucceed
-    rig = rig_with_one_acknowledged()
-    expire_first_of_two(rig)
-    rig.clock.advance(RETRY_BACKOFF_MS * 3)
-    rig.turn(2)
-    assert rig.sent_sequence() == (0, 2)
-    rig.respond(produced(ORDERS_0, offset=1))
-    rig.turn(2)
-    assert not rig.idempotence.has_unresolved_sequence(ORDERS_0)
-    rig.append()
-    rig.turn()
-    assert rig.sent_sequence() == (0, 3)
-
-
-def test_a_failure_behind_an_expired_batch_bumps_the_epoch() -> None:
-    # testExpiryOfFirstBatchShouldCauseEpochBumpIfFutureBatchesFail
-    rig = rig_with_one_acknowledged()
-    expire_first_of_two(rig)
-    rig.clock.advance(RETRY_BACKOFF_MS * 3)
-    rig.turn(2)
-    rig.respond(produced(ORDERS_0, error=Errors.OUT_OF_ORDER_SEQUENCE_NUMBER))
-    rig.turn()
-    rig.back_off()
-    rig.turn(2)
-    assert rig.sent_sequence() == (1, 0)
-
-
+@pytest.mark.behaviour("IDM-05")
 def test_nothing_new_goes_to_a_partition_while_an_expired_batch_is_unresolved() -> None:  # IDM-05
     rig = rig_with_one_acknowledged()
     expire_first_of_two(rig)
@@ -377,6 +193,7 @@ def test_when_all_that_was_sent_expired_the_partition_begins_anew() -> None:
     assert rig.sent_sequence() == (1, 0)
 
 
+@pytest.mark.behaviour("ACC-14", "SND-09")
 def test_a_batch_that_was_split_keeps_its_place_in_the_sequence() -> None:  # testIdempotentSplitBatchAndSend
     rig = SenderRig(idempotent=True, batch_bytes=4_096)
     futures = [rig.append(value=b"x" * 1_000) for _ in range(3)]
@@ -396,16 +213,10 @@ def test_a_batch_that_was_split_keeps_its_place_in_the_sequence() -> None:  # te
     assert [future.result(0).offset for future in futures] == [0, 1, 2]
 
 
+@pytest.mark.behaviour("SND-02")
 def test_it_does_not_spin_while_a_retry_waits_for_its_turn_in_the_sequence() -> None:
     rig = rig_with_one_acknowledged()
-    timeouts_ms: list[int] = []
-    poll = rig.client.poll
-
-    def record(timeout_ms: int, now_ms: int) -> object:
-        timeouts_ms.append(timeout_ms)
-        return poll(timeout_ms, now_ms)
-
-    rig.client.poll = record  # type: ignore[method-assign, assignment]
+    sleeps = SleepRecorder(rig)
     rig.append()
     rig.turn()
     rig.append()
@@ -415,4 +226,45 @@ def test_it_does_not_spin_while_a_retry_waits_for_its_turn_in_the_sequence() -> 
     rig.turn()
     rig.back_off()
     rig.turn(2)  # the second may not go before the first is answered
-    assert timeouts_ms[-1] == RETRY_BACKOFF_MS
+    assert sleeps.last_ms() == RETRY_BACKOFF_MS
+
+
+def is_in_flight(batch: ProducerBatch) -> bool:
+    return batch.is_in_flight
+
+
+@pytest.mark.behaviour("ACC-14", "SND-09", "IDM-02")
+@pytest.mark.java("SenderTest.IdempotentSplitBatchAndSend")
+def test_a_batch_that_packed_worse_than_expected_is_sent_in_parts_under_its_sequences() -> None:
+    rig = SenderRig(
+        idempotent=True,
+        guarantee_message_order=True,
+        retries=1,
+        delivery_timeout_ms=3_000,
+        retry_backoff_ms=0,
+        compression=GzipCompression(),
+    )
+    ratios, manager = rig.accumulator._ratios, rig.idempotence
+    ratios.set_estimation("orders", Codec.GZIP, 0.2)
+    rig.update_leaders(2, nodes=2)
+    first, second = (rig.append(1, value=bytes(16_384 // 2)) for _ in range(2))
+    rig.turn()
+    assert manager.sequence_number(ORDERS_1) == 2
+    assert [request.builder.api.name for request in rig.client.requests] == ["Produce"]
+    (batch,) = rig.sender.in_flight_batches_of(ORDERS_1)
+    assert is_in_flight(batch)
+    rig.respond(produced(ORDERS_1, error=Errors.MESSAGE_TOO_LARGE))
+    rig.turn()
+    assert not is_in_flight(batch)
+    assert ratios.estimation("orders", Codec.GZIP) == pytest.approx(1 - IMPROVING_STEP, abs=0.01)
+    for offset, future in enumerate((first, second)):
+        rig.turn()
+        assert not future.done()
+        assert rig.sent_sequence(0) == (0, offset)
+        rig.respond(produced(ORDERS_1, offset=offset))
+        rig.turn()
+        assert future.result(0).offset == offset
+        assert manager.sequence_number(ORDERS_1) == 2
+        assert manager._entry(ORDERS_1).last_acked_sequence == offset
+    assert rig.accumulator.batches_of(ORDERS_1) == ()
+    assert rig.events.of(BatchSplit) == [BatchSplit("orders", 1, 2)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
 from client_core.errors import SchemaError, SerializationError
@@ -14,7 +16,14 @@ from client_core.protocol.header import (
     encode_response_header,
 )
 
+LEFT_OUT: Final = {
+    "RequestHeaderTest.parseHeaderFromBufferWithNonZeroPosition": (
+        "A frame is bytes of its own, without what came before it: its header always stands at the beginning."
+    ),
+}
 
+
+@pytest.mark.java("RequestHeaderTest.RequestHeaderV1")
 def test_request_header_v1() -> None:
     header = encode_request_header(ApiKey.METADATA, 1, 10, "")
     assert header.hex() == (
@@ -26,6 +35,7 @@ def test_request_header_v1() -> None:
     assert decode_request_header(header) == RequestHeader(ApiKey.METADATA, 1, 10, "", len(header))
 
 
+@pytest.mark.java("RequestHeaderTest.RequestHeaderV2")
 def test_request_header_v2_keeps_the_two_byte_length_of_the_client_id() -> None:
     header = encode_request_header(ApiKey.METADATA, 12, 10, "pf")
     assert header.hex() == (
@@ -38,6 +48,7 @@ def test_request_header_v2_keeps_the_two_byte_length_of_the_client_id() -> None:
     assert decode_request_header(header) == RequestHeader(ApiKey.METADATA, 12, 10, "pf", len(header))
 
 
+@pytest.mark.java("RequestHeaderTest.parseHeaderWithNullClientId")
 @pytest.mark.parametrize("version", [1, 10])
 def test_header_with_null_client_id(version: int) -> None:
     header = encode_request_header(ApiKey.PRODUCE, version, 123, None)

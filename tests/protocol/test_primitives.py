@@ -172,12 +172,14 @@ def test_the_classic_form_has_no_tags() -> None:
 # -- twins of RawTaggedFieldWriterTest -----------------------------------------------------------------------
 
 
+@pytest.mark.java("RawTaggedFieldWriterTest.WritingZeroRawTaggedFields")
 def test_writing_zero_raw_tagged_fields() -> None:
     writer = FlexibleWriter()
     writer.tags()
     assert writer.getvalue() == b"\x00"
 
 
+@pytest.mark.java("RawTaggedFieldWriterTest.WritingSeveralRawTaggedFields")
 def test_writing_several_raw_tagged_fields() -> None:
     writer = FlexibleWriter()
     writer.tags([(2, b"\x01\x02\x03"), (5, b"\x04\x05")])
@@ -187,6 +189,7 @@ def test_writing_several_raw_tagged_fields() -> None:
     assert reader.remaining == 0
 
 
+@pytest.mark.java("RawTaggedFieldWriterTest.InvalidNextDefinedTag", "RawTaggedFieldWriterTest.OutOfOrderTags")
 @pytest.mark.parametrize("tags", [(2, 2), (5, 2)], ids=["the same tag twice", "out of order tags"])
 def test_tags_that_do_not_ascend_are_a_bug(tags: tuple[int, int]) -> None:
     with pytest.raises(IllegalArgumentError, match=f"tag 2 must not stand behind tag {tags[0]}"):

@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from client_core.errors import CorruptRecordError, UnsupportedCompressionTypeError
-from client_core.record.compression import NO_COMPRESSION, Codec, compression_for
+from client_core.record.compression import NO_COMPRESSION, Codec
 
 
+@pytest.mark.behaviour("REC-06")
 @pytest.mark.parametrize(
     ("codec_id", "name"), [(0, "none"), (1, "gzip"), (2, "snappy"), (3, "lz4"), (4, "zstd")]
 )
@@ -27,13 +28,6 @@ def test_a_name_that_kafka_does_not_have_is_refused(name: str) -> None:
         Codec.named(name)
 
 
-@pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
-def test_a_codec_without_an_implementation_is_refused_by_name(codec: Codec) -> None:
-    with pytest.raises(UnsupportedCompressionTypeError, match=f"Compression type {codec.config_name} is not"):
-        compression_for(codec)
-
-
 def test_no_compression_leaves_records_as_they_are() -> None:
-    assert compression_for(Codec.NONE) is NO_COMPRESSION
     assert NO_COMPRESSION.compress(b"records") == b"records"
     assert NO_COMPRESSION.decompress(b"records") == b"records"

@@ -1,7 +1,7 @@
 """Twins of MemoryRecordsBuilderTest, and of what DefaultRecordBatchTest and DefaultRecordTest write.
 
-Not twinned: magic v0 and v1, control batches, LogAppendTime and delete horizons, which no producer writes;
-Java's writePastLimit and AppendAtInvalidOffset append at given offsets, which ours can't do.
+Those that Java runs over every codec are in `test_batches_of_every_codec.py`. Not twinned: magic v0 and v1,
+control batches, LogAppendTime and delete horizons, which no producer writes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Halving:
     def compress(self, records: bytes, /) -> bytes:
         return records[: len(records) // 2]
 
-    def decompress(self, packed: bytes, /) -> bytes:
+    def decompress(self, packed: bytes, /, limit_bytes: int = 0) -> bytes:
         raise NotImplementedError
 
 
@@ -57,6 +57,7 @@ def append_all(builder: MemoryRecordsBuilder, records: Sequence[ProducerRecord])
 # -- the bytes ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("REC-01", "REC-03")
 def test_a_batch_is_these_bytes() -> None:
     builder = MemoryRecordsBuilder(1000)
     builder.append(WALL_MS, None, b"a")
@@ -93,6 +94,7 @@ def test_building_twice_gives_the_same_object() -> None:
     assert builder.build() is builder.build()
 
 
+@pytest.mark.behaviour("REC-02")
 def test_timestamps_are_told_apart_by_their_distance_to_the_first() -> None:
     builder = MemoryRecordsBuilder(1000)
     for timestamp_ms in (20, 5, 30, 30):
@@ -211,6 +213,7 @@ def test_a_batch_whose_first_record_cant_be_encoded_begins_with_the_next() -> No
 # -- room --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("REC-05")
 def test_the_first_record_always_fits() -> None:
     builder = MemoryRecordsBuilder(0)
     assert builder.has_room_for(0, None, bytes(1000))
@@ -249,6 +252,7 @@ def test_a_batch_closed_for_appends_is_full_and_takes_nothing() -> None:
         builder.append(WALL_MS, None, b"")
 
 
+@pytest.mark.behaviour("REC-05")
 def test_the_estimate_is_exact_without_compression() -> None:
     builder = MemoryRecordsBuilder(1000)
     append_all(builder, [record(b"a", b"k"), record(None, headers=(("h", None),))])
@@ -256,6 +260,7 @@ def test_the_estimate_is_exact_without_compression() -> None:
     assert len(builder.build()) == builder.estimated_size_bytes == estimate
 
 
+@pytest.mark.behaviour("REC-05")
 def test_the_estimate_with_a_codec_is_what_its_ratio_makes_of_it_and_a_twentieth() -> None:
     plain = MemoryRecordsBuilder(10_000)
     packed = MemoryRecordsBuilder(10_000, compression=Halving(), estimated_compression_ratio=0.5)
@@ -268,6 +273,7 @@ def test_the_estimate_with_a_codec_is_what_its_ratio_makes_of_it_and_a_twentieth
     assert packed.compression_ratio == pytest.approx(0.5, abs=0.001)
 
 
+@pytest.mark.behaviour("REC-05")
 def test_room_with_a_codec_goes_by_the_estimate_but_takes_the_new_record_as_it_is() -> None:
     builder = MemoryRecordsBuilder(HEADER_SIZE + 500, compression=Halving(), estimated_compression_ratio=0.1)
     taken = append_all(builder, [record(bytes(100))] * 100)
@@ -300,6 +306,7 @@ def idempotent(producer_id: int, epoch: int, sequence: int) -> MemoryRecordsBuil
     return builder
 
 
+@pytest.mark.behaviour("REC-04")
 def test_the_producer_state_stands_in_the_batch() -> None:
     batch = decode_record_batch(idempotent(9809, 15, 2**31 - 2).build())
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (9809, 15, 2**31 - 2)

@@ -103,8 +103,13 @@ def test_a_port_that_nobody_listens_on_is_named_with_the_reason(tmp_path: Path) 
     [
         ({"acks": "2"}, r"acks"),
         ({"lingr.ms": "0"}, r"linger\.ms"),
-        ({"compression.type": "gzip"}, r"compression\.type"),
-        ({"security.protocol": "SSL"}, r"security\.protocol"),
+        ({"compression.type": "brotli"}, r"compression\.type"),
+        ({"security.protocol": "TLS"}, r"security\.protocol"),
+        ({"security.protocol": "SASL_SSL"}, r"sasl\.mechanism must be given"),
+        (
+            {"security.protocol": "SSL", "ssl.truststore.location": "/no/such/ca"},
+            r"ssl\.truststore\.location",
+        ),
         ({"bootstrap.servers": "localhost"}, r"localhost"),
         ({"buffer.memory": "lots"}, r"buffer\.memory"),
     ],

@@ -97,6 +97,25 @@ def test_series_that_alerts_look_at_begin_at_zero(web: HttpApp) -> None:
     assert value(web, "produce_duration_seconds_count", outcome="error") == 0
 
 
+def test_credentials_that_are_read_again_are_counted_by_how_that_went(web: HttpApp) -> None:
+    assert value(web, "credential_reloads_total", outcome="success") == 0
+    assert value(web, "credential_reloads_total", outcome="failure") == 0
+    emit(
+        web,
+        e.SecretReloaded("sasl.password.file", None),
+        e.SecretReloaded("ssl.keystore.key.file", None),
+        e.SecretReloaded("ssl.keystore.key.file", "can't read /tls/tls.key: no such file or directory"),
+    )
+    assert value(web, "credential_reloads_total", outcome="success") == 2
+    assert value(web, "credential_reloads_total", outcome="failure") == 1
+
+
+def test_a_flush_is_no_wait_for_memory(web: HttpApp) -> None:
+    emit(web, e.WaitFinished("flush", "success", 40), e.WaitFinished("buffer", "success", 40))
+    assert value(web, "buffer_pool_wait_seconds_count") == 1
+    assert value(web, "metadata_wait_seconds_count", outcome="success") is None
+
+
 def test_batches_and_records_are_counted(web: HttpApp) -> None:
     emit(
         web,

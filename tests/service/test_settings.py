@@ -9,7 +9,15 @@ from click.testing import CliRunner
 from pydantic import ValidationError
 
 from service.__main__ import main
-from service.settings import OWN_NAMES, Settings, SettingsError, load_settings, settings_table
+from service.app import create_app
+from service.settings import (
+    OWN_NAMES,
+    Settings,
+    SettingsError,
+    kafka_settings_table,
+    load_settings,
+    settings_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,6 +105,78 @@ def test_a_kafka_setting_can_come_from_a_file_of_its_own(
     path.write_text("secret:1\n")
     settings = load(monkeypatch, {"PILOTFISH_KAFKA_BOOTSTRAP_SERVERS_FILE": str(path)}, kafka=())
     assert settings.producer_config().bootstrap_servers == ("secret:1",)
+
+
+SCRAM = {"PILOTFISH_KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "PILOTFISH_KAFKA_SASL_MECHANISM": "SCRAM-SHA-512"}
+
+
+def test_the_file_of_a_secret_is_handed_on_to_the_client_which_watches_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = {
+        "PILOTFISH_KAFKA_SASL_USERNAME_FILE": "/sasl/username",
+        "PILOTFISH_KAFKA_SASL_PASSWORD_FILE": "/sasl/password",
+        "PILOTFISH_KAFKA_SSL_TRUSTSTORE_CERTIFICATES_FILE": "/tls/ca.crt",
+        "PILOTFISH_KAFKA_SSL_KEYSTORE_KEY_FILE": "/tls/tls.key",
+        "PILOTFISH_KAFKA_SSL_KEYSTORE_CERTIFICATE_CHAIN_FILE": "/tls/tls.crt",
+    }
+    security = load(monkeypatch, {**SCRAM, **files}).producer_config().security
+    assert security.ssl is not None
+    assert security.sasl is not None
+    sources = (security.ssl.truststore, security.ssl.key, security.ssl.certificate_chain)
+    named = [source for source in (*sources, security.sasl.username, security.sasl.password) if source]
+    assert [source.path for source in named] == [
+        "/tls/ca.crt",
+        "/tls/tls.key",
+        "/tls/tls.crt",
+        "/sasl/username",
+        "/sasl/password",
+    ]
+
+
+def test_flags_and_the_file_take_the_files_of_secrets_by_their_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = '[kafka]\nsasl.username = "billing"\n"sasl.password.file" = "/from/the/file"'
+    settings = load(monkeypatch, SCRAM, file=file, tmp_path=tmp_path)
+    sasl = settings.producer_config().security.sasl
+    assert sasl is not None
+    assert sasl.password is not None
+    assert sasl.password.path == "/from/the/file"
+    flag = (*BOOTSTRAP, "sasl.password.file=/from/the/flag")
+    sasl = load(monkeypatch, SCRAM, file=file, kafka=flag, tmp_path=tmp_path).producer_config().security.sasl
+    assert sasl is not None
+    assert sasl.password is not None
+    assert sasl.password.path == "/from/the/flag"
+
+
+@pytest.mark.parametrize(
+    ("variable", "flag", "path", "text"),
+    [
+        ("PILOTFISH_KAFKA_SASL_PASSWORD", "sasl.password.file=/x", "/x", None),
+        ("PILOTFISH_KAFKA_SASL_PASSWORD_FILE", "sasl.password=y", None, "y"),
+    ],
+)
+def test_a_secret_and_the_file_for_it_are_one_setting_when_sources_are_laid_over_each_other(
+    monkeypatch: pytest.MonkeyPatch, variable: str, flag: str, path: str | None, text: str | None
+) -> None:
+    environment = {**SCRAM, variable: "z", "PILOTFISH_KAFKA_SASL_USERNAME": "u"}
+    sasl = load(monkeypatch, environment, kafka=(*BOOTSTRAP, flag)).producer_config().security.sasl
+    assert sasl is not None
+    assert sasl.password is not None
+    assert (sasl.password.path, sasl.password.text) == (path, text)
+
+
+def test_what_is_checked_at_the_start_is_said_once_and_not_by_the_check(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    settings = load(monkeypatch, {"PILOTFISH_KAFKA_ACKS": "1"})
+    assert caplog.messages == []
+    create_app(settings).sidecar.producer.close(0)
+    assert [m for m in caplog.messages if m.startswith("Idempotence will be disabled")] == [
+        "Idempotence will be disabled because acks is set to 1, not set to 'all'."
+    ]
 
 
 def test_the_sidecar_changes_one_default_of_kafkas(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,6 +267,35 @@ def test_a_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         load(monkeypatch, {"PILOTFISH_CONFIG": "/no/such"})
 
 
+def test_a_secret_given_twice_in_one_source_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = {"PILOTFISH_KAFKA_SASL_PASSWORD": "s3cret", "PILOTFISH_KAFKA_SASL_PASSWORD_FILE": "/x"}
+    with pytest.raises(SettingsError) as told:
+        load(monkeypatch, {**SCRAM, **both, "PILOTFISH_KAFKA_SASL_USERNAME": "u"})
+    assert "sasl.password and sasl.password.file are both given; choose one" in str(told.value)
+    assert "s3cret" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "told"),
+    [
+        ("PILOTFISH_KAFKA_SSL_KEYSTORE_PASSWORD_FILE", "this client reads PEM stores, which have none"),
+        ("PILOTFISH_KAFKA_SASL_OAUTHBEARER_ASSERTION_FILE", "is for the JWT-bearer grant"),
+        ("PILOTFISH_KAFKA_SASL_PASWORD_FILE", r"did you mean sasl\.password\.file"),
+    ],
+)
+def test_the_file_of_what_is_not_taken_is_refused_unread(
+    monkeypatch: pytest.MonkeyPatch, variable: str, told: str
+) -> None:
+    with pytest.raises(SettingsError, match=told):
+        load(monkeypatch, {variable: "/no/such/file"})
+
+
+def test_a_malformed_flag_is_told_by_its_name_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError) as told:
+        load(monkeypatch, kafka=("sasl.password:s3cret",))
+    assert str(told.value) == "--kafka sasl.password: must be name=value, such as linger.ms=0"
+
+
 def test_a_secret_given_twice_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_text("5")
@@ -217,6 +326,13 @@ def test_every_setting_is_described_and_has_a_flag() -> None:
         assert Settings.model_fields[name].description
         assert f"--{name.replace('_', '-')}" in told
         assert f"`PILOTFISH_{name.upper()}`" in table
+
+
+def test_kafkas_table_tells_companions_and_other_defaults_than_kafkas() -> None:
+    table = kafka_settings_table()
+    assert "| `sasl.password`, `sasl.password.file` | password | none |" in table
+    assert "| `ssl.truststore.type` | string | PEM (Kafka: JKS) | [PEM] |" in table
+    assert "| `bootstrap.servers` | list | must be given |" in table
 
 
 def test_a_wrong_setting_ends_the_command_with_2_and_its_name() -> None:

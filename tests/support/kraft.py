@@ -120,13 +120,26 @@ class KraftCluster:
         brokers: int = 3,
         auto_create: bool = False,
         settings: Mapping[str, str] | None = None,
+        listeners: Mapping[str, int] | None = None,
+        advertised_ports: Mapping[str, int] | None = None,
+        java_options: Sequence[str] = (),
+        format_arguments: Sequence[str] = (),
     ) -> None:
-        """`settings` are broker properties on top of the tests' own; the folder is removed at the end."""
+        """`settings` are broker properties on top of the tests' own; the folder is removed at the end.
+
+        `listeners` are those that a single broker has besides PLAINTEXT, by name and port, and
+        `advertised_ports` those of them that clients reach elsewhere. `format_arguments` are for
+        kafka-storage.
+        """
         self._java = java
         self._class_path = os.pathsep.join(str(jar) for jar in jars)
         self._folder = folder.resolve()
         self._auto_create = auto_create
         self._settings = dict(settings or {})
+        self._listeners = dict(listeners or {})
+        self._advertised_ports = dict(advertised_ports or {})
+        self._java_options = tuple(java_options)
+        self._format_arguments = tuple(format_arguments)
         self._guard: ProcessGuard | None = None
         self._admin: KafkaAdmin | None = None
         self.cluster_id = _random_cluster_id()
@@ -282,6 +295,11 @@ class KraftCluster:
         """The end of each process's log, by its name."""
         return {server.name: server.log_tail() for server in self._servers.values()}
 
+    def log_segment(self, broker_id: int, topic: str, partition: int) -> bytes:
+        """The first segment of a partition as it lies in a broker's folder: record batches, as they came."""
+        folder = self._broker(broker_id).folder / "data" / f"{topic}-{partition}"
+        return min(folder.glob("*.log")).read_bytes()
+
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _broker(self, broker_id: int) -> _Server:
@@ -294,6 +312,7 @@ class KraftCluster:
         listeners = {
             "PLAINTEXT": server.broker_port,
             "CONTROLLER": server.controller_port,
+            **self._listeners,
         }
         properties = {
             "process.roles": server.roles,
@@ -321,6 +340,11 @@ class KraftCluster:
             "background.threads": "2",
             "log.cleaner.enable": "false",
         }
+        if self._advertised_ports:
+            told = listeners | self._advertised_ports
+            properties["advertised.listeners"] = ",".join(
+                f"{name}://{_HOST}:{port}" for name, port in told.items() if name != "CONTROLLER"
+            )
         return properties | self._settings
 
     def _write_properties(self, server: _Server) -> None:
@@ -329,7 +353,8 @@ class KraftCluster:
 
     def _command(self, server: _Server, *main: str) -> list[str]:
         temporary = f"-Djava.io.tmpdir={server.folder}"
-        return [str(self._java), *_JAVA_OPTIONS, temporary, "-cp", self._class_path, *main]
+        options = (*_JAVA_OPTIONS, *self._java_options, temporary)
+        return [str(self._java), *options, "-cp", self._class_path, *main]
 
     def _format(self, servers: Iterable[_Server]) -> None:
         """Writes the cluster's id and first metadata into the data folders, side by side."""
@@ -346,6 +371,7 @@ class KraftCluster:
                         self.cluster_id,
                         "-c",
                         "server.properties",
+                        *self._format_arguments,
                     ),
                     log=server.log_path,
                     cwd=server.folder,

@@ -171,3 +171,13 @@ class ProducerRig:
             topics, deadline_ms=deadline_ms, create=create, settle=settle, done=waiting
         )
         return waiting
+
+
+def full_buffer_rig(**settings: object) -> ProducerRig:
+    """A producer with memory for one batch of 1,000 bytes, taken by a request to orders-0."""
+    rig = ProducerRig(topics={"orders": 1, "other": 1}, buffer_memory=1_000, batch_size=1_000, **settings)
+    node = rig.client.least_loaded_node(0).node
+    assert node is not None
+    rig.client.set_unreachable(node, 10_000)
+    rig.submit("orders", b"x" * 800)
+    return rig

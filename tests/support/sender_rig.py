@@ -35,6 +35,7 @@ from client_core.protocol.messages.produce_response import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from client_core.record.compression import NO_COMPRESSION
 from client_core.record.record_batch import decode_record_batch
 from tests.support.metadata_responses import metadata_response
 from tests.support.mock_client import MockClient
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from client_core.cluster import Node
+    from client_core.record.compression import Compression
     from client_core.record.record_batch import RecordBatch
 
 ORDERS_0: Final = TopicPartition("orders", 0)
@@ -83,6 +85,13 @@ def produced(
     return ProduceResponse(responses=(topic,), node_endpoints=tuple(nodes))
 
 
+def together(*answers: ProduceResponse) -> ProduceResponse:
+    """One answer for several partitions."""
+    topics = tuple(topic for answer in answers for topic in answer.responses)
+    nodes = tuple(node for answer in answers for node in answer.node_endpoints)
+    return ProduceResponse(responses=topics, node_endpoints=nodes)
+
+
 def producer_id_given(producer_id: int = PRODUCER_ID, epoch: int = 0) -> InitProducerIdResponse:
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
 
@@ -107,7 +116,13 @@ class SenderRig:
         batch_bytes: int = 16_384,
         delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS,
         buffer_bytes: int = 1_048_576,
+        retry_backoff_ms: int = RETRY_BACKOFF_MS,
+        availability_timeout_ms: int = 0,
+        producer_epoch: int = 0,
+        compression: Compression = NO_COMPRESSION,
+        client_type: type[MockClient] = MockClient,
     ) -> None:
+        """`client_type`: a MockClient with a peculiarity of the test's own."""
         random = Random(7)
         self.clock = MockClock(now_ms=10_000)
         self.events = RecordedEvents()
@@ -115,17 +130,25 @@ class SenderRig:
             MetadataConfig(refresh_backoff_ms=0, refresh_backoff_max_ms=0), random, self.clock, self.events
         )
         self.metadata.bootstrap([("localhost", 9092)])
-        self.client = MockClient(self.clock, self.metadata)
+        self.client = client_type(self.clock, self.metadata)
         self.topics = dict(topics or {"orders": 2})
         for topic in self.topics:
             self.metadata.add(topic, self.clock.now_ms())
         self.client.update_metadata(metadata_response(nodes=1, topics=self.topics), 13)
-        backoff = ExponentialBackoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MS, random)
+        backoff = ExponentialBackoff(retry_backoff_ms, retry_backoff_ms, random)
         self.pool = BufferPool(buffer_bytes, batch_bytes, self.clock, self.events)
-        self.manager = TransactionManager(backoff) if idempotent else None
+        self.manager = (
+            TransactionManager(ExponentialBackoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MS, random))
+            if idempotent
+            else None
+        )
         self.accumulator = RecordAccumulator(
             AccumulatorConfig(
-                batch_bytes=batch_bytes, linger_ms=linger_ms, delivery_timeout_ms=delivery_timeout_ms
+                batch_bytes=batch_bytes,
+                linger_ms=linger_ms,
+                delivery_timeout_ms=delivery_timeout_ms,
+                compression=compression,
+                partition_availability_timeout_ms=availability_timeout_ms,
             ),
             self.pool,
             backoff,
@@ -150,7 +173,7 @@ class SenderRig:
         )
         if self.manager is not None and has_producer_id:
             self.manager.init_sent()
-            self.manager.init_succeeded(ProducerIdAndEpoch(PRODUCER_ID, 0))
+            self.manager.init_succeeded(ProducerIdAndEpoch(PRODUCER_ID, producer_epoch))
 
     @property
     def idempotence(self) -> TransactionManager:
@@ -216,3 +239,20 @@ class SenderRig:
         self.client.update_metadata(
             metadata_response(nodes=nodes, topics={"orders": partitions}, epoch=epoch), 13
         )
+
+
+class SleepRecorder:
+    """Looks at how long each poll may sleep."""
+
+    def __init__(self, rig: SenderRig) -> None:
+        self.timeouts_ms: list[int] = []
+        poll = rig.client.poll
+
+        def record(timeout_ms: int, now_ms: int) -> object:
+            self.timeouts_ms.append(timeout_ms)
+            return poll(timeout_ms, now_ms)
+
+        rig.client.poll = record  # type: ignore[method-assign, assignment]
+
+    def last_ms(self) -> int:
+        return self.timeouts_ms[-1]

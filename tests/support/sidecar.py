@@ -31,7 +31,10 @@ ANSWER_TIMEOUT_S: Final = 190.0
 
 
 class Sidecar:
-    """One sidecar process. `kafka` are producer settings by Kafka's names, `flags` the sidecar's own."""
+    """One sidecar process. `kafka` are producer settings by Kafka's names, `flags` the sidecar's own.
+
+    `environment` is what it gets on top of ours: settings as a container would have them.
+    """
 
     def __init__(
         self,
@@ -40,12 +43,14 @@ class Sidecar:
         bootstrap_servers: str,
         kafka: Mapping[str, str] | None = None,
         flags: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._folder = folder
         self._log = folder / "sidecar.log"
         self.api_port, self.admin_port = free_ports(2)
         settings = {"bootstrap.servers": bootstrap_servers, **(kafka or {})}
         self._command = [
+            *("env", *(f"{name}={value}" for name, value in (environment or {}).items())),
             *(sys.executable, "-m", "service", "serve"),
             *("--api-port", str(self.api_port), "--admin-port", str(self.admin_port)),
             *(word for name, value in settings.items() for word in ("--kafka", f"{name}={value}")),

@@ -30,20 +30,28 @@ from client_core.protocol.messages.produce_response import (
     PartitionProduceResponse,
     ProduceResponse,
 )
+from client_core.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from client_core.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
+from client_core.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
+from client_core.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
 from client_core.protocol.primitives import ZERO_UUID
 from tests.support.fake_cluster import (
     KAFKA_2_1,
+    BehindTheNext,
     Delay,
     Disconnect,
     FakeCluster,
     Garbage,
     HalfFrame,
     InPieces,
+    SaslDemand,
     Silence,
     TopicConfig,
+    Twice,
     WrongCorrelationId,
     WrongSize,
 )
+from tests.support.live_producer import live_producer, submit
 from tests.support.wire import Wire, ask
 from tests.support_tests.batches import batch
 
@@ -244,6 +252,19 @@ def test_a_frozen_broker_names_the_old_leader(cluster: FakeCluster) -> None:
     assert _metadata(cluster, "orders", broker_id=3).topics[0].partitions[0].leader_id == 2
 
 
+def test_a_partition_being_deleted_is_told_of_by_nobody_and_can_not_be_written_to(
+    cluster: FakeCluster,
+) -> None:
+    cluster.begin_deletion("orders", 1)
+    (topic,) = _metadata(cluster, "orders").topics
+    assert [partition.partition_index for partition in topic.partitions] == [0, 2]
+    answer = _produce(cluster, _request(batch(b"a"), partition=1), broker_id=2)
+    assert answer.error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION.code
+    cluster.begin_deletion("orders")
+    assert _metadata(cluster, "orders").topics[0].error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION.code
+    assert _metadata(cluster).topics == ()
+
+
 def test_racks_are_told() -> None:
     with FakeCluster(brokers=2, racks=["a", "b"]) as cluster:
         assert [broker.rack for broker in _metadata(cluster).brokers] == ["a", "b"]
@@ -371,6 +392,21 @@ def test_a_code_that_nobody_knows_can_be_sent(cluster: FakeCluster) -> None:
     assert _produce(cluster, _request(batch(b"a"))).error_code == 9_999
 
 
+def test_a_leader_can_move_in_the_middle_of_a_request(cluster: FakeCluster) -> None:
+    """What stands in it before the partition is stored, the partition itself is not."""
+    cluster.create_topic("mine", assignment=[[1, 2], [1, 2]])
+    cluster.meanwhile("mine", 1, lambda: cluster.move_leader("mine", 1, 2))
+    data = (PartitionProduceData(0, batch(b"a")), PartitionProduceData(1, batch(b"b")))
+    request = ProduceRequest(None, -1, 30_000, (TopicProduceData("mine", ZERO_UUID, data),))
+    (topic,) = _produce_response(cluster, request).responses
+    assert [partition.error_code for partition in topic.partition_responses] == [0, 6]
+    assert topic.partition_responses[1].current_leader == LeaderIdAndEpoch(2, 1)
+    assert [record.value for record in cluster.records("mine")] == [b"a"]
+    (topic,) = _produce_response(cluster, request).responses  # once, and never again
+    assert [partition.error_code for partition in topic.partition_responses] == [0, 6]
+    assert cluster.partition("mine", 1).leader_epoch == 1
+
+
 def test_a_topic_made_again_is_empty(cluster: FakeCluster) -> None:
     _produce(cluster, _request(batch(b"a")))
     cluster.delete_topic("orders")
@@ -403,6 +439,79 @@ def test_producer_ids_can_be_late(cluster: FakeCluster) -> None:
         for _ in range(3)
     ]
     assert [answer.error_code for answer in answers] == [14, 14, 0]
+
+
+# -- SASL ----------------------------------------------------------------------------------------------------
+
+
+def _handshake(wire: Wire, mechanism: str) -> SaslHandshakeResponse:
+    body = wire.ask(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism).encode(1))
+    return SaslHandshakeResponse.decode(body, 1)
+
+
+def _authenticate(wire: Wire, token: bytes) -> SaslAuthenticateResponse:
+    body = wire.ask(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(token).encode(2))
+    return SaslAuthenticateResponse.decode(body, 2)
+
+
+def test_where_sasl_is_demanded_only_versions_may_be_asked_before(cluster: FakeCluster) -> None:
+    cluster.demand_sasl(SaslDemand(passwords={"alice": "wonder"}, session_lifetime_ms=60_000))
+    with Wire(cluster.address(1)) as wire:
+        assert wire.ask(ApiKey.API_VERSIONS, 3, ApiVersionsRequest("a", "1").encode(3))
+        wire.send(ApiKey.METADATA, 12, MetadataRequest(()).encode(12))
+        assert wire.is_closed_by_peer()
+    with Wire(cluster.address(1)) as wire:
+        assert _handshake(wire, "PLAIN") == SaslHandshakeResponse(0, ("PLAIN",))
+        assert _authenticate(wire, b"\0alice\0wonder") == SaslAuthenticateResponse(0, "", b"", 60_000)
+        assert wire.ask(ApiKey.METADATA, 12, MetadataRequest(()).encode(12))
+        assert _handshake(wire, "PLAIN").error_code == 0  # again
+        assert _authenticate(wire, b"\0alice\0wonder").error_code == 0
+        assert wire.ask(ApiKey.METADATA, 12, MetadataRequest(()).encode(12))
+    assert [seen.api for seen in cluster.requests(broker_id=1)].count(ApiKey.SASL_AUTHENTICATE) == 2
+
+
+def test_who_is_refused_by_sasl_hears_why_and_the_connection_ends(cluster: FakeCluster) -> None:
+    cluster.demand_sasl(SaslDemand(passwords={"alice": "wonder"}))
+    with Wire(cluster.address(1)) as wire:
+        _handshake(wire, "PLAIN")
+        refused = _authenticate(wire, b"\0alice\0guess")
+        assert refused.error_code == Errors.SASL_AUTHENTICATION_FAILED.code
+        assert refused.error_message == "Authentication failed: Invalid username or password"
+        assert wire.is_closed_by_peer()
+    with Wire(cluster.address(1)) as wire:
+        assert _handshake(wire, "GSSAPI").error_code == Errors.UNSUPPORTED_SASL_MECHANISM.code
+        assert wire.is_closed_by_peer()
+    with Wire(cluster.address(1)) as wire:
+        assert _authenticate(wire, b"\0alice\0wonder").error_code == Errors.ILLEGAL_SASL_STATE.code
+        assert wire.is_closed_by_peer()
+
+
+def test_a_session_that_has_run_out_ends_the_connection(cluster: FakeCluster) -> None:
+    cluster.demand_sasl(SaslDemand(passwords={"alice": "wonder"}, session_lifetime_ms=-1))
+    with Wire(cluster.address(1)) as wire:
+        _handshake(wire, "PLAIN")
+        assert _authenticate(wire, b"\0alice\0wonder").session_lifetime_ms == -1
+        wire.send(ApiKey.METADATA, 12, MetadataRequest(()).encode(12))
+        assert wire.is_closed_by_peer()
+
+
+def test_nobody_may_try_sasl_where_it_is_not_demanded(cluster: FakeCluster) -> None:
+    with Wire(cluster.address(1)) as wire:
+        wire.send(ApiKey.SASL_HANDSHAKE, 1, SaslHandshakeRequest("PLAIN").encode(1))
+        assert wire.is_closed_by_peer()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_our_own_client_authenticates_and_produces(cluster: FakeCluster, mechanism: str) -> None:
+    cluster.demand_sasl(SaslDemand((mechanism,), passwords={"alice": "wonder"}))
+    settings = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": "alice",
+        "sasl.password": "wonder",
+    }
+    with live_producer(cluster.bootstrap_servers, settings) as producer:
+        assert submit(producer, "orders", [b"a"], partition=0).offsets() == [0]
 
 
 # -- reactions -----------------------------------------------------------------------------------------------
@@ -444,6 +553,17 @@ def test_a_wrong_correlation_id_comes_with_the_right_answer(cluster: FakeCluster
         payload = wire.receive_payload()
         assert int.from_bytes(payload[:4]) == 6
         assert len(MetadataResponse.decode(payload, 12, 5).brokers) == 3
+
+
+def test_an_answer_can_come_behind_the_next_one(cluster: FakeCluster) -> None:
+    with _next_metadata(cluster, BehindTheNext()) as wire:
+        wire.send(ApiKey.METADATA, 12, MetadataRequest(()).encode(12))
+        assert [int.from_bytes(wire.receive_payload()[:4]) for _ in range(2)] == [2, 1]
+
+
+def test_an_answer_can_come_twice(cluster: FakeCluster) -> None:
+    with _next_metadata(cluster, Twice()) as wire:
+        assert wire.receive_payload() == wire.receive_payload()
 
 
 def test_garbage_has_the_size_and_number_of_an_answer(cluster: FakeCluster) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.fake_cluster.controller import Controller, is_legal_name
 from tests.support.fake_cluster.metadata_cache import (
+    LEADER_DURING_DELETE,
     AliveBroker,
     MetadataCache,
     PartitionState,
@@ -63,6 +64,23 @@ def test_a_deleted_topic_is_gone_by_name_and_by_id() -> None:
     assert cache.topic("a") is None
     assert cache.name_of(UUID(int=7)) is None
     assert cache.partition("a", 0) is None
+
+
+def test_a_partition_that_is_being_deleted_is_gone_and_the_others_keep_their_numbers() -> None:
+    cache = MetadataCache()
+    cache.update_cache(_update(a=_topic("a", 1, LEADER_DURING_DELETE, 1)))
+    assert list(cache.partitions("a")) == [0, 2]
+    assert cache.partition("a", 1) is None
+    assert cache.partition("a", 2) == PartitionState(1, 0, (1,), (1,))
+
+
+def test_a_topic_all_of_which_is_being_deleted_is_unknown() -> None:
+    cache = MetadataCache()
+    cache.update_cache(_update(a=_topic("a", 1, 1, topic_id=7)))
+    cache.update_cache(_update(a=_topic("a", LEADER_DURING_DELETE, LEADER_DURING_DELETE, topic_id=7)))
+    assert cache.topic_names == []
+    assert cache.name_of(UUID(int=7)) is None
+    assert cache.partitions("a") == {}
 
 
 def test_a_topic_made_anew_is_found_by_its_new_id_only() -> None:
@@ -160,6 +178,18 @@ def test_a_topic_deleted_and_made_again_has_another_id() -> None:
     first = cluster.controller.create_topic("t")
     cluster.controller.delete_topic("t")
     assert cluster.controller.create_topic("t").topic_id != first.topic_id
+
+
+def test_a_deletion_is_told_to_all_brokers_before_the_topic_is_gone() -> None:
+    cluster = Cluster()
+    cluster.controller.create_topic("t", partitions=2)
+    cluster.controller.begin_deletion("t", 1)
+    assert all(list(cache.partitions("t")) == [0] for cache in cluster.caches.values())
+    cluster.controller.begin_deletion("t")
+    assert all(cache.topic("t") is None for cache in cluster.caches.values())
+    assert cluster.controller.topic("t") is not None
+    cluster.controller.delete_topic("t")
+    assert cluster.controller.topic("t") is None
 
 
 def test_added_partitions_leave_the_others_as_they_are() -> None:

@@ -12,6 +12,7 @@ from client_core.backoff import ExponentialBackoff
 from client_core.errors import IllegalArgumentError
 
 
+@pytest.mark.java("ExponentialBackoffTest.ExponentialBackoff")
 def test_terms_double_within_their_jitter_up_to_the_maximum() -> None:
     backoff = ExponentialBackoff(initial_ms=100, max_ms=2_000, random=Random(7))
     for attempts in range(11):
@@ -24,12 +25,14 @@ def test_terms_double_within_their_jitter_up_to_the_maximum() -> None:
                 assert int(base_ms * 0.8) <= term_ms <= min(base_ms * 1.2, 2_000)
 
 
+@pytest.mark.java("ExponentialBackoffTest.ExponentialBackoffWithoutJitter")
 def test_without_jitter_terms_are_exact() -> None:
     backoff = ExponentialBackoff(initial_ms=100, max_ms=400, random=Random(0), jitter=0.0)
     assert [backoff.backoff_ms(n) for n in range(5)] == [100, 200, 400, 400, 400]
 
 
-@pytest.mark.parametrize("jitter", [-0.1, 1.0, 1.5])
+@pytest.mark.java("ExponentialBackoffTest.ExponentialBackoffWithInvalidJitter")
+@pytest.mark.parametrize("jitter", [-1, -0.1, 1.0, 1.5, 3000])
 def test_a_jitter_that_could_turn_the_term_negative_is_refused(jitter: float) -> None:
     with pytest.raises(IllegalArgumentError, match="jitter must be between 0 inclusive and 1 exclusive"):
         ExponentialBackoff(initial_ms=1, max_ms=2, random=Random(0), jitter=jitter)

@@ -29,6 +29,7 @@ def test_class_and_attributes_of_an_error_never_disagree() -> None:
         assert isinstance(error, errors.RetriableError) == row.retriable
 
 
+@pytest.mark.java("ErrorsTest.UniqueErrorCodes")
 def test_codes_are_unique() -> None:
     assert len({row.code for row in Errors}) == len(Errors)
 
@@ -44,6 +45,7 @@ def test_the_brokers_own_text_wins() -> None:
     assert str(errors.error_for(44, "retention must be set")) == "retention must be set"
 
 
+@pytest.mark.java("ErrorsTest.NoneException")
 def test_success_is_no_exception() -> None:
     with pytest.raises(errors.IllegalArgumentError, match="code 0"):
         errors.error_for(0)

@@ -7,6 +7,7 @@ from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.controller import TopicConfig
 from tests.support.fake_cluster.partition_log import StoredBatch, StoredRecord
 from tests.support.fake_cluster.reactions import (
+    BehindTheNext,
     Delay,
     Disconnect,
     Garbage,
@@ -15,14 +16,17 @@ from tests.support.fake_cluster.reactions import (
     InPieces,
     Reaction,
     Silence,
+    Twice,
     WrongCorrelationId,
     WrongSize,
 )
 from tests.support.fake_cluster.requests import SeenRequest
+from tests.support.fake_cluster.sasl_handshake import SaslDemand
 
 __all__ = [
     "KAFKA_2_1",
     "KAFKA_4_3",
+    "BehindTheNext",
     "Delay",
     "Disconnect",
     "FakeCluster",
@@ -31,11 +35,13 @@ __all__ = [
     "Hold",
     "InPieces",
     "Reaction",
+    "SaslDemand",
     "SeenRequest",
     "Silence",
     "StoredBatch",
     "StoredRecord",
     "TopicConfig",
+    "Twice",
     "WrongCorrelationId",
     "WrongSize",
 ]

@@ -14,10 +14,12 @@ import asyncio
 import contextlib
 import logging
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.errors import ProtocolError
 from client_core.protocol.header import decode_request_header, encode_response_header
+from tests.support.fake_cluster.sasl_handshake import SaslSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +39,8 @@ class Answer(NamedTuple):
 
     body: bytes | None
     version: int
+    #: Whether the connection ends behind it: a client that was refused.
+    is_last: bool = False
 
 
 class EndConnectionError(Exception):
@@ -50,7 +54,7 @@ class FakeBroker:
         self,
         broker_id: int,
         react: Callable[[int, RequestHeader], Reaction],
-        handle: Callable[[int, RequestHeader, bytes, Reaction], Answer],
+        handle: Callable[[int, RequestHeader, bytes, Reaction, SaslSession], Answer],
     ) -> None:
         """`react` says what a test wants done to this answer; `handle` notes and applies the request."""
         self.id = broker_id
@@ -113,6 +117,8 @@ class FakeBroker:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answers requests until the connection ends."""
+        session = SaslSession()
+        kept: list[bytes] = []  # answers that are to come behind the next one
         while True:
             (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
             if not 0 <= size <= _MAX_REQUEST_BYTES:
@@ -120,13 +126,20 @@ class FakeBroker:
             payload = await reader.readexactly(size)
             header = decode_request_header(payload)
             reaction = self._react(self.id, header)
-            answer = self._handle(self.id, header, payload, reaction)
+            answer = self._handle(self.id, header, payload, reaction, session)
             await reaction.pause()
             if answer.body is None:
                 continue
             head = encode_response_header(header.api, answer.version, header.correlation_id)
             frame = _SIZE.pack(len(head) + len(answer.body)) + head + answer.body
-            await self._send(reader, writer, reaction.shape(frame))
+            sending = reaction.shape(frame)
+            if sending.then_keep:
+                kept.extend(sending.pieces)
+                continue
+            await self._send(reader, writer, replace(sending, pieces=(*sending.pieces, *kept)))
+            kept.clear()
+            if answer.is_last:
+                raise EndConnectionError
 
     async def _send(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sending: Sending

@@ -8,9 +8,10 @@
         cluster.react_next(ApiKey.METADATA, HalfFrame(then_close=True))
         assert [r.value for r in cluster.records("orders")] == [b"..."]
 
-It plays ApiVersions, Metadata, Produce and InitProducerId, one module each, in the versions that `versions`
-says; other APIs end the connection. Replication is perfect and elections are at once, where a test does not
-say otherwise. It does not play Fetch, groups, transactions, quotas or security.
+It plays ApiVersions, Metadata, Produce, InitProducerId and, where a test demands it, SaslHandshake and
+SaslAuthenticate, one module each, in the versions that `versions` says; other APIs end the connection.
+Replication is perfect and elections are at once, where a test does not say otherwise. In hostile mode every
+answer may be a lie (hostile.py). It does not play Fetch, groups, transactions, quotas or TLS.
 
 Any thread may call everything; the brokers run on one loop in a thread of their own. Nothing here needs Java:
 what it answers was learned from a real 4.3.1 broker, and `tests/kafka` holds the same against real ones.
@@ -25,9 +26,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from client_core.protocol.api_keys import ApiKey
 from tests.support.fake_cluster import api_versions, produce, requests
 from tests.support.fake_cluster.broker import Answer, EndConnectionError, FakeBroker
+from tests.support.fake_cluster.hostile import HostileAnswer
 from tests.support.fake_cluster.metadata_cache import AliveBroker, MetadataCache
 from tests.support.fake_cluster.orders import Order, Orders
-from tests.support.fake_cluster.reactions import Hold
+from tests.support.fake_cluster.reactions import Hold, Reaction
 from tests.support.fake_cluster.requests import SeenRequest
 from tests.support.fake_cluster.state import ClusterState
 from tests.support.free_ports import free_ports
@@ -41,10 +43,11 @@ if TYPE_CHECKING:
     from client_core.protocol.header import RequestHeader
     from tests.support.fake_cluster.api_versions import Versions
     from tests.support.fake_cluster.controller import TopicConfig
+    from tests.support.fake_cluster.hostile import Hostility
     from tests.support.fake_cluster.metadata_cache import PartitionState
     from tests.support.fake_cluster.partition_log import StoredBatch, StoredRecord
-    from tests.support.fake_cluster.reactions import Reaction
     from tests.support.fake_cluster.requests import Response
+    from tests.support.fake_cluster.sasl_handshake import SaslDemand, SaslSession
 
 _HOST: Final = "127.0.0.1"
 _PATIENCE_S: Final = 30.0
@@ -77,6 +80,7 @@ class FakeCluster:
         self._ports = dict(zip(range(1, brokers + 1), free_ports(brokers), strict=True))
         self._brokers = {broker_id: self._new_broker(broker_id) for broker_id in self._ports}
         self._orders = Orders()
+        self._hostility: Hostility | None = None
         self._seen: list[SeenRequest] = []
         self._loop: LoopThread | None = None
 
@@ -270,6 +274,11 @@ class FakeCluster:
             for key in [key for key in self._state.logs if key[0] == topic]:
                 del self._state.logs[key]
 
+    def begin_deletion(self, topic: str, partition: int | None = None) -> None:
+        """The brokers forget a partition, or all of a topic's, whose records are still there."""
+        with self._changed:
+            self._state.controller.begin_deletion(topic, partition)
+
     def add_partitions(self, topic: str, total: int) -> None:
         with self._changed:
             self._state.controller.add_partitions(topic, total)
@@ -355,10 +364,36 @@ class FakeCluster:
                 produce.ProduceFault(code, times, topic, partition, appended, message)
             )
 
+    def meanwhile(self, topic: str, partition: int, act: Callable[[], None]) -> None:
+        """Something that happens in the middle of the next produce request with this partition, once.
+
+        Right before the broker looks at the partition's batch: those that stand before it in the request are
+        stored. `act` runs on the cluster's loop and may steer the cluster, but for its brokers' lives.
+        """
+        with self._changed:
+            self._state.meanwhile.append((topic, partition, act))
+
     def fail_next_init_producer_ids(self, error: Errors | int, *, times: int = 1) -> None:
         code = error if isinstance(error, int) else error.code
         with self._changed:
             self._state.init_producer_id_errors.extend([code] * times)
+
+    def demand_sasl(self, demand: SaslDemand | None) -> None:
+        """Every connection must authenticate from now on, or ends with its next request; None: none may."""
+        with self._changed:
+            self._state.sasl = demand
+
+    # -- hostile mode ----------------------------------------------------------------------------------------
+
+    def turn_hostile(self, hostility: Hostility) -> None:
+        """Every answer that no order is for may be spoilt from now on (hostile.py)."""
+        with self._changed:
+            self._hostility = hostility
+
+    def turn_honest(self) -> None:
+        """What is asked from now on is answered as it should be."""
+        with self._changed:
+            self._hostility = None
 
     def _order(self, order: Order) -> None:
         with self._changed:
@@ -368,9 +403,21 @@ class FakeCluster:
 
     def _react(self, broker_id: int, header: RequestHeader) -> Reaction:
         with self._changed:
-            return self._orders.reaction(header.api, broker_id)
+            ordered = self._orders.reaction(header.api, broker_id)
+            if ordered is not None:
+                return ordered
+            if self._hostility is not None:
+                return self._hostility.next_answer(broker_id, header.api)
+            return Reaction()
 
-    def _handle(self, broker_id: int, header: RequestHeader, payload: bytes, reaction: Reaction) -> Answer:
+    def _handle(
+        self,
+        broker_id: int,
+        header: RequestHeader,
+        payload: bytes,
+        reaction: Reaction,
+        session: SaslSession,
+    ) -> Answer:
         """Notes a request and applies it. EndConnectionError where the broker would end the connection."""
         api, version = header.api, header.version
         with self._changed:
@@ -380,18 +427,28 @@ class FakeCluster:
                     SeenRequest(broker_id, api, version, header.correlation_id, header.client_id, None)
                 )
                 response, version = api_versions.answer(versions, payload, version, header.body_offset)
-                return Answer(self._orders.changed(api, broker_id, response).encode(version), version)
+                return Answer(self._encoded(api, broker_id, response, version, reaction), version)
             low, high = versions.get(api.id, (0, -1))
             if not (low <= version <= high and api.min_version <= version <= api.max_version):
                 raise EndConnectionError
+            requests.check_session(self._state, session, api)
             request = requests.decode(header, payload)
             self._note(SeenRequest(broker_id, api, version, header.correlation_id, header.client_id, request))
             if not reaction.applies_request:
                 raise EndConnectionError
-            answer = requests.answer(self._state, broker_id, request, version)
+            answer = requests.answer(self._state, broker_id, request, version, session)
             if answer is None:
                 return Answer(None, version)
-            return Answer(self._orders.changed(api, broker_id, answer).encode(version), version)
+            body = self._encoded(api, broker_id, answer, version, reaction)
+            return Answer(body, version, is_last=requests.is_refusal(answer))
+
+    def _encoded(
+        self, api: ApiKey, broker_id: int, response: Response, version: int, reaction: Reaction
+    ) -> bytes:
+        changed = self._orders.changed(api, broker_id, response)
+        if isinstance(reaction, HostileAnswer):
+            return reaction.encode(changed, version)
+        return changed.encode(version)
 
     def _note(self, seen: SeenRequest) -> None:
         self._seen.append(seen)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from tests.support.fake_cluster.metadata_cache import (
+    LEADER_DURING_DELETE,
     AliveBroker,
     MetadataCache,
     PartitionState,
@@ -165,6 +166,12 @@ class Controller:
         leader = next((r for r in replicas if r in self._alive), None)
         isr = tuple(r for r in replicas if r in self._alive) or replicas
         return PartitionState(leader, leader_epoch, isr, replicas, self._epoch)
+
+    def begin_deletion(self, name: str, partition: int | None = None) -> None:
+        """Tells the brokers to forget a partition, or all of a topic's; `delete_topic` ends it."""
+        for number, state in enumerate(self._topics[name].partitions):
+            if partition in {None, number}:
+                self._set_partition(name, number, state._replace(leader=LEADER_DURING_DELETE, isr=()))
 
     def delete_topic(self, name: str) -> None:
         del self._topics[name]

@@ -84,7 +84,7 @@ def _known_topic(cache: MetadataCache, name: str) -> MetadataResponseTopic:
         name,
         topic.topic_id,
         topic.is_internal,
-        tuple(_partition(cache, number, state) for number, state in enumerate(topic.partitions)),
+        tuple(_partition(cache, number, state) for number, state in cache.partitions(name).items()),
     )
 
 

@@ -12,11 +12,16 @@ Kafka 4.3, for today's answers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
+
+
+#: Whom an update names as the leader of a partition that is being deleted: brokers then forget the partition.
+#: Source: LeaderAndIsr.LeaderDuringDelete, Kafka 0.8 to 3.9.
+LEADER_DURING_DELETE: Final = -2
 
 
 class AliveBroker(NamedTuple):
@@ -56,6 +61,11 @@ class UpdateMetadata(NamedTuple):
     topics: Mapping[str, TopicMetadata | None]
 
 
+def is_being_deleted(state: PartitionState) -> bool:
+    """Whether the controller has begun to delete the partition."""
+    return state.leader == LEADER_DURING_DELETE
+
+
 class StaleControllerError(Exception):
     """The update comes from a controller that has been replaced."""
 
@@ -83,7 +93,7 @@ class MetadataCache:
             before = self._topics.pop(name, None)
             if before is not None:
                 self._names.pop(before.topic_id, None)
-            if topic is not None:
+            if topic is not None and not all(map(is_being_deleted, topic.partitions)):
                 self._topics[name] = topic
                 self._names[topic.topic_id] = name
 
@@ -106,12 +116,16 @@ class MetadataCache:
     def topic(self, name: str) -> TopicMetadata | None:
         return self._topics.get(name)
 
+    def partitions(self, name: str) -> Mapping[int, PartitionState]:
+        """The partitions of a topic by their numbers, without those that are being deleted."""
+        found = self._topics.get(name)
+        if found is None:
+            return {}
+        return {n: state for n, state in enumerate(found.partitions) if not is_being_deleted(state)}
+
     def name_of(self, topic_id: UUID) -> str | None:
         """The topic's name by its id."""
         return self._names.get(topic_id)
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
-        found = self._topics.get(topic)
-        if found is None or not 0 <= partition < len(found.partitions):
-            return None
-        return found.partitions[partition]
+        return self.partitions(topic).get(partition)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.support.fake_cluster.reactions import Hold, Reaction
+from tests.support.fake_cluster.reactions import Hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from client_core.protocol.api_keys import ApiKey
+    from tests.support.fake_cluster.reactions import Reaction
     from tests.support.fake_cluster.requests import Response
 
 
@@ -44,12 +45,12 @@ class Orders:
     def add(self, order: Order) -> None:
         self._orders.append(order)
 
-    def reaction(self, api: ApiKey, broker_id: int) -> Reaction:
-        """How to send the answer to this request."""
+    def reaction(self, api: ApiKey, broker_id: int) -> Reaction | None:
+        """How to send the answer to this request; None where nobody has said."""
         for order in self._orders:
             if order.reaction is not None and order.take(api, broker_id):
                 return order.reaction
-        return Reaction()
+        return None
 
     def changed(self, api: ApiKey, broker_id: int, response: Response) -> Response:
         """The answer as the test wants it."""

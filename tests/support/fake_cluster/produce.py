@@ -105,6 +105,9 @@ def _partition(
     version: int,
 ) -> PartitionProduceResponse:
     number = data.partition_index
+    meanwhile = state.take_meanwhile(topic, number) if topic is not None else None
+    if meanwhile is not None:
+        meanwhile()
     fault = state.take_produce_fault(topic, number) if topic is not None else None
     if fault is not None and not fault.is_appended:
         appended = Appended(_row(fault.error_code), message=fault.message)

@@ -30,6 +30,8 @@ class Sending:
     pieces: Sequence[bytes] = ()
     then_close: bool = False
     then_silent: bool = False
+    #: Nothing is sent now: the pieces come behind the connection's next answer.
+    then_keep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,22 @@ class WrongCorrelationId(Reaction):
                 + frame[_SIZE_AND_CORRELATION.size :],
             )
         )
+
+
+@dataclass(frozen=True, slots=True)
+class BehindTheNext(Reaction):
+    """The answer comes after the one to the connection's next request: what no broker may do."""
+
+    def shape(self, frame: bytes) -> Sending:
+        return Sending((frame,), then_keep=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Twice(Reaction):
+    """The same answer two times."""
+
+    def shape(self, frame: bytes) -> Sending:
+        return Sending((frame, frame))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,36 @@ from client_core.protocol.messages.metadata_request import MetadataRequest
 from client_core.protocol.messages.metadata_response import MetadataResponse
 from client_core.protocol.messages.produce_request import ProduceRequest
 from client_core.protocol.messages.produce_response import ProduceResponse
-from tests.support.fake_cluster import init_producer_id, metadata, produce
+from client_core.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from client_core.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
+from client_core.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
+from client_core.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
+from tests.support.fake_cluster import (
+    init_producer_id,
+    metadata,
+    produce,
+    sasl_authenticate,
+    sasl_handshake,
+)
 from tests.support.fake_cluster.broker import EndConnectionError
 
 if TYPE_CHECKING:
     from client_core.protocol.header import RequestHeader
+    from tests.support.fake_cluster.sasl_handshake import SaslSession
     from tests.support.fake_cluster.state import ClusterState
 
-Request = MetadataRequest | ProduceRequest | InitProducerIdRequest
-Response = ApiVersionsResponse | MetadataResponse | ProduceResponse | InitProducerIdResponse
+Request = (
+    MetadataRequest | ProduceRequest | InitProducerIdRequest | SaslHandshakeRequest | SaslAuthenticateRequest
+)
+Response = (
+    ApiVersionsResponse
+    | MetadataResponse
+    | ProduceResponse
+    | InitProducerIdResponse
+    | SaslHandshakeResponse
+    | SaslAuthenticateResponse
+)
+_SASL = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 
 class SeenRequest(NamedTuple):
@@ -45,11 +66,39 @@ def decode(header: RequestHeader, payload: bytes) -> Request:
         return ProduceRequest.decode(payload, header.version, header.body_offset)
     if header.api is ApiKey.INIT_PRODUCER_ID:
         return InitProducerIdRequest.decode(payload, header.version, header.body_offset)
+    if header.api is ApiKey.SASL_HANDSHAKE:
+        return SaslHandshakeRequest.decode(payload, header.version, header.body_offset)
+    if header.api is ApiKey.SASL_AUTHENTICATE:
+        return SaslAuthenticateRequest.decode(payload, header.version, header.body_offset)
     raise EndConnectionError
 
 
-def answer(state: ClusterState, broker_id: int, request: Request, version: int) -> Response | None:
+def check_session(state: ClusterState, session: SaslSession, api: ApiKey) -> None:
+    """Raises EndConnectionError for what a connection must not ask before it has authenticated."""
+    if state.sasl is None:
+        if api in _SASL:
+            raise EndConnectionError
+    elif api not in _SASL and not session.may_ask(state.wall_ms()):
+        raise EndConnectionError
+
+
+def is_refusal(response: Response) -> bool:
+    """Whether a broker ends the connection behind this answer."""
+    return isinstance(response, (SaslHandshakeResponse, SaslAuthenticateResponse)) and bool(
+        response.error_code
+    )
+
+
+def answer(
+    state: ClusterState, broker_id: int, request: Request, version: int, session: SaslSession
+) -> Response | None:
     """What a broker answers; None where nothing is answered. EndConnectionError where it hangs up instead."""
+    if isinstance(request, SaslHandshakeRequest):
+        assert state.sasl is not None
+        return sasl_handshake.answer(session, state.sasl, request)
+    if isinstance(request, SaslAuthenticateRequest):
+        assert state.sasl is not None
+        return sasl_authenticate.answer(session, state.sasl, request, version, state.wall_ms())
     if isinstance(request, MetadataRequest):
         return metadata.answer(state, broker_id, request, version)
     if isinstance(request, InitProducerIdRequest):

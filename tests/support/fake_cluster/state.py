@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 from tests.support.fake_cluster.controller import Controller
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
     from tests.support.fake_cluster.metadata_cache import MetadataCache
     from tests.support.fake_cluster.partition_log import PartitionLog
     from tests.support.fake_cluster.produce import ProduceFault
+    from tests.support.fake_cluster.sasl_handshake import SaslDemand
 
 
 @dataclass(slots=True)
@@ -37,7 +39,11 @@ class ClusterState:
     undescribable: set[str] = field(default_factory=set)
     unwritable: set[str] = field(default_factory=set)
     produce_faults: list[ProduceFault] = field(default_factory=list)
+    #: What happens right before a partition's batch is looked at.
+    meanwhile: list[tuple[str, int, Callable[[], None]]] = field(default_factory=list)
     init_producer_id_errors: deque[int] = field(default_factory=deque)
+    #: What every connection must prove; None: nothing, and nobody may try.
+    sasl: SaslDemand | None = None
     producer_ids_given: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -56,6 +62,14 @@ class ClusterState:
             if fault.is_meant(topic, partition):
                 fault.times_left -= 1
                 return fault
+        return None
+
+    def take_meanwhile(self, topic: str, partition: int) -> Callable[[], None] | None:
+        """What the test ordered to happen now."""
+        for order in self.meanwhile:
+            if order[:2] == (topic, partition):
+                self.meanwhile.remove(order)
+                return order[2]
         return None
 
     def wall_ms(self) -> int:

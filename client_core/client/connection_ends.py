@@ -1,0 +1,85 @@
+"""What the end of a connection means: its backoff begins, its requests fail, metadata is in doubt (NET-13).
+
+NetworkClient calls it for connections that the selector reports as gone, and for those that it ends itself.
+No request gets lost here: a caller's becomes a response that says disconnected, the updater is told of its
+own, and only `drop`, which Java has as well, leaves them unanswered. Not here: why a connection ended
+(`disconnection.py`) and its state (`node_connections.py`). I/O thread only. Source:
+NetworkClient.processDisconnection, cancelInFlightRequests, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from client_core.client import disconnection
+from client_core.client.metadata_updater import RefreshFailure
+from client_core.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from client_core.client.client_request import ClientResponse
+    from client_core.client.disconnection import Disconnection
+    from client_core.client.metadata_updater import MetadataUpdater
+    from client_core.client.node_connections import NodeConnections
+    from client_core.client.request_sender import RequestSender
+    from client_core.network.selectable import Selectable
+
+_log = logging.getLogger(__name__)
+
+
+class ConnectionEnds:
+    """Ends the connections of one NetworkClient. `responses` are where its callers' requests are answered."""
+
+    def __init__(
+        self,
+        selector: Selectable,
+        connections: NodeConnections,
+        requests: RequestSender,
+        metadata_updater: MetadataUpdater,
+    ) -> None:
+        self._selector = selector
+        self._connections = connections
+        self._requests = requests
+        self._in_flight = requests.in_flight
+        self._metadata_updater = metadata_updater
+
+    def process(
+        self, responses: list[ClientResponse], node_id: int, now_ms: int, ended: Disconnection
+    ) -> None:
+        """The connection is gone."""
+        self._connections.end(node_id, now_ms, ended, self._in_flight.count(node_id))
+        self._cancel_in_flight(responses, node_id, now_ms, ended)
+        self._metadata_updater.handle_server_disconnect(now_ms, node_id, ended.authentication_error)
+
+    def close_and_process(
+        self, responses: list[ClientResponse], node_id: int, now_ms: int, ended: Disconnection
+    ) -> None:
+        """The same for a connection that this client ends: the selector won't report it."""
+        self._selector.close_connection(node_id)
+        self.process(responses, node_id, now_ms, ended)
+
+    def disconnect(self, responses: list[ClientResponse], node_id: int, now_ms: int) -> None:
+        """Ends a connection because a caller wants it so: metadata is as good as before (NET-19)."""
+        ended = disconnection.local("the client asked to disconnect")
+        self._selector.close_connection(node_id)
+        self._connections.end(node_id, now_ms, ended, self._in_flight.count(node_id))
+        self._cancel_in_flight(responses, node_id, now_ms, ended)
+
+    def drop(self, node_id: int, now_ms: int) -> None:
+        """Ends a connection and forgets the node; its requests are dropped unanswered (NET-19)."""
+        _log.info("Client requested connection close from node %d", node_id)
+        self._selector.close_connection(node_id)
+        dropped = disconnection.local("the client closed the connection")
+        self._cancel_in_flight([], node_id, now_ms, dropped)
+        self._connections.forget(node_id)
+
+    def _cancel_in_flight(
+        self, responses: list[ClientResponse], node_id: int, now_ms: int, ended: Disconnection
+    ) -> None:
+        """Answers the callers' requests as disconnected, oldest first, and tells the updater of its own."""
+        for cancelled, response in self._requests.cancel_all(node_id, now_ms, ended):
+            if not cancelled.is_internal:
+                responses.append(response)
+            elif cancelled.request.builder.api is ApiKey.METADATA:
+                outcome = "timeout" if ended.timed_out else "error"
+                self._metadata_updater.handle_failed_request(now_ms, RefreshFailure(outcome, ended.detail))

@@ -1,0 +1,119 @@
+"""Whether a token is a JWT that a broker could accept: three parts, and claims that make sense.
+
+The signature is the broker's to check. What is wrong is named, the token never shown. Pure. Source:
+ClientJwtValidator, ClaimValidationUtils, SerializedJwt, OAuthBearerUnsecuredJws.toMap, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from typing import TYPE_CHECKING, Final
+
+from client_core.errors import SaslAuthenticationError
+from client_core.network.sasl.oauth_bearer_token import OAuthBearerToken
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_EXPIRATION: Final = "exp"
+_ISSUED_AT: Final = "iat"
+
+#: What a broker takes for a token; anything else might end the field it stands in.
+_TOKEN: Final = re.compile(r"[-_~+/.a-zA-Z0-9]+=*")
+_BASE64_URL: Final = re.compile(r"[A-Za-z0-9_-]*={0,2}")
+_SECTIONS: Final = 3
+
+_MALFORMED: Final = "Malformed JWT provided; expected three sections (header, payload, and signature)"
+
+
+class ClientJwtValidator:
+    """Reads tokens. The names of two claims are settings."""
+
+    def __init__(self, scope_claim_name: str = "scope", sub_claim_name: str = "sub") -> None:
+        self._scope_claim_name = scope_claim_name
+        self._sub_claim_name = sub_claim_name
+
+    def validate(self, access_token: str) -> OAuthBearerToken:
+        """The token with its claims. Raises SaslAuthenticationError, which says what is wrong with it."""
+        token = access_token.strip()
+        sections = [section.strip() for section in token.split(".")]
+        if len(sections) != _SECTIONS or not all(sections):
+            raise SaslAuthenticationError(_MALFORMED)
+        if not _TOKEN.fullmatch(token):
+            raise SaslAuthenticationError("Malformed JWT provided; it holds characters that no token has")
+        claims = _claims(sections[1])
+        scopes = _scopes(self._scope_claim_name, claims.get(self._scope_claim_name))
+        lifetime_ms = _time_ms(claims, _EXPIRATION)
+        if lifetime_ms is None:
+            raise SaslAuthenticationError(f"{_EXPIRATION} value must be non-null")
+        subject = _text(self._sub_claim_name, claims.get(self._sub_claim_name))
+        return OAuthBearerToken(token, scopes, lifetime_ms, subject, _time_ms(claims, _ISSUED_AT))
+
+    def __repr__(self) -> str:
+        return f"<ClientJwtValidator scope={self._scope_claim_name} sub={self._sub_claim_name}>"
+
+
+def _claims(payload: str) -> Mapping[str, object]:
+    said = "Could not validate the access token: "
+    if not _BASE64_URL.fullmatch(payload):
+        raise SaslAuthenticationError(f"{said}malformed Base64 URL encoded value")
+    try:
+        decoded = base64.urlsafe_b64decode(payload.rstrip("=") + "==")
+    except binascii.Error:
+        raise SaslAuthenticationError(f"{said}malformed Base64 URL encoded value") from None
+    try:
+        claims: object = json.loads(decoded, parse_constant=_no_number)
+    except (ValueError, RecursionError):  # json's errors hold the text
+        raise SaslAuthenticationError(f"{said}malformed JSON") from None
+    if not isinstance(claims, dict):
+        raise SaslAuthenticationError(f"{said}its claims are no JSON object")
+    return claims
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _scopes(claim_name: str, raw: object) -> frozenset[str]:
+    """One text is one scope, spaces and all, as in Java; a claim that is missing is none."""
+    found: set[str] = set()
+    for value in [raw] if isinstance(raw, str) else raw if isinstance(raw, list) else []:
+        scope = _text(claim_name, value)
+        if scope in found:
+            raise SaslAuthenticationError(f"{claim_name} value must not contain duplicates")
+        found.add(scope)
+    return frozenset(found)
+
+
+def _time_ms(claims: Mapping[str, object], claim_name: str) -> int | None:
+    seconds = claims.get(claim_name)
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise SaslAuthenticationError(f"{claim_name} value must be a number of seconds")
+    try:
+        time_ms = int(seconds) * 1000
+    except OverflowError:  # 1e999 is a number to JSON and infinite to Python
+        raise SaslAuthenticationError(f"{claim_name} value must be a number of seconds") from None
+    if time_ms < 0:
+        null_or = "null or " if claim_name == _ISSUED_AT else ""
+        raise SaslAuthenticationError(
+            f'{claim_name} value must be {null_or}non-negative; value given was "{time_ms}"'
+        )
+    return time_ms
+
+
+def _text(claim_name: str, value: object) -> str:
+    if value is None:
+        raise SaslAuthenticationError(f"{claim_name} value must be non-null")
+    if not isinstance(value, str):
+        raise SaslAuthenticationError(f"{claim_name} value must be text")
+    if not value:
+        raise SaslAuthenticationError(f"{claim_name} value must be non-empty")
+    text = value.strip()
+    if not text:
+        raise SaslAuthenticationError(f"{claim_name} value must not contain only whitespace")
+    return text

@@ -1,0 +1,83 @@
+"""The token of OAUTHBEARER from a file that somebody else keeps fresh, such as a kubelet.
+
+The file is looked at for each authentication and read again once it has changed: no thread is needed. What
+stands there and is no token leaves the last one in force for as long as it is valid, and is complained of
+once.
+
+Who calls: the I/O thread. Source: FileJwtRetriever, CachedFile, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from client_core.errors import ConfigError, SaslAuthenticationError
+from client_core.network.sasl.http_jwt_retriever import TOKEN_ENDPOINT_URL
+from client_core.network.sasl.sasl_credentials import Complaints
+from client_core.network.secret import Secret, SecretSource
+
+if TYPE_CHECKING:
+    from client_core.clock import Clock
+    from client_core.events import EventSink
+    from client_core.network.sasl.client_jwt_validator import ClientJwtValidator
+    from client_core.network.sasl.oauth_bearer_token import OAuthBearerToken
+
+
+class FileLogin:
+    """TokenSource over a file. One owner thread."""
+
+    def __init__(self, url: str, validator: ClientJwtValidator, clock: Clock, events: EventSink) -> None:
+        """Raises ConfigError when there is no such file, or no token in it."""
+        self._path = _path(url)
+        self._validator = validator
+        self._clock = clock
+        self._complaints = Complaints(events)
+        self._secret = Secret(SecretSource(TOKEN_ENDPOINT_URL, path=self._path), events)
+        self._text = self._secret.read()
+        self._token = self._validated()
+
+    def token(self) -> OAuthBearerToken:
+        """The file's token. Raises SaslAuthenticationError when it has expired."""
+        text = self._secret.read()
+        if text != self._text:
+            self._text = text
+            try:
+                self._token = self._validated()
+                self._complaints.clear()
+            except ConfigError as error:
+                self._complaints.tell(error)
+        past_ms = self._clock.wall_ms() - self._token.lifetime_ms
+        if past_ms >= 0:
+            raise SaslAuthenticationError(
+                f"the token in {self._path} expired {past_ms // 1000} s ago; whoever writes that file must"
+                " renew it, and the clocks must agree"
+            )
+        return self._token
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+    def _validated(self) -> OAuthBearerToken:
+        try:
+            return self._validator.validate(self._text)
+        except SaslAuthenticationError as error:
+            raise ConfigError(
+                f"{TOKEN_ENDPOINT_URL}: {self._path} holds no token that a broker could accept:"
+                f" {error.message}",
+                name=TOKEN_ENDPOINT_URL,
+            ) from None
+
+    def __repr__(self) -> str:
+        return f"<FileLogin {self._path}>"
+
+
+def _path(url: str) -> str:
+    split = urlsplit(url)
+    path = unquote(split.path)
+    if split.netloc not in ("", "localhost") or not path.startswith("/"):
+        raise ConfigError(
+            f"{TOKEN_ENDPOINT_URL} must be file:// and an absolute path, as file:///var/run/token",
+            name=TOKEN_ENDPOINT_URL,
+        )
+    return path

@@ -1,0 +1,238 @@
+"""Asks a token endpoint for a token: OAuth's client-credentials grant (RFC 6749, section 4.4).
+
+    POST /token                                            Authorization: Basic base64(id:secret)
+    grant_type=client_credentials&scope=...
+                                          200 {"access_token": "...", ...}
+
+It blocks, and is called on the login's own thread. Temporary trouble (no connection, a timeout, 5xx, 429) is
+a DisconnectError; what asking again won't mend (other 4xx, a certificate, an answer without a token) a
+SaslAuthenticationError. Answers are never shown: they hold tokens, and may repeat what was sent; of an
+error's JSON the code and its description are. No proxies, no redirects. https is checked against the system's
+authorities (OpenSSL's SSL_CERT_FILE counts).
+
+Source: HttpJwtRetriever, ClientSecretRequestFormatter, JwtResponseParser, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import re
+import socket
+import ssl
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote_plus, urlsplit
+
+from client_core.errors import ConfigError, DisconnectError, SaslAuthenticationError
+
+if TYPE_CHECKING:
+    from client_core.network.sasl.oauth_credentials import ClientCredentials, OAuthCredentials
+    from client_core.network.security_config import OAuthBearerConfig
+
+TOKEN_ENDPOINT_URL: Final = "sasl.oauthbearer.token.endpoint.url"
+
+#: Tokens are some kilobytes.
+_MAX_ANSWER_BYTES: Final = 1024 * 1024
+
+_OK: Final = frozenset({200, 201})
+#: Codes that the next attempt won't mend beside 4xx, and codes of 4xx that it may.
+_DEFINITE: Final = frozenset({501, 505})
+_TEMPORARY: Final = frozenset({408, 425, 429})
+
+_TOKEN_MEMBERS: Final = ("access_token", "id_token")
+
+#: RFC 6749's members of an error, and those that Okta has.
+_ERROR_MEMBERS: Final = (("error", "error_description"), ("errorCode", "errorSummary"))
+_SHOWN_CHARACTERS: Final = 200
+
+_REQUEST_TARGET: Final = re.compile(r"[\x21-\x7e]*")
+
+
+class HttpJwtRetriever:
+    """One token endpoint. `retrieve` has one thread; `cancel` any."""
+
+    def __init__(self, config: OAuthBearerConfig, credentials: OAuthCredentials) -> None:
+        """Raises ConfigError when the address is none."""
+        self._config = config
+        self._credentials = credentials
+        self._is_https, self._host, self._port, self._target = _parts(config.token_endpoint_url)
+        #: The endpoint for people: an address may hold secrets in its query.
+        self.shown = _without_query(self._is_https, self._host, self._port, self._target)
+        self._context = ssl.create_default_context() if self._is_https else None
+        self._lock = threading.Lock()
+        self._connection: http.client.HTTPConnection | None = None
+        self._is_cancelled = False
+
+    def retrieve(self) -> str:
+        """The token, unchecked. Raises DisconnectError, SaslAuthenticationError."""
+        credentials = self._credentials.read()
+        try:
+            status, body = self._ask(credentials)
+        except ssl.SSLCertVerificationError as error:
+            raise SaslAuthenticationError(
+                f"the certificate of {self.shown} was refused: {error.verify_message}"
+            ) from None
+        except TimeoutError:
+            raise DisconnectError(f"{self.shown} did not answer in time") from None
+        except (OSError, http.client.IncompleteRead) as error:
+            raise DisconnectError(f"{self.shown} can't be asked: {_sentence(error)}") from None
+        except http.client.HTTPException as error:
+            raise SaslAuthenticationError(
+                f"{self.shown} does not speak HTTP ({type(error).__name__})"
+            ) from None
+        if status not in _OK:
+            raise self._refusal(status, body, credentials)
+        return self._token(body)
+
+    def cancel(self) -> None:
+        """Makes `retrieve` fail now and always; a connection that is still being made ends at its timeout."""
+        with self._lock:
+            self._is_cancelled = True
+            connection = self._connection
+        opened = None if connection is None else connection.sock
+        if opened is not None:
+            with suppress(OSError):  # it has ended by itself
+                # Not SSLSocket's own, which would take the TLS away from under the thread that reads.
+                socket.socket.shutdown(opened, socket.SHUT_RDWR)
+
+    def _ask(self, credentials: ClientCredentials) -> tuple[int, bytes]:
+        connection = self._open()
+        try:
+            connection.connect()
+            connection.sock.settimeout(self._config.read_timeout_ms / 1000)
+            connection.request("POST", self._target, self._body(credentials), self._headers(credentials))
+            with self._lock:
+                if self._is_cancelled:
+                    raise DisconnectError("the client is closing")
+            response = connection.getresponse()
+            body = response.read(_MAX_ANSWER_BYTES + 1)
+            if response.length and len(body) <= _MAX_ANSWER_BYTES:  # that read does not raise it
+                raise http.client.IncompleteRead(body)
+            return response.status, body
+        finally:
+            with self._lock:
+                self._connection = None
+            connection.close()
+
+    def _open(self) -> http.client.HTTPConnection:
+        timeout_s = self._config.connect_timeout_ms / 1000
+        connection: http.client.HTTPConnection
+        if self._context is not None:
+            connection = http.client.HTTPSConnection(
+                self._host, self._port, timeout=timeout_s, context=self._context
+            )
+        else:
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+        with self._lock:
+            if self._is_cancelled:
+                raise DisconnectError("the client is closing")
+            self._connection = connection
+        return connection
+
+    def _body(self, credentials: ClientCredentials) -> bytes:
+        scope = credentials.scope
+        if scope is None:
+            return b"grant_type=client_credentials"
+        if self._config.header_urlencode:
+            scope = quote_plus(scope)
+        return f"grant_type=client_credentials&scope={scope}".encode()
+
+    def _headers(self, credentials: ClientCredentials) -> dict[str, str]:
+        client_id, client_secret = credentials.client_id, credentials.client_secret
+        if self._config.header_urlencode:
+            client_id, client_secret = quote_plus(client_id), quote_plus(client_secret)
+        basic = base64.b64encode(f"{client_id}:{client_secret}".encode()).decode()
+        return {
+            "Accept": "application/json",
+            "Authorization": f"Basic {basic}",
+            "Cache-Control": "no-cache",
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
+
+    def _refusal(
+        self, status: int, body: bytes, credentials: ClientCredentials
+    ) -> DisconnectError | SaslAuthenticationError:
+        said = credentials.masked(_explanation(body))
+        text = f"{self.shown} answered {status}{f' ({said})' if said else ''}"
+        if 300 <= status < 400:
+            return SaslAuthenticationError(f"{text}: redirects are not followed; set {TOKEN_ENDPOINT_URL}")
+        is_definite = (400 <= status < 500 and status not in _TEMPORARY) or status in _DEFINITE
+        return SaslAuthenticationError(text) if is_definite else DisconnectError(text)
+
+    def _token(self, body: bytes) -> str:
+        if len(body) > _MAX_ANSWER_BYTES:
+            raise SaslAuthenticationError(f"{self.shown} answered more than {_MAX_ANSWER_BYTES} bytes")
+        answer = _json_object(body)
+        for member in _TOKEN_MEMBERS:
+            value = answer.get(member)
+            if isinstance(value, str) and value.strip():
+                return value.strip()
+        raise SaslAuthenticationError(f"the answer of {self.shown} did not contain a token")
+
+    def __repr__(self) -> str:
+        return f"<HttpJwtRetriever {self.shown}>"
+
+
+def _parts(url: str) -> tuple[bool, str, int | None, str]:
+    """Whether it is https, the host, the port, and what to ask the host for. Raises ConfigError."""
+    try:
+        split = urlsplit(url)
+        port = split.port
+        (split.hostname or "").encode("idna")  # as the socket will
+    except ValueError:
+        raise ConfigError(f"{TOKEN_ENDPOINT_URL} is no address", name=TOKEN_ENDPOINT_URL) from None
+    if split.scheme not in ("http", "https") or not split.hostname:
+        raise ConfigError(
+            f"{TOKEN_ENDPOINT_URL} must begin with https://, http:// or file:///", name=TOKEN_ENDPOINT_URL
+        )
+    if split.username is not None or split.password is not None:
+        raise ConfigError(
+            f"{TOKEN_ENDPOINT_URL} holds a user name; set sasl.oauthbearer.client.credentials.client.id and"
+            " .client.secret instead",
+            name=TOKEN_ENDPOINT_URL,
+        )
+    target = (split.path or "/") + (f"?{split.query}" if split.query else "")
+    if not _REQUEST_TARGET.fullmatch(target) or not _REQUEST_TARGET.fullmatch(split.hostname):
+        raise ConfigError(
+            f"{TOKEN_ENDPOINT_URL} holds characters that no address has; percent-encode them",
+            name=TOKEN_ENDPOINT_URL,
+        )
+    return split.scheme == "https", split.hostname, port, target
+
+
+def _without_query(is_https: bool, host: str, port: int | None, target: str) -> str:
+    authority = f"[{host}]" if ":" in host else host
+    if port is not None:
+        authority = f"{authority}:{port}"
+    return f"{'https' if is_https else 'http'}://{authority}{target.partition('?')[0]}"
+
+
+def _explanation(body: bytes) -> str:
+    """What an error's JSON says, in one line; empty when it is none."""
+    answer = _json_object(body)
+    for members in _ERROR_MEMBERS:
+        said = [answer[member] for member in members if isinstance(answer.get(member), str)]
+        if said:
+            text = " - ".join(str(part) for part in said)
+            return "".join(c if c.isprintable() else " " for c in text)[:_SHOWN_CHARACTERS]
+    return ""
+
+
+def _json_object(body: bytes) -> dict[str, object]:
+    """Empty when it is no JSON object."""
+    try:
+        answer: object = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _sentence(error: OSError | http.client.IncompleteRead) -> str:
+    if isinstance(error, http.client.IncompleteRead):
+        return "the connection ended amid the answer"
+    if isinstance(error, http.client.RemoteDisconnected):
+        return "the connection ended before the answer"
+    return (error.strerror or type(error).__name__).lower()

@@ -1,0 +1,194 @@
+"""Keeps a valid token of OAUTHBEARER at hand, on a thread of its own: who needs one takes it and never waits.
+
+    fetch ──> token ──> wait until it is to be refreshed ──> fetch ...
+      └──> trouble: wait for the backoff, fetch again; the token that is there counts until it expires
+
+Temporary trouble backs off from sasl.login.retry.backoff.ms to ...max.ms; after a refusal the latter passes,
+for nobody mends it within milliseconds. The first fetch begins at once, and nobody waits for it: connections
+that need the token before fail and are tried again.
+
+`token` any thread, `close` any but its own. Source: ExpiringCredentialRefreshingLogin,
+OAuthBearerRefreshingLogin, Retry, Kafka 4.3. Java logs in before the client starts, and waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final, Protocol
+
+from client_core.backoff import ExponentialBackoff
+from client_core.errors import DisconnectError, SaslAuthenticationError
+from client_core.events import SecretReloaded
+from client_core.network.sasl.expiring_credential_refresh import ExpiringCredentialRefresh
+from client_core.network.sasl.http_jwt_retriever import TOKEN_ENDPOINT_URL
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from client_core.clock import Clock
+    from client_core.events import EventSink
+    from client_core.network.sasl.client_jwt_validator import ClientJwtValidator
+    from client_core.network.sasl.oauth_bearer_token import OAuthBearerToken
+    from client_core.network.security_config import OAuthBearerConfig
+
+_log = logging.getLogger(__name__)
+
+#: Tokens expire by the calendar, threads wait by the monotonic clock; a machine that slept, or whose calendar
+#: was set, is noticed after this long.
+_LONGEST_WAIT_MS: Final = 60_000
+
+#: What `close` gives the thread: a connection that is being made can't be cut short.
+_CLOSE_TIMEOUT_S: Final = 5.0
+
+
+class JwtRetriever(Protocol):
+    """Where tokens come from."""
+
+    @property
+    def shown(self) -> str:
+        """Its address, for people."""
+        ...
+
+    def retrieve(self) -> str:
+        """A token. Blocks; raises DisconnectError for now, SaslAuthenticationError for good."""
+        ...
+
+    def cancel(self) -> None:
+        """Ends a `retrieve` that is under way, and all to come. Any thread."""
+        ...
+
+
+class TokenSource(Protocol):
+    """A token whenever one is needed."""
+
+    def token(self) -> OAuthBearerToken:
+        """A token that is valid now, without waiting for it.
+
+        Raises DisconnectError when there may be one soon, SaslAuthenticationError when it was refused.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends what keeps it fresh."""
+        ...
+
+
+class OAuthBearerLogin:
+    """TokenSource over a token endpoint."""
+
+    def __init__(
+        self,
+        config: OAuthBearerConfig,
+        retriever: JwtRetriever,
+        validator: ClientJwtValidator,
+        clock: Clock,
+        random: Random,
+        events: EventSink,
+    ) -> None:
+        self._retriever = retriever
+        self._validator = validator
+        self._clock = clock
+        self._events = events
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
+        self._refresh = ExpiringCredentialRefresh(
+            config.refresh_window_factor,
+            config.refresh_window_jitter,
+            config.refresh_min_period_s * 1000,
+            config.refresh_buffer_s * 1000,
+            random,
+        )
+        self._condition = threading.Condition()
+        self._token: OAuthBearerToken | None = None
+        self._failure: DisconnectError | SaslAuthenticationError | None = None
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="pilotfish-oauthbearer-login", daemon=True)
+        self._thread.start()
+
+    def token(self) -> OAuthBearerToken:
+        with self._condition:
+            token, failure = self._token, self._failure
+        if token is not None and token.is_valid_at(self._clock.wall_ms()):
+            return token
+        if failure is not None:  # one for each connection: an error keeps the way that it was raised on
+            raise type(failure)(f"there is no OAUTHBEARER token: {failure.message}")
+        raise DisconnectError(f"there is no OAUTHBEARER token yet: {self._retriever.shown} is being asked")
+
+    def close(self) -> None:
+        """Ends the thread. Idempotent."""
+        with self._condition:
+            self._is_closed = True
+            self._condition.notify_all()
+        self._retriever.cancel()
+        self._thread.join(_CLOSE_TIMEOUT_S)
+        if self._thread.is_alive():
+            _log.warning("%s is still being connected to; its thread ends with that", self._retriever.shown)
+
+    # -- the thread ------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        attempts = 0
+        while not self._is_closed:
+            try:
+                token = self._fetch()
+            except DisconnectError as error:
+                self._failed(error)
+                self._wait_ms(self._backoff.backoff_ms(attempts))
+                attempts += 1
+            except SaslAuthenticationError as error:
+                self._failed(error)
+                self._wait_ms(self._backoff.max_ms)
+            except Exception as error:  # noqa: BLE001 - a bug must not end the thread: tokens expire in silence
+                name = type(error).__name__  # its text may hold anything
+                self._failed(SaslAuthenticationError(f"{self._retriever.shown} can't be asked: {name}"))
+                self._wait_ms(self._backoff.max_ms)
+            else:
+                attempts = 0
+                self._succeeded(token)
+                self._wait_until(self._refresh.refresh_ms(token, self._clock.wall_ms()))
+
+    def _fetch(self) -> OAuthBearerToken:
+        where = self._retriever.shown
+        text = self._retriever.retrieve()
+        try:
+            token = self._validator.validate(text)
+        except SaslAuthenticationError as error:
+            raise SaslAuthenticationError(f"{where} gave no usable token: {error.message}") from None
+        past_ms = self._clock.wall_ms() - token.lifetime_ms
+        if past_ms >= 0:
+            raise SaslAuthenticationError(
+                f"{where} gave a token that expired {past_ms // 1000} s ago; do the clocks agree?"
+            )
+        return token
+
+    def _succeeded(self, token: OAuthBearerToken) -> None:
+        with self._condition:
+            is_first, self._token = self._token is None, token
+            was_failing, self._failure = self._failure is not None, None
+        _log.log(
+            logging.INFO if is_first or was_failing else logging.DEBUG,
+            "Got an OAUTHBEARER token from %s",
+            self._retriever.shown,
+        )
+        self._events.emit(SecretReloaded(TOKEN_ENDPOINT_URL, None))
+
+    def _failed(self, error: DisconnectError | SaslAuthenticationError) -> None:
+        with self._condition:
+            told = self._failure
+            self._failure = error
+            if self._is_closed:
+                return
+        if told is None or told.message != error.message:
+            _log.warning("No new OAUTHBEARER token: %s", error.message)
+            self._events.emit(SecretReloaded(TOKEN_ENDPOINT_URL, error.message))
+
+    def _wait_until(self, wall_ms: int) -> None:
+        while not self._is_closed and (left_ms := wall_ms - self._clock.wall_ms()) > 0:
+            self._wait_ms(min(left_ms, _LONGEST_WAIT_MS))
+
+    def _wait_ms(self, wait_ms: int) -> None:
+        with self._condition:
+            self._clock.wait_for(self._condition, lambda: self._is_closed, self._clock.now_ms() + wait_ms)
+
+    def __repr__(self) -> str:
+        return f"<OAuthBearerLogin {self._retriever.shown}>"

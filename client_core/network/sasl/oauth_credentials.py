@@ -1,0 +1,136 @@
+"""What a token endpoint is asked with: client id and secret, from settings or from the JAAS config.
+
+Settings go before the JAAS config's options, which are Kafka's older spelling. Files are read anew for each
+token; what is wrong there now leaves the last one in force. The extensions, which are no secrets, are read
+once.
+
+Who calls: `sasl_authenticators.py` once, then the thread that logs in. Source: ConfigOrJaas,
+ClientCredentialsRequestFormatterFactory, OAuthBearerLoginCallbackHandler, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from client_core.errors import ConfigError
+from client_core.network.sasl.jaas_config import JAAS_CONFIG
+from client_core.network.sasl.oauth_bearer_sasl_client import validate_extensions
+from client_core.network.sasl.sasl_credentials import Complaints, JaasOptions
+from client_core.network.secret import HIDDEN, Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from client_core.events import EventSink
+    from client_core.network.security_config import OAuthBearerConfig, SaslConfig
+
+_CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
+_CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"
+
+_EXTENSION_PREFIX: Final = "extension_"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ClientCredentials:
+    """Who asks for a token, and for what."""
+
+    client_id: str
+    client_secret: str
+    scope: str | None
+
+    def masked(self, text: str) -> str:
+        """A text of the token endpoint's without what it was asked with."""
+        basic = base64.b64encode(f"{self.client_id}:{self.client_secret}".encode()).decode()
+        for secret in (basic, self.client_secret, self.client_id):
+            text = text.replace(secret, HIDDEN)
+        return text
+
+    def __repr__(self) -> str:
+        return f"<ClientCredentials {HIDDEN}>"
+
+
+class OAuthCredentials:
+    """Client id, secret and scope, as they are now. One owner thread."""
+
+    def __init__(self, config: SaslConfig, oauth_bearer: OAuthBearerConfig, events: EventSink) -> None:
+        """Raises ConfigError when there are none, or a file of theirs can't be read."""
+        self._jaas = (
+            None if config.jaas_config is None else JaasOptions(config.jaas_config, config.mechanism, events)
+        )
+        self._id = None if oauth_bearer.client_id is None else Secret(oauth_bearer.client_id, events)
+        self._secret = (
+            None if oauth_bearer.client_secret is None else Secret(oauth_bearer.client_secret, events)
+        )
+        self._scope = oauth_bearer.scope
+        self._complaints = Complaints(events)
+        self._last = self._checked()
+
+    def read(self) -> ClientCredentials:
+        """Those of now, or the last ones that were complete. Never raises."""
+        try:
+            self._last = self._checked()
+            self._complaints.clear()
+        except ConfigError as error:
+            self._complaints.tell(error)
+        return self._last
+
+    def _checked(self) -> ClientCredentials:
+        options: Mapping[str, str] = {} if self._jaas is None else self._jaas.read()
+        scope = self._scope or options.get("scope", "")
+        if not scope.isascii():
+            raise ConfigError("sasl.oauthbearer.scope must be ASCII", name="sasl.oauthbearer.scope")
+        return ClientCredentials(
+            _sendable(_CLIENT_ID, "clientId", self._id, options),
+            _sendable(_CLIENT_SECRET, "clientSecret", self._secret, options),
+            scope.strip() or None,
+        )
+
+    def __repr__(self) -> str:
+        return f"<OAuthCredentials {HIDDEN}>"
+
+
+def sasl_extensions(config: SaslConfig, events: EventSink) -> Mapping[str, str]:
+    """The JAAS config's `extension_NAME=value` by name. Raises ConfigError for what can't be sent, and for
+    options that this client does not have.
+    """
+    if config.jaas_config is None:
+        return {}
+    options = JaasOptions(config.jaas_config, config.mechanism, events).read()
+    for name in options:
+        if name.startswith("unsecuredLogin"):
+            raise _not_taken(name, "unsecured tokens are for tests of Java's; set a token endpoint or a file")
+        if name.startswith("ssl."):
+            raise _not_taken(
+                name,
+                "the token endpoint's certificate is checked against the system's authorities; add yours to"
+                " them, or to the file that the environment's SSL_CERT_FILE names",
+            )
+    extensions = {
+        name.removeprefix(_EXTENSION_PREFIX): value
+        for name, value in options.items()
+        if name.startswith(_EXTENSION_PREFIX)
+    }
+    validate_extensions(extensions, JAAS_CONFIG)
+    return extensions
+
+
+def _not_taken(option: str, remedy: str) -> ConfigError:
+    return ConfigError(f"{JAAS_CONFIG}: {option} is not supported: {remedy}", name=JAAS_CONFIG)
+
+
+def _sendable(setting: str, option: str, secret: Secret | None, options: Mapping[str, str]) -> str:
+    """The setting's value, else the option's, without blanks around it. Raises ConfigError."""
+    value = (options.get(option, "") if secret is None else secret.read()).strip()
+    if not value:
+        raise ConfigError(
+            f"{setting} is missing: the token endpoint is asked with it; set it, or {option} in"
+            f" {JAAS_CONFIG}",
+            name=setting,
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{setting} is not Unicode text", name=setting) from None
+    return value

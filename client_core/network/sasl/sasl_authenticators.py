@@ -1,0 +1,134 @@
+"""Makes the SASL authenticators of a client: one for each connection, from one set of credentials.
+
+Who has no credentials, or the wrong login module, or wants a mechanism that this client does not have, is
+told here, before anything is connected. Called on the caller's thread to make it, on the I/O thread for each
+connection and to close it. Source: SaslChannelBuilder, LoginManager, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from client_core.errors import ConfigError, SaslAuthenticationError
+from client_core.events import NO_EVENTS
+from client_core.network.sasl.client_jwt_validator import ClientJwtValidator
+from client_core.network.sasl.file_login import FileLogin
+from client_core.network.sasl.http_jwt_retriever import TOKEN_ENDPOINT_URL, HttpJwtRetriever
+from client_core.network.sasl.oauth_bearer_login import OAuthBearerLogin
+from client_core.network.sasl.oauth_bearer_sasl_client import OAuthBearerSaslClient
+from client_core.network.sasl.oauth_credentials import OAuthCredentials, sasl_extensions
+from client_core.network.sasl.plain_sasl_client import PlainSaslClient
+from client_core.network.sasl.sasl_client_authenticator import SaslClientAuthenticator
+from client_core.network.sasl.sasl_credentials import OAUTHBEARER, PLAIN, PasswordLogin
+from client_core.network.sasl.scram_mechanism import ScramMechanism
+from client_core.network.sasl.scram_sasl_client import ScramSaslClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from random import Random
+
+    from client_core.clock import Clock
+    from client_core.events import EventSink
+    from client_core.network.authenticator import Authenticator
+    from client_core.network.sasl.oauth_bearer_login import TokenSource
+    from client_core.network.sasl.sasl_client import SaslClient
+    from client_core.network.security_config import SaslConfig
+
+_MECHANISM: Final = "sasl.mechanism"
+_GSSAPI: Final = "GSSAPI"
+_SCRAM: Final[Mapping[str, ScramMechanism]] = {one.mechanism_name: one for one in ScramMechanism}
+
+#: The mechanisms that this client has.
+SASL_MECHANISMS: Final = (PLAIN, *_SCRAM, OAUTHBEARER)
+
+
+class SaslAuthenticators:
+    """Authenticators of one mechanism."""
+
+    def __init__(
+        self,
+        config: SaslConfig,
+        *,
+        client_id: str,
+        clock: Clock,
+        random: Random,
+        events: EventSink = NO_EVENTS,
+    ) -> None:
+        """Reads the credentials; raises ConfigError naming the setting.
+
+        With OAUTHBEARER and a token endpoint it also starts the thread that fetches the token.
+        """
+        self._mechanism = config.mechanism
+        self._client_id = client_id
+        self._random = random
+        self._login: TokenSource | None = None
+        if config.mechanism == OAUTHBEARER:
+            extensions = sasl_extensions(config, events)
+            self._login = login = _token_source(config, clock, random, events)
+            self._new_client = _oauth_bearer(login, extensions)
+        else:
+            self._new_client = _with_password(config, events)
+
+    def authenticator(self, host: str) -> Authenticator:
+        """Raises DisconnectError while there is no token yet.
+
+        A token that was refused is no matter of waiting: it fails the authentication.
+        """
+        if self._login is not None:
+            with suppress(SaslAuthenticationError):  # raised again where the channel authenticates
+                self._login.token()
+        return SaslClientAuthenticator(self._mechanism, self._new_client, self._client_id, self._random)
+
+    def close(self) -> None:
+        """Ends the thread that fetches tokens. Idempotent."""
+        if self._login is not None:
+            self._login.close()
+
+    def __repr__(self) -> str:
+        return f"<SaslAuthenticators {self._mechanism}>"
+
+
+def _with_password(config: SaslConfig, events: EventSink) -> Callable[[], SaslClient]:
+    scram = _SCRAM.get(config.mechanism)
+    if scram is None and config.mechanism != PLAIN:
+        raise _no_such_mechanism(config.mechanism)
+    login = PasswordLogin(config, events)
+
+    def new_client() -> SaslClient:
+        credentials = login.read()
+        if scram is None:
+            return PlainSaslClient(credentials.username, credentials.password)
+        return ScramSaslClient(scram, credentials.username, credentials.password, credentials.extensions)
+
+    return new_client
+
+
+def _oauth_bearer(login: TokenSource, extensions: Mapping[str, str]) -> Callable[[], SaslClient]:
+    def new_client() -> SaslClient:
+        return OAuthBearerSaslClient(login.token().value, extensions)
+
+    return new_client
+
+
+def _token_source(config: SaslConfig, clock: Clock, random: Random, events: EventSink) -> TokenSource:
+    oauth_bearer = config.oauth_bearer
+    if oauth_bearer is None:
+        raise ConfigError(
+            f"{TOKEN_ENDPOINT_URL} is missing: {OAUTHBEARER} needs the address of a token endpoint, or file://"
+            " and the path of a file that holds a token",
+            name=TOKEN_ENDPOINT_URL,
+        )
+    validator = ClientJwtValidator(oauth_bearer.scope_claim_name, oauth_bearer.sub_claim_name)
+    url = oauth_bearer.token_endpoint_url
+    if url.lower().startswith("file:"):
+        return FileLogin(url, validator, clock, events)
+    retriever = HttpJwtRetriever(oauth_bearer, OAuthCredentials(config, oauth_bearer, events))
+    return OAuthBearerLogin(oauth_bearer, retriever, validator, clock, random, events)
+
+
+def _no_such_mechanism(mechanism: str) -> ConfigError:
+    has = f"this client has {', '.join(SASL_MECHANISMS)}"
+    if mechanism == _GSSAPI:
+        return ConfigError(f"{_MECHANISM}={_GSSAPI} (Kerberos) is not supported: {has}", name=_MECHANISM)
+    return ConfigError(f"{_MECHANISM}={mechanism} is unknown: {has}", name=_MECHANISM)

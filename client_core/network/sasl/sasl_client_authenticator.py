@@ -1,0 +1,329 @@
+"""The conversation by which a broker learns who we are: its versions, the mechanism, then the tokens.
+
+    client                                broker
+    ApiVersions v0                  ->
+                                    <-    what it speaks
+    SaslHandshake v0, v1            ->    "I would like to use SCRAM-SHA-256"
+                                    <-    or an error, with the mechanisms that it offers
+    SaslAuthenticate v0 .. v2       ->    a token of the mechanism; raw tokens, without any header, where the
+                                    <-    broker does not know SaslAuthenticate (before Kafka 1.0)
+                                    ...   until the mechanism is satisfied
+
+ApiVersions has version 0 always: brokers that can't read a request take it for a GSSAPI token.
+Re-authentication (KIP-368) begins with the handshake, at the versions that are known already. The requests
+bear correlation ids that no other request has (NET-24), so that an answer to an earlier one is told from
+ours.
+
+No socket, no clock. Owned by one KafkaChannel, on the I/O thread. Source: SaslClientAuthenticator, Kafka 4.3
+(SASL-01 to SASL-03, SASL-06).
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from client_core.error_codes import Errors
+from client_core.errors import (
+    CorrelationIdMismatchError,
+    IllegalSaslStateError,
+    IllegalStateError,
+    KafkaError,
+    SaslAuthenticationError,
+    SchemaError,
+    UnsupportedSaslMechanismError,
+    error_for,
+)
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.header import decode_response_header, encode_request_header
+from client_core.protocol.messages.api_versions_request import ApiVersionsRequest
+from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
+from client_core.protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from client_core.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
+from client_core.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
+from client_core.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from random import Random
+
+    from client_core.network.sasl.sasl_client import SaslClient
+
+_log = logging.getLogger(__name__)
+
+#: Correlation ids of SASL's own requests, which go round; no other request has them (NET-24).
+MIN_RESERVED_CORRELATION_ID: Final = 2_147_483_640
+MAX_RESERVED_CORRELATION_ID: Final = 2_147_483_647
+
+#: Which part of a session's life passes before it is renewed: room for the way and for clocks that differ,
+#: and not the same moment for every connection.
+_SESSION_PART: Final = 0.85
+_SESSION_PART_JITTER: Final = 0.10
+
+#: A broker refuses a re-authentication less than a second after the last one was begun. We count from its
+#: end, which both sides see later than that. Java's clients leave it to the broker to refuse.
+_MIN_REAUTHENTICATION_INTERVAL_MS: Final = 1000
+
+_CORRELATION_ID: Final = struct.Struct(">i")
+
+_Response = TypeVar("_Response")
+
+
+class SaslState(Enum):
+    """Where the conversation stands: what is to be said, or what is awaited."""
+
+    SEND_API_VERSIONS_REQUEST = auto()
+    RECEIVE_API_VERSIONS_RESPONSE = auto()
+    SEND_HANDSHAKE_REQUEST = auto()  # re-authentication begins here
+    RECEIVE_HANDSHAKE_RESPONSE = auto()
+    INTERMEDIATE = auto()  # tokens go to and fro
+    COMPLETE = auto()
+    FAILED = auto()  # from anywhere
+
+
+_MOVES: Final[Mapping[SaslState, frozenset[SaslState]]] = {
+    SaslState.SEND_API_VERSIONS_REQUEST: frozenset({SaslState.RECEIVE_API_VERSIONS_RESPONSE}),
+    SaslState.RECEIVE_API_VERSIONS_RESPONSE: frozenset({SaslState.RECEIVE_HANDSHAKE_RESPONSE}),
+    SaslState.SEND_HANDSHAKE_REQUEST: frozenset({SaslState.RECEIVE_HANDSHAKE_RESPONSE}),
+    SaslState.RECEIVE_HANDSHAKE_RESPONSE: frozenset({SaslState.INTERMEDIATE}),
+    SaslState.INTERMEDIATE: frozenset({SaslState.COMPLETE}),
+    SaslState.COMPLETE: frozenset({SaslState.SEND_HANDSHAKE_REQUEST}),
+    SaslState.FAILED: frozenset(),
+}
+
+
+class SaslClientAuthenticator:
+    """One connection's authentication, and its re-authentications."""
+
+    def __init__(
+        self, mechanism: str, new_client: Callable[[], SaslClient], client_id: str, random: Random
+    ) -> None:
+        """`new_client` reads the credentials, anew for each authentication.
+
+        It raises SaslAuthenticationError or DisconnectError when there are none to be had.
+        """
+        self._mechanism = mechanism
+        self._new_client = new_client
+        self._client_id = client_id
+        self._random = random
+        self._state = SaslState.SEND_API_VERSIONS_REQUEST
+        self._client: SaslClient | None = None
+        self._handshake_version = 0
+        self._authenticate_version: int | None = None  # None: raw tokens
+        self._next_correlation_id = MIN_RESERVED_CORRELATION_ID
+        self._awaited = (
+            ApiKey.API_VERSIONS,
+            0,
+            0,
+        )  # API, version and correlation id of the answer that is due
+        self._session_lifetime_ms: int | None = None
+        self._is_reauthenticating = False
+        self._reauthenticates_at_ms: int | None = None
+
+    # -- Authenticator ---------------------------------------------------------------------------------------
+
+    @property
+    def complete(self) -> bool:
+        return self._state is SaslState.COMPLETE
+
+    @property
+    def reauthenticates_at_ms(self) -> int | None:
+        return self._reauthenticates_at_ms
+
+    def reauthenticate(self) -> None:
+        self._move(SaslState.SEND_HANDSHAKE_REQUEST)
+        self._is_reauthenticating = True
+        self._session_lifetime_ms = None
+        self._reauthenticates_at_ms = None
+        self._next_correlation_id = MIN_RESERVED_CORRELATION_ID
+
+    def expects(self, frame: bytes) -> bool:
+        if not self._is_reauthenticating or len(frame) < _CORRELATION_ID.size:
+            return True
+        (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
+        return is_reserved(correlation_id)
+
+    def authenticate(self, received: bytes | None, now_ms: int) -> Sequence[bytes] | None:
+        try:
+            return self._step(received, now_ms)
+        except KafkaError:
+            self._client = None
+            self._move(SaslState.FAILED)
+            raise
+
+    # -- the conversation ------------------------------------------------------------------------------------
+
+    def _step(self, received: bytes | None, now_ms: int) -> Sequence[bytes] | None:
+        match self._state:
+            case SaslState.SEND_API_VERSIONS_REQUEST:
+                self._client = self._new_client()
+                self._move(SaslState.RECEIVE_API_VERSIONS_RESPONSE)
+                return self._request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest().encode(0))
+            case SaslState.RECEIVE_API_VERSIONS_RESPONSE:
+                self._choose_versions(self._response(received, ApiVersionsResponse.decode))
+                return self._send_handshake()
+            case SaslState.SEND_HANDSHAKE_REQUEST:
+                self._client = self._new_client()
+                return self._send_handshake()
+            case SaslState.RECEIVE_HANDSHAKE_RESPONSE:
+                self._judge_handshake(self._response(received, SaslHandshakeResponse.decode))
+                self._move(SaslState.INTERMEDIATE)
+                return self._first_token()
+            case SaslState.INTERMEDIATE:
+                return self._next_token(self._token(received), now_ms)
+            case _:
+                raise IllegalStateError(f"SASL authentication is {self._state.name} already")
+
+    def _choose_versions(self, response: ApiVersionsResponse) -> None:
+        """The greatest that both sides know; SaslHandshake 0 and raw tokens for what is not listed."""
+        listed = {key.api_key: key.max_version for key in response.api_keys}
+        handshake = listed.get(ApiKey.SASL_HANDSHAKE.id)
+        if handshake is not None:
+            self._handshake_version = min(handshake, ApiKey.SASL_HANDSHAKE.max_version)
+        authenticate = listed.get(ApiKey.SASL_AUTHENTICATE.id)
+        if authenticate is not None:
+            self._authenticate_version = min(authenticate, ApiKey.SASL_AUTHENTICATE.max_version)
+
+    def _send_handshake(self) -> Sequence[bytes]:
+        self._move(SaslState.RECEIVE_HANDSHAKE_RESPONSE)
+        version = self._handshake_version
+        body = SaslHandshakeRequest(self._mechanism).encode(version)
+        return self._request(ApiKey.SASL_HANDSHAKE, version, body)
+
+    def _judge_handshake(self, response: SaslHandshakeResponse) -> None:
+        """Raises what the broker's error means (SASL-02)."""
+        error, mechanism = Errors.of(response.error_code), self._mechanism
+        enabled = f"enabled mechanisms are [{', '.join(response.mechanisms)}]"
+        match error:
+            case Errors.NONE:
+                return
+            case Errors.UNSUPPORTED_SASL_MECHANISM:
+                raise UnsupportedSaslMechanismError(
+                    f"Client SASL mechanism '{mechanism}' not enabled in the server, {enabled}"
+                )
+            case Errors.ILLEGAL_SASL_STATE:
+                raise IllegalSaslStateError(
+                    f"Unexpected handshake request with client mechanism {mechanism}, {enabled}"
+                )
+            case _:
+                raise IllegalSaslStateError(
+                    f"Unknown error code {error.name}, client mechanism is {mechanism}, {enabled}"
+                )
+
+    def _token(self, received: bytes | None) -> bytes:
+        """The broker's token; raises what it says instead (SASL-03)."""
+        if self._authenticate_version is None:
+            return received or b""
+        response = self._response(received, SaslAuthenticateResponse.decode)
+        if response.error_code:
+            raise error_for(response.error_code, response.error_message)
+        if response.session_lifetime_ms > 0:
+            self._session_lifetime_ms = response.session_lifetime_ms
+        return response.auth_bytes
+
+    def _first_token(self) -> Sequence[bytes]:
+        token = self._evaluate(b"")
+        if token is None:
+            raise IllegalStateError(f"{self._mechanism} has no token to begin with")
+        return self._send_token(token)
+
+    def _next_token(self, challenge: bytes, now_ms: int) -> Sequence[bytes] | None:
+        """What answers the broker's token; complete when the mechanism has nothing more to say."""
+        if self._exchange.complete:
+            self._complete(now_ms)
+            return None
+        token = self._evaluate(challenge)
+        if token is None:
+            self._complete(now_ms)
+            return None
+        return self._send_token(token)
+
+    def _evaluate(self, challenge: bytes) -> bytes | None:
+        try:
+            return self._exchange.evaluate_challenge(challenge)
+        except SaslAuthenticationError as error:
+            raise SaslAuthenticationError(
+                f"An error: ({error.message}) occurred when evaluating SASL token received from the Kafka"
+                " Broker. Kafka Client will go to AUTHENTICATION_FAILED state."
+            ) from error
+
+    @property
+    def _exchange(self) -> SaslClient:
+        if self._client is None:
+            raise IllegalStateError("there is no SASL exchange under way")
+        return self._client
+
+    def _send_token(self, token: bytes) -> Sequence[bytes]:
+        version = self._authenticate_version
+        if version is None:
+            return (token,)
+        return self._request(
+            ApiKey.SASL_AUTHENTICATE, version, SaslAuthenticateRequest(token).encode(version)
+        )
+
+    def _complete(self, now_ms: int) -> None:
+        self._client = None
+        self._move(SaslState.COMPLETE)
+        lifetime_ms, again = self._session_lifetime_ms, self._is_reauthenticating
+        if lifetime_ms is None:
+            return
+        part = _SESSION_PART + self._random.random() * _SESSION_PART_JITTER
+        pause_ms = int(lifetime_ms * part)
+        if again:
+            pause_ms = max(pause_ms, _MIN_REAUTHENTICATION_INTERVAL_MS)
+        self._reauthenticates_at_ms = now_ms + pause_ms
+        _log.debug(
+            "Finished %s with session expiration in %d ms and session re-authentication on or after %d ms",
+            "re-authentication" if again else "authentication",
+            lifetime_ms,
+            pause_ms,
+        )
+
+    # -- requests and their answers --------------------------------------------------------------------------
+
+    def _request(self, api: ApiKey, version: int, body: bytes) -> Sequence[bytes]:
+        correlation_id = self._next_correlation_id
+        at_the_end = correlation_id == MAX_RESERVED_CORRELATION_ID
+        self._next_correlation_id = MIN_RESERVED_CORRELATION_ID if at_the_end else correlation_id + 1
+        self._awaited = (api, version, correlation_id)
+        return encode_request_header(api, version, correlation_id, self._client_id), body
+
+    def _response(self, received: bytes | None, decode: Callable[[bytes, int, int], _Response]) -> _Response:
+        """The answer to the last request. Raises IllegalSaslStateError for bytes that are none."""
+        api, version, correlation_id = self._awaited
+        frame = received or b""
+        try:
+            answered, offset = decode_response_header(frame, api, version)
+            if answered != correlation_id:
+                raise _unrelated(answered, correlation_id)
+            return decode(frame, version, offset)
+        except SchemaError as error:
+            raise IllegalSaslStateError(
+                "Invalid SASL mechanism response, server may be expecting a different protocol"
+            ) from error
+
+    def _move(self, to: SaslState) -> None:
+        if to is not SaslState.FAILED and to not in _MOVES[self._state]:
+            raise IllegalStateError(f"SASL authentication can't go from {self._state.name} to {to.name}")
+        self._state = to
+
+    def __repr__(self) -> str:
+        return f"<SaslClientAuthenticator {self._mechanism} {self._state.name}>"
+
+
+def is_reserved(correlation_id: int) -> bool:
+    """Whether it is a request of SASL's (NET-24)."""
+    return correlation_id >= MIN_RESERVED_CORRELATION_ID
+
+
+def _unrelated(answered: int, correlation_id: int) -> KafkaError:
+    if is_reserved(answered):
+        return CorrelationIdMismatchError(
+            f"Correlation id for response ({answered}) does not match request ({correlation_id}) of SASL"
+        )
+    return SchemaError(
+        f"the response is unrelated to Sasl request since its correlation id is {answered} and the reserved"
+        f" range for Sasl request is [ {MIN_RESERVED_CORRELATION_ID},{MAX_RESERVED_CORRELATION_ID}]"
+    )

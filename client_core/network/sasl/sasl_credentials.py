@@ -1,0 +1,182 @@
+"""Who we are, read anew for each authentication: from settings of their own, or from the JAAS config.
+
+A secret may be a file that changes while the client runs; what it holds now counts for the next connection
+and the next re-authentication. A JAAS config that was right at the start and is wrong now leaves the last one
+in force and is complained of once, as `Secret` does with a file that can't be read.
+
+Who calls: `sasl_authenticators.py` once, then the thread that authenticates or logs in. One owner. Source:
+JaasContext, PlainLoginModule, ScramLoginModule, ConfigOrJaas, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from client_core.errors import ConfigError
+from client_core.events import SecretReloaded
+from client_core.network.sasl.jaas_config import JAAS_CONFIG, JaasConfig
+from client_core.network.secret import HIDDEN, Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from client_core.events import EventSink
+    from client_core.network.secret import SecretSource
+    from client_core.network.security_config import SaslConfig
+
+_log = logging.getLogger(__name__)
+
+PLAIN: Final = "PLAIN"
+SCRAM_SHA_256: Final = "SCRAM-SHA-256"
+SCRAM_SHA_512: Final = "SCRAM-SHA-512"
+OAUTHBEARER: Final = "OAUTHBEARER"
+
+_SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+#: The login module that each mechanism takes its options from.
+_MODULES: Final = {
+    PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
+    SCRAM_SHA_256: _SCRAM_MODULE,
+    SCRAM_SHA_512: _SCRAM_MODULE,
+    OAUTHBEARER: "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+}
+
+_USERNAME: Final = "sasl.username"
+_PASSWORD: Final = "sasl.password"
+
+#: ScramLoginModule's option for delegation tokens (KIP-48), which becomes an extension of the exchange.
+_TOKEN_AUTH: Final = "tokenauth"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PasswordCredentials:
+    """A user name and a password; `extensions` are SCRAM's."""
+
+    username: str
+    password: str
+    extensions: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"<PasswordCredentials {HIDDEN}>"
+
+
+class Complaints:
+    """Tells of what won't do any more, each thing once."""
+
+    def __init__(self, events: EventSink) -> None:
+        self._events = events
+        self._told: str | None = None
+
+    def tell(self, error: ConfigError) -> None:
+        if error.message != self._told:
+            self._told = error.message
+            _log.warning("%s; what was read before stays in force", error)
+            self._events.emit(SecretReloaded(error.name or JAAS_CONFIG, error.message))
+
+    def clear(self) -> None:
+        self._told = None
+
+
+class JaasOptions:
+    """The options of the JAAS config's login module. One owner thread."""
+
+    def __init__(self, source: SecretSource, mechanism: str, events: EventSink) -> None:
+        """Raises ConfigError when it can't be read, or names another mechanism's module."""
+        self._mechanism = mechanism
+        self._secret = Secret(source, events)
+        self._complaints = Complaints(events)
+        self._text = self._secret.read()
+        self._options = _options(self._text, mechanism)
+
+    def read(self) -> Mapping[str, str]:
+        """The options of now, or the last ones that made sense."""
+        text = self._secret.read()
+        if text != self._text:
+            self._text = text
+            try:
+                self._options = _options(text, self._mechanism)
+                self._complaints.clear()
+            except ConfigError as error:
+                self._complaints.tell(error)
+        return self._options
+
+    def __repr__(self) -> str:
+        return f"<JaasOptions {self._mechanism} {HIDDEN}>"
+
+
+class PasswordLogin:
+    """Name and password of PLAIN and SCRAM. One owner thread."""
+
+    def __init__(self, config: SaslConfig, events: EventSink) -> None:
+        """Raises ConfigError when there are none, or they can't be sent."""
+        if config.jaas_config is not None and (config.username or config.password):
+            raise ConfigError(
+                f"{JAAS_CONFIG} and {_USERNAME} are both set; take out one of them", name=JAAS_CONFIG
+            )
+        self._mechanism = config.mechanism
+        self._jaas = (
+            None if config.jaas_config is None else JaasOptions(config.jaas_config, config.mechanism, events)
+        )
+        self._username = None if config.username is None else Secret(config.username, events)
+        self._password = None if config.password is None else Secret(config.password, events)
+        self._complaints = Complaints(events)
+        self._last = self._checked()
+
+    def read(self) -> PasswordCredentials:
+        """Name and password of now, or the last ones that could be sent. Never raises."""
+        try:
+            self._last = self._checked()
+            self._complaints.clear()
+        except ConfigError as error:
+            self._complaints.tell(error)
+        return self._last
+
+    def _checked(self) -> PasswordCredentials:
+        if self._jaas is not None:
+            options = self._jaas.read()
+            where = {name: f"{JAAS_CONFIG}: {name}" for name in ("username", "password")}
+            username, password = options.get("username"), options.get("password")
+            token_auth = options.get(_TOKEN_AUTH, "").lower() == "true" and self._mechanism != PLAIN
+        else:
+            where = {"username": _USERNAME, "password": _PASSWORD}
+            username = None if self._username is None else self._username.read()
+            password = None if self._password is None else self._password.read()
+            token_auth = False
+        return PasswordCredentials(
+            _sendable(username, where["username"], self._mechanism),
+            _sendable(password, where["password"], self._mechanism),
+            {_TOKEN_AUTH: "true"} if token_auth else {},
+        )
+
+    def __repr__(self) -> str:
+        return f"<PasswordLogin {self._mechanism} {HIDDEN}>"
+
+
+def _sendable(value: str | None, where: str, mechanism: str) -> str:
+    """The value, if it can stand in a token. Raises ConfigError, which does not show it."""
+    setting = where.partition(":")[0]
+    if not value:
+        remedy = f"set {JAAS_CONFIG}, or {_USERNAME} and {_PASSWORD}"
+        raise ConfigError(f"{where} is missing: {mechanism} needs it; {remedy}", name=setting)
+    if "\0" in value:
+        raise ConfigError(f"{where} holds a NUL character, which no SASL token can carry", name=setting)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{where} is not Unicode text", name=setting) from None
+    return value
+
+
+def _options(text: str, mechanism: str) -> Mapping[str, str]:
+    """Raises ConfigError, also for the login module of another mechanism."""
+    jaas_config = JaasConfig.parse(text)
+    needed = _MODULES[mechanism]
+    if jaas_config.module_name != needed.rpartition(".")[2]:
+        raise ConfigError(
+            f"{JAAS_CONFIG} names {jaas_config.shown_module} as login module, but sasl.mechanism={mechanism}"
+            f" needs {needed}; change one of them",
+            name=JAAS_CONFIG,
+        )
+    return jaas_config.options

@@ -1,0 +1,258 @@
+"""The SSLContext of a client's connections: whom it trusts, who we are, which protocols and ciphers may be
+used.
+
+    truststore          -> the authorities, or the system's own
+    key, chain          -> our certificate, where the broker asks for one
+    verify_host_name    -> the certificate must also be for the host that was asked for (SSL-02)
+
+Everything is read when it is made, so that what is wrong is known before anything is connected. `context` is
+asked for each new connection: when a file has changed by then, a new context is made of the new texts, and
+connections that stand keep theirs. Texts of which none can be made are complained of once; the last context
+stays in force, for operators replace key and certificate one after the other.
+
+Who calls: who makes the config, then the I/O thread; one owner. Source: DefaultSslEngineFactory, SslFactory,
+Kafka 4.3. Of Java's three kinds of stores PEM is the one that is read (KIP-651).
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from client_core.errors import ConfigError
+from client_core.events import NO_EVENTS, SecretReloaded
+from client_core.network import ssl_pem
+from client_core.network.certificate_expiry import certificate_expires_at_s
+from client_core.network.secret import Secret
+from client_core.network.ssl_cipher_suites import tls_choice
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from client_core.events import EventSink
+    from client_core.network.secret import SecretSource
+    from client_core.network.security_config import SslConfig
+
+log = logging.getLogger(__name__)
+
+#: Files that people have where PEM is wanted, by their first bytes: Java's own format, and ASN.1.
+_FOREIGN_STORES: Final[Mapping[bytes, str]] = {
+    b"\xfe\xed\xfe\xed": "a JKS store",
+    b"\xce\xce\xce\xce": "a JCEKS store",
+    b"\x30\x82": "a PKCS#12 store or a DER file",
+    b"\x30\x80": "a PKCS#12 store or a DER file",
+}
+
+#: OpenSSL's word for a key and a certificate of two pairs: of one kind, or of different kinds.
+_MISMATCHES: Final = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"})
+
+#: _ssl.c copies a password into a buffer of this size.
+_LONGEST_PASSWORD_BYTES: Final = 1024
+
+
+class _Texts(NamedTuple):
+    """What the four settings hold now. Not to be shown."""
+
+    truststore: str | None
+    key: str | None
+    chain: str | None
+    key_password: str | None
+
+    def __repr__(self) -> str:
+        return "<_Texts>"
+
+
+class _Made(NamedTuple):
+    context: ssl.SSLContext
+    certificate_expires_at_s: int | None
+
+
+class SslContexts:
+    """The present context of one client, renewed when its files change. Not thread-safe."""
+
+    def __init__(self, config: SslConfig, events: EventSink = NO_EVENTS) -> None:
+        """Reads everything. Raises ConfigError that names the setting and says what to do."""
+        self._config = config
+        self._events = events
+        self._choice = tls_choice(config.enabled_protocols, config.cipher_suites)
+        self._check_pair()
+        read: dict[SecretSource, Secret] = {}  # the key and its chain are often in one file
+        self._truststore = self._secret(config.truststore, read)
+        self._key = self._secret(config.key, read)
+        self._chain = self._secret(config.certificate_chain, read)
+        self._key_password = self._secret(config.key_password, read)
+        self._texts = self._read()
+        self._refused: _Texts | None = None
+        self._made = self._make(self._texts)
+
+    @property
+    def certificate_expires_at_s(self) -> int | None:
+        """The Unix time at which our own certificate expires; None without one."""
+        return self._made.certificate_expires_at_s
+
+    @property
+    def checked_after_handshake(self) -> frozenset[str]:
+        """The cipher suites of which a connection must have one, where the context can't see to it itself.
+
+        OpenSSL's names; empty: nothing is left to check.
+        """
+        return self._choice.checked_after_handshake
+
+    def context(self) -> ssl.SSLContext:
+        """The context for a new connection; a new one if a file changed and is sound. Never raises."""
+        texts = self._read()
+        if texts not in (self._texts, self._refused):
+            self._renew(texts)
+        return self._made.context
+
+    def _renew(self, texts: _Texts) -> None:
+        try:
+            made = self._make(texts)
+        except ConfigError as error:
+            self._refused = texts
+            name = error.name or ""
+            log.warning("%s; what was read before stays in force", error)
+            self._events.emit(SecretReloaded(name, error.message.removeprefix(f"{name}: ")))
+            return
+        self._texts, self._refused, self._made = texts, None, made
+        log.info("New connections use the certificates that were read again")
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def _check_pair(self) -> None:
+        key, chain = self._config.key, self._config.certificate_chain
+        if key is not None and chain is None:
+            said = f"{key.name}: a private key needs its certificate; give ssl.keystore.certificate.chain too"
+            raise ConfigError(said, name=key.name)
+        if chain is not None and key is None:
+            said = f"{chain.name}: a certificate needs its private key; give ssl.keystore.key too"
+            raise ConfigError(said, name=chain.name)
+
+    def _secret(self, source: SecretSource | None, read: dict[SecretSource, Secret]) -> Secret | None:
+        if source is None:
+            return None
+        if source not in read:
+            try:
+                read[source] = Secret(source, self._events)
+            except ConfigError as error:
+                store = _foreign_store(source)
+                if store is None:
+                    raise
+                raise ConfigError(
+                    f"{source.name}: {source.path} is {store}; convert it to PEM (keytool -importkeystore to"
+                    " PKCS#12, then openssl pkcs12)",
+                    name=source.name,
+                ) from error
+        return read[source]
+
+    def _read(self) -> _Texts:
+        return _Texts(*map(_text, (self._truststore, self._key, self._chain, self._key_password)))
+
+    # -- making ----------------------------------------------------------------------------------------------
+
+    def _make(self, texts: _Texts) -> _Made:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = self._config.verify_host_name
+        context.verify_mode = ssl.CERT_REQUIRED  # whoever the host is, its chain is verified
+        context.hostname_checks_common_name = True  # in a certificate without alternative names, as in Java
+        # What is in the truststore is trusted, also if it is no root: Java's anchors. A self-signed broker's
+        # own certificate and an intermediate authority are given like that.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+        self._choice.apply(context)
+        if self._truststore is None or texts.truststore is None:
+            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        else:
+            _trust(context, texts.truststore, self._truststore.name)
+        if self._key is None or texts.key is None or self._chain is None or texts.chain is None:
+            return _Made(context, None)
+        return _Made(context, self._identify(context, texts, self._key.name, self._chain.name))
+
+    def _identify(self, context: ssl.SSLContext, texts: _Texts, key_name: str, chain_name: str) -> int:
+        """Loads our certificate; returns when it expires."""
+        chain = ssl_pem.certificates(texts.chain or "", chain_name)
+        for count, der in enumerate(chain, 1):
+            _check_certificate(der, f"{chain_name}: certificate {count} of {len(chain)}", chain_name)
+        key = ssl_pem.private_key(texts.key or "", key_name)
+        password_name = "ssl.key.password" if self._key_password is None else self._key_password.name
+        if key.is_encrypted and texts.key_password is None:
+            raise ConfigError(
+                f"{key_name}: the private key is encrypted; give {password_name}", name=key_name
+            )
+        password = texts.key_password or ""
+        if len(password.encode()) >= _LONGEST_PASSWORD_BYTES:
+            raise ConfigError(
+                f"{password_name}: it must be shorter than {_LONGEST_PASSWORD_BYTES} bytes",
+                name=password_name,
+            )
+        try:
+            with ssl_pem.private_file("".join(map(ssl_pem.pem, chain)) + key.text) as path:
+                # The password is always given: for want of one OpenSSL would ask on the terminal.
+                context.load_cert_chain(path, password=password)
+        except ssl.SSLError as error:
+            raise _identity_refused(error, key, key_name, chain_name, password_name) from None
+        except OSError as error:
+            raise ConfigError(
+                f"{key_name}: can't hand it to OpenSSL: {error.strerror}", name=key_name
+            ) from None
+        return certificate_expires_at_s(chain[0])
+
+    def __repr__(self) -> str:
+        return f"<SslContexts {self._config!r}>"
+
+
+def _text(secret: Secret | None) -> str | None:
+    return None if secret is None else secret.read()
+
+
+def _foreign_store(source: SecretSource) -> str | None:
+    """What a file is that is not text; None if it can't be told."""
+    if source.path is None:
+        return None
+    try:
+        with open(source.path, "rb") as file:
+            beginning = file.read(4)
+    except OSError:
+        return None
+    return next((kind for first, kind in _FOREIGN_STORES.items() if beginning.startswith(first)), None)
+
+
+def _trust(context: ssl.SSLContext, text: str, name: str) -> None:
+    authorities = ssl_pem.certificates(text, name)
+    for count, der in enumerate(authorities, 1):
+        _load(context, der, f"{name}: certificate {count} of {len(authorities)}", name)
+
+
+def _check_certificate(der: bytes, where: str, name: str) -> None:
+    """Raises ConfigError if OpenSSL can't read it: it says so of a chain without saying of which."""
+    _load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), der, where, name)
+    try:
+        certificate_expires_at_s(der)
+    except ValueError as error:
+        raise ConfigError(f"{where} can't be read: {error}", name=name) from None
+
+
+def _load(context: ssl.SSLContext, der: bytes, where: str, name: str) -> None:
+    try:
+        context.load_verify_locations(cadata=der)
+    except (ssl.SSLError, ValueError):
+        raise ConfigError(f"{where} can't be read: it is damaged", name=name) from None
+
+
+def _identity_refused(
+    error: ssl.SSLError, key: ssl_pem.PemBlock, key_name: str, chain_name: str, password_name: str
+) -> ConfigError:
+    reason = error.reason
+    if reason in _MISMATCHES:
+        said = (
+            f"the private key does not belong to the first certificate of {chain_name}, which must be our own"
+        )
+        return ConfigError(f"{key_name}: {said}", name=key_name)
+    if reason is not None and error.library == "SSL":  # such as CA_MD_TOO_WEAK, EE_KEY_TOO_SMALL
+        said = f"OpenSSL does not take our certificate: {reason.lower().replace('_', ' ')}"
+        return ConfigError(f"{chain_name}: {said}", name=chain_name)
+    if key.is_encrypted:
+        said = f"it does not open {key_name}; the password is wrong, or the key damaged"
+        return ConfigError(f"{password_name}: {said}", name=password_name)
+    return ConfigError(f"{key_name}: the private key can't be read: it is damaged", name=key_name)

@@ -1,0 +1,134 @@
+"""PEM texts: the certificates and the private key that lie in them, and a file for them that nobody else
+reads.
+
+    -----BEGIN CERTIFICATE-----  base64  -----END CERTIFICATE-----
+
+Whatever stands around the blocks is skipped, and line ends may be anywhere, or be spaces, or the two
+characters \\n: settings and environment variables hold a PEM text on one line. What is wrong is said in terms
+of the setting, and never with a byte of the text.
+
+Pure but for `private_file`. Called by SslContexts. Source: DefaultSslEngineFactory.PemStore and PemParser,
+Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from client_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_LINE_ENDS: Final = re.compile(r"\s+|\\[nr]")
+_LINE_CHARS: Final = 64  # RFC 7468, section 2
+_CERTIFICATE_LABELS: Final = frozenset({"CERTIFICATE", "X509 CERTIFICATE"})
+_ENCRYPTED_LABEL: Final = "ENCRYPTED PRIVATE KEY"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PemBlock:
+    """What stands between one BEGIN and its END."""
+
+    label: str
+    body: str
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether a password is needed: PKCS#8's own label, or OpenSSL's old headers."""
+        return self.label == _ENCRYPTED_LABEL or "Proc-Type:" in self.body
+
+    @property
+    def text(self) -> str:
+        """The block as OpenSSL reads it: lines of 64 characters."""
+        if ":" in self.body:  # with headers, whose lines mean something
+            body = self.body.replace("\\n", "\n").strip("\n")
+        else:
+            packed = _LINE_ENDS.sub("", self.body)
+            body = "\n".join(packed[at : at + _LINE_CHARS] for at in range(0, len(packed), _LINE_CHARS))
+        return f"-----BEGIN {self.label}-----\n{body}\n-----END {self.label}-----\n"
+
+    def __repr__(self) -> str:
+        return f"<PemBlock {self.label}>"
+
+
+def certificates(text: str, name: str) -> list[bytes]:
+    """The certificates of a text, DER, in their order; at least one. `name` is the setting.
+
+    Raises ConfigError when there is none, or one that is not base64.
+    """
+    blocks = _blocks(text)
+    found = [block for block in blocks if block.label in _CERTIFICATE_LABELS]
+    if not found:
+        raise ConfigError(f"{name}: there is no certificate in it; {_what_there_is(blocks)}", name=name)
+    return [
+        _der(block, f"{name}: certificate {count} of {len(found)}", name) for count, block in _count(found)
+    ]
+
+
+def private_key(text: str, name: str) -> PemBlock:
+    """The one private key of a text. Raises ConfigError when there is none, or more than one."""
+    blocks = _blocks(text)
+    found = [block for block in blocks if block.label.endswith("PRIVATE KEY")]
+    if not found:
+        raise ConfigError(f"{name}: there is no private key in it; {_what_there_is(blocks)}", name=name)
+    if len(found) > 1:
+        raise ConfigError(f"{name}: there are {len(found)} private keys in it, give one", name=name)
+    return found[0]
+
+
+def pem(der: bytes) -> str:
+    """A certificate as PEM."""
+    return PemBlock("CERTIFICATE", base64.b64encode(der).decode("ascii")).text
+
+
+@contextmanager
+def private_file(text: str) -> Iterator[str]:
+    """The path of a file with this text for the time of the block, for OpenSSL, which reads keys from files.
+
+    In memory where the system can do that, otherwise a temporary file of our own that is gone thereafter. No
+    other user can read either. Raises OSError.
+    """
+    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
+        with os.fdopen(os.memfd_create("pem"), "w", encoding="ascii") as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write(text)
+            file.flush()
+            yield f"/proc/self/fd/{file.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile("w", encoding="ascii", suffix=".pem") as file:  # mode 0600
+            file.write(text)
+            file.flush()
+            yield file.name
+
+
+def _blocks(text: str) -> list[PemBlock]:
+    return [PemBlock(label, body) for label, body in _BLOCK.findall(text)]
+
+
+def _count(blocks: list[PemBlock]) -> Iterator[tuple[int, PemBlock]]:
+    return enumerate(blocks, 1)
+
+
+def _der(block: PemBlock, where: str, name: str) -> bytes:
+    try:
+        return base64.b64decode(_LINE_ENDS.sub("", block.body), validate=True)
+    except (binascii.Error, ValueError):
+        raise ConfigError(f"{where} is not base64; was the text cut?", name=name) from None
+
+
+def _what_there_is(blocks: list[PemBlock]) -> str:
+    if blocks:
+        return f"what it holds is: {', '.join(sorted({block.label.lower() for block in blocks}))}"
+    return (
+        "it must be PEM, -----BEGIN ...----- and the rest (a JKS or PKCS#12 store has to be converted, and a"
+        " path belongs into the setting that ends in .location)"
+    )

@@ -1,0 +1,279 @@
+"""What a setting is made of: its type, the values it may have, and how both are read, in Kafka's words.
+
+Values come as text, as from an environment or a properties file, or as Python values. The settings themselves
+are in `config_options.py` and `security_options.py`. Pure. Source: ConfigDef, its parseType and its
+validators, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from urllib.parse import urlsplit
+
+from client_core.errors import ConfigError
+from client_core.network.secret import HIDDEN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_T = TypeVar("_T")
+_N = TypeVar("_N", int, float)
+
+#: An option only gives values out, so one of integers is an Option[object], too.
+_V = TypeVar("_V", covariant=True)
+
+SHORT_MAX: Final = 2**15 - 1
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+
+def invalid_value(name: str, value: object, why: str) -> ConfigError:
+    """Java's ConfigException(name, value, message)."""
+    return ConfigError(f"Invalid value {value} for configuration {name}: {why}", name=name)
+
+
+# -- types ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[_T]):
+    """A type of ConfigDef: its name there, how a value of it is read, and what may be shown of a text."""
+
+    name: str
+    parse: Callable[[str, object], _T]
+    secret: bool = False
+    mask: Callable[[str], str] = str
+
+
+def _parse_integer(name: str, value: object, kind: str, bits: int, largest: int) -> int:
+    if isinstance(value, str):
+        text = value.strip()
+        digits = text[1:] if text[:1] in ("-", "+") else text
+        # int() would take underscores and foreign digits too, parseInt doesn't.
+        if not (digits.isascii() and digits.isdigit()):
+            raise invalid_value(name, value, f"Not a number of type {kind}")
+        number = int(text)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    else:
+        article = f"{bits}-bit integer" + ("" if kind == "INT" else f" ({kind.lower()})")
+        raise invalid_value(
+            name, value, f"Expected value to be a {article}, but it was a {type(value).__name__}"
+        )
+    if not -largest - 1 <= number <= largest:
+        raise invalid_value(name, value, f"Not a number of type {kind}")
+    return number
+
+
+def _parse_short(name: str, value: object) -> int:
+    return _parse_integer(name, value, "SHORT", 16, SHORT_MAX)
+
+
+def _parse_int(name: str, value: object) -> int:
+    return _parse_integer(name, value, "INT", 32, INT_MAX)
+
+
+def _parse_long(name: str, value: object) -> int:
+    return _parse_integer(name, value, "LONG", 64, LONG_MAX)
+
+
+def _parse_double(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise invalid_value(
+            name, value, f"Expected value to be a double, but it was a {type(value).__name__}"
+        )
+    try:
+        # float() would take underscores too, parseDouble doesn't.
+        number = math.nan if isinstance(value, str) and "_" in value else float(value)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        raise invalid_value(name, value, "Not a number of type DOUBLE")
+    return number
+
+
+def _parse_boolean(name: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = value.strip().lower() if isinstance(value, str) else ""
+    if word not in ("true", "false"):
+        raise invalid_value(name, value, "Expected value to be either true or false")
+    return word == "true"
+
+
+def _parse_string(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise invalid_value(
+            name, value, f"Expected value to be a string, but it was a {type(value).__name__}"
+        )
+    return value.strip()
+
+
+def _parse_list(name: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        text = value.strip()
+        return tuple(part.strip() for part in text.split(",")) if text else ()
+    if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
+        return tuple(str(part) for part in value)
+    raise invalid_value(name, value, "Expected a comma separated list.")
+
+
+def _parse_url(name: str, value: object) -> str:
+    """A URL without a user and a password, which logs would show."""
+    url = _parse_string(name, value)
+    try:
+        has_user = urlsplit(url).username is not None
+    except ValueError as error:
+        raise invalid_value(name, HIDDEN, "Not a URL") from error
+    if has_user:
+        raise invalid_value(name, HIDDEN, "Must hold no user and password: they are settings of their own")
+    return url
+
+
+def _without_query(url: str) -> str:
+    """An address may hold secrets in its query."""
+    address, question_mark, _ = url.partition("?")
+    return f"{address}?{HIDDEN}" if question_mark else address
+
+
+def _parse_password(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise invalid_value(
+            name, HIDDEN, f"Expected value to be a string, but it was a {type(value).__name__}"
+        )
+    return value.strip()
+
+
+SHORT: Final = Kind("SHORT", _parse_short)
+INT: Final = Kind("INT", _parse_int)
+LONG: Final = Kind("LONG", _parse_long)
+DOUBLE: Final = Kind("DOUBLE", _parse_double)
+BOOLEAN: Final = Kind("BOOLEAN", _parse_boolean)
+STRING: Final = Kind("STRING", _parse_string)
+URL: Final = Kind("STRING", _parse_url, mask=_without_query)
+LIST: Final = Kind("LIST", _parse_list)
+PASSWORD: Final = Kind("PASSWORD", _parse_password, secret=True)
+
+
+# -- valid values --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Generic[_T]):
+    """Which values of a type are valid:
+
+    in Kafka's notation, and as a check that says what is wrong, or None.
+    """
+
+    text: str
+    complaint: Callable[[_T], str | None]
+
+
+def at_least(smallest: int) -> Rule[int]:
+    def complaint(value: int) -> str | None:
+        return f"Value must be at least {smallest}" if value < smallest else None
+
+    return Rule(f"[{smallest},...]", complaint)
+
+
+def between(smallest: _N, largest: _N) -> Rule[_N]:
+    def complaint(value: _N) -> str | None:
+        if value > largest:
+            return f"Value must be no more than {largest}"
+        return f"Value must be at least {smallest}" if value < smallest else None
+
+    return Rule(f"[{smallest},...,{largest}]", complaint)
+
+
+def between_or(smallest: int, largest: int, other: int) -> Rule[int]:
+    def complaint(value: int) -> str | None:
+        if smallest <= value <= largest or value == other:
+            return None
+        return f"Value must be between {smallest} and {largest} or equal to {other}"
+
+    return Rule(f"[{smallest},...,{largest}] or {other}", complaint)
+
+
+def one_of(*words: str) -> Rule[str]:
+    def complaint(value: str) -> str | None:
+        return None if value in words else f"String must be one of: {', '.join(words)}"
+
+    return Rule(f"[{', '.join(words)}]", complaint)
+
+
+def one_of_any_case(*words: str) -> Rule[str]:
+    def complaint(value: str) -> str | None:
+        if value.upper() in words:
+            return None
+        return f"String must be one of (case insensitive): {', '.join(words)}"
+
+    return Rule(f"(case insensitive) [{', '.join(words)}]", complaint)
+
+
+def _duplicates(values: tuple[str, ...]) -> str | None:
+    if len(set(values)) != len(values):
+        return "values must not be duplicated."
+    return None if all(values) else "values must not be empty."
+
+
+def _filled(values: tuple[str, ...]) -> str | None:
+    if not values:
+        return "must not be empty. Valid values include: any non-empty value"
+    return _duplicates(values)
+
+
+ANY_LIST: Final = Rule("", _duplicates)
+FILLED_LIST: Final = Rule("", _filled)
+
+
+# -- settings ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Option(Generic[_V]):
+    """One setting of Kafka's, or of ours where `is_ours`.
+
+    `default` is in Kafka's own spelling: None where there is none. `kafka_default` is Kafka's where ours is
+    another. `valid` are Kafka's valid values, `taken` those of them that this client takes.
+
+    An option that `may_be_file` has a companion, `file_name`: the path of a file that holds its value, and
+    that may change while the client runs.
+    """
+
+    name: str
+    kind: Kind[_V]
+    default: str | None
+    valid: Rule[_V] | None
+    doc: str
+    taken: Rule[_V] | None = None
+    required: bool = False
+    kafka_default: str | None = None
+    is_ours: bool = False
+    may_be_file: bool = False
+
+    @property
+    def file_name(self) -> str | None:
+        """The name of the companion, if there is one."""
+        return f"{self.name}.file" if self.may_be_file else None
+
+    def read(self, value: object) -> _V:
+        """The typed value; raises ConfigError in Kafka's words."""
+        parsed = self.kind.parse(self.name, value)
+        for rule in (self.valid, self.taken):
+            complaint = rule.complaint(parsed) if rule is not None else None
+            if complaint is not None:
+                raise self._refused(parsed, complaint)
+        return parsed
+
+    def _refused(self, parsed: _T, complaint: str) -> ConfigError:
+        if self.kind.name == "LIST":
+            return ConfigError(f"Configuration '{self.name}' {complaint}", name=self.name)
+        return invalid_value(self.name, self.show(parsed), complaint)
+
+    def show(self, value: object) -> str:
+        """The value as logs, reprs and status answers may show it."""
+        if self.kind.secret:
+            return HIDDEN
+        return self.kind.mask(",".join(map(str, value)) if isinstance(value, tuple) else str(value))

@@ -1,0 +1,61 @@
+"""How well the records of a topic pack, learnt from its last batches (REC-05).
+
+A batch's room is judged by it. Pessimism is quick and optimism slow: a batch that packs worse than expected
+raises the estimate by a twentieth at least, one that packs better lowers it by a two-hundredth at most. For
+an estimate that is too low makes batches that the broker refuses, and one that is too high only makes small
+ones. Not a count of bytes saved: that is a metric.
+
+One per producer, where Java has one for the whole process. Any thread reads; the I/O thread alone writes, as
+it closes and splits batches, so there is no lock. Source: CompressionRatioEstimator, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from client_core.record.compression import Codec
+
+#: COMPRESSION_RATIO_IMPROVING_STEP, COMPRESSION_RATIO_DETERIORATE_STEP.
+IMPROVING_STEP: Final = 0.005
+DETERIORATE_STEP: Final = 0.05
+
+#: CompressionType.rate, the same for every codec: as if nothing could be packed.
+INITIAL_RATIO: Final = 1.0
+
+
+class CompressionRatioEstimator:
+    """Packed size over plain size of records, by topic and codec."""
+
+    def __init__(self) -> None:
+        self._ratios: dict[tuple[str, Codec], float] = {}
+
+    def __repr__(self) -> str:
+        ratios = " ".join(
+            f"{topic}/{codec.config_name}={r:.3f}" for (topic, codec), r in self._ratios.items()
+        )
+        return f"<CompressionRatioEstimator {ratios}>" if ratios else "<CompressionRatioEstimator>"
+
+    def estimation(self, topic: str, codec: Codec) -> float:
+        """What to expect of the next batch. Any thread."""
+        return self._ratios.get((topic, codec), INITIAL_RATIO)
+
+    def update_estimation(self, topic: str, codec: Codec, observed_ratio: float) -> float:
+        """Takes a batch's own ratio into account; returns what is expected now."""
+        expected = self.estimation(topic, codec)
+        if observed_ratio > expected:
+            expected = max(expected + DETERIORATE_STEP, observed_ratio)
+        elif observed_ratio < expected:
+            expected = max(expected - IMPROVING_STEP, observed_ratio)
+        self._ratios[topic, codec] = expected
+        return expected
+
+    def set_estimation(self, topic: str, codec: Codec, ratio: float) -> None:
+        """Begins anew from a ratio, after a batch was too large: RecordAccumulator.split_and_reenqueue."""
+        self._ratios[topic, codec] = ratio
+
+    def reset_estimation(self, topic: str) -> None:
+        """Forgets what was learnt of a topic, for every codec."""
+        for known in tuple(self._ratios):
+            if known[0] == topic:
+                del self._ratios[known]

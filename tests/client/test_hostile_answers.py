@@ -1,0 +1,191 @@
+"""Spoilt answers by the thousand, straight into what reads them: an error of the protocol, or a message.
+
+Never another exception, never memory out of proportion to the bytes that came; and a lie that can be read can
+be taken into the metadata and looked at.
+"""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pytest
+
+from client_core.client.api_versions import ApiVersionsRequestBuilder, NodeApiVersions
+from client_core.client.client_request import ClientRequest
+from client_core.client.in_flight_requests import InFlightRequest
+from client_core.client.response_parsing import parse_response
+from client_core.cluster import TopicPartition
+from client_core.errors import InvalidReceiveError, ProtocolError
+from client_core.metadata.metadata import Metadata, MetadataConfig
+from client_core.metadata.metadata_request import MetadataRequestBuilder
+from client_core.metadata.metadata_response import MetadataResponse
+from client_core.network.network_receive import NetworkReceive
+from client_core.producer.init_producer_id_request import InitProducerIdRequestBuilder
+from client_core.producer.produce_request import PartitionRecords, ProduceRequestBuilder, leader_nodes
+from client_core.producer.produce_request import partition_responses as verdicts
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.header import encode_request_header
+from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
+from client_core.protocol.messages.produce_response import ProduceResponse
+from tests.support.fake_cluster.hostile import Hostility
+from tests.support.fake_cluster.in_process import InProcessBrokers
+from tests.support_tests.batches import batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from client_core.protocol.request import RequestBuilder
+
+_SEEDS: Final = 12
+_SIZE: Final = struct.Struct(">i")
+#: Java's clients take gigabytes; here is what a test's frames are far below.
+_MAX_RECEIVE: Final = 1_000_000
+
+
+class _Question(NamedTuple):
+    """A request as it is in flight, and its bytes."""
+
+    waiting: InFlightRequest
+    payload: bytes
+
+
+def _questions(brokers: InProcessBrokers) -> Iterator[_Question]:
+    topic = brokers.state.controller.topic("orders")
+    assert topic is not None
+    records = PartitionRecords(TopicPartition("orders", 0), batch(b"a"))
+    builders: tuple[RequestBuilder, ...] = (
+        ApiVersionsRequestBuilder("test", "1"),
+        MetadataRequestBuilder(None, True),
+        MetadataRequestBuilder(("orders", "nowhere"), True),
+        ProduceRequestBuilder("all", 100, (records,), {"orders": topic.topic_id}),
+        InitProducerIdRequestBuilder(),
+    )
+    correlation_id = 0
+    for builder in builders:
+        for version in range(builder.oldest_allowed_version, builder.latest_allowed_version + 1):
+            correlation_id += 1
+            request = ClientRequest(1, builder, correlation_id, 0, True, 1_000, None)
+            header = encode_request_header(builder.api, version, correlation_id, "test")
+            waiting = InFlightRequest(request, version, False, 0, 0)
+            yield _Question(waiting, header + builder.encode(version))
+
+
+def _brokers(seed: int, rate: float) -> InProcessBrokers:
+    brokers = InProcessBrokers(3, seed=seed)
+    brokers.state.controller.create_topic("orders", partitions=4, replication_factor=3)
+    brokers.hostility = Hostility(seed, rate=rate)
+    return brokers
+
+
+def _frames(seed: int) -> Iterator[tuple[InFlightRequest, bytes]]:
+    """Each question with each frame that came for it, through the splitter of the network layer."""
+    brokers = _brokers(seed, 1.0)
+    for waiting, payload in _questions(brokers):
+        sending = brokers.answer(1, payload)
+        if sending is None:
+            continue
+        stream = NetworkReceive(_MAX_RECEIVE)
+        try:
+            for piece in sending.pieces:
+                stream.feed(piece)
+                while (frame := stream.take()) is not None:
+                    yield waiting, frame
+        except InvalidReceiveError:
+            continue
+
+
+def _look_at(body: object, random: Random) -> None:
+    """What the client does with an answer that it could read."""
+    if isinstance(body, MetadataResponse):
+        metadata = Metadata(MetadataConfig(), random)
+        metadata.bootstrap([("localhost", 9_092)])
+        for now_ms in (0, 1):  # the second time the topics are known
+            metadata.update(0, body, False, now_ms)
+        cache = metadata.cache
+        for topic, table in cache.topics.items():
+            for number in table.numbers:
+                cache.leader_for(TopicPartition(topic, number))
+                cache.leader_epoch_for(TopicPartition(topic, number))
+                metadata.current_leader(TopicPartition(topic, number))
+                table.partition(number, cache.nodes_by_id)
+        assert cache.leaderless_total <= cache.partition_total
+        assert all(not node.is_empty for node in cache.nodes_by_id.values())
+    elif isinstance(body, ProduceResponse):
+        tuple(verdicts(body, {}))
+        leader_nodes(body)
+    elif isinstance(body, ApiVersionsResponse):
+        assert str(NodeApiVersions.of_response(body))
+
+
+@pytest.mark.parametrize("first", range(0, _SEEDS * 8, _SEEDS))
+def test_a_spoilt_answer_is_a_message_or_a_protocol_error(first: int) -> None:
+    read = refused = 0
+    for seed in range(first, first + _SEEDS):
+        random = Random(seed)
+        for waiting, frame in _frames(seed):
+            try:
+                body = parse_response(frame, waiting)
+            except ProtocolError:
+                refused += 1
+            else:
+                read += 1
+                _look_at(body, random)
+    assert read > 10 * _SEEDS
+    assert refused > 5 * _SEEDS
+
+
+def test_reading_takes_memory_by_what_came_and_not_by_what_was_announced() -> None:
+    """The dearest honest byte is an element of an empty struct; a length of 2^31 must cost nothing."""
+    frames = [(waiting, frame) for seed in range(500, 506) for waiting, frame in _frames(seed)]
+    for waiting, frame in frames:
+        tracemalloc.start()
+        try:
+            parse_response(frame, waiting)
+        except ProtocolError:
+            continue
+        finally:
+            _, peak_bytes = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            allowed_bytes = 60_000 + 150 * len(frame)
+            assert peak_bytes < allowed_bytes, (waiting, len(frame))
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1, _MAX_RECEIVE + 1])
+def test_a_size_that_can_not_be_is_refused_before_anything_is_kept_for_it(size: int) -> None:
+    stream = NetworkReceive(_MAX_RECEIVE)
+    tracemalloc.start()
+    try:
+        stream.feed(_SIZE.pack(size) + b"x")
+        with pytest.raises(InvalidReceiveError):
+            stream.take()
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 20_000
+
+
+def test_a_promise_of_ninety_megabytes_costs_what_came_of_it() -> None:
+    stream = NetworkReceive(None)
+    tracemalloc.start()
+    try:
+        stream.feed(_SIZE.pack(90_000_000) + b"x" * 10)
+        assert stream.take() is None
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 20_000
+
+
+def test_every_api_of_the_producer_is_asked_and_answered() -> None:
+    """Lest the tests above go through less than they say."""
+    brokers = _brokers(0, 0.0)
+    asked = {waiting.request.builder.api for waiting, payload in _questions(brokers)}
+    assert asked == {ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID}
+    for waiting, payload in _questions(brokers):
+        sending = brokers.answer(1, payload)
+        assert sending is not None
+        (frame,) = sending.pieces
+        parse_response(frame[4:], waiting)

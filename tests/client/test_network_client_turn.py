@@ -1,0 +1,235 @@
+"""One turn of the client as a whole: its order, what survives a bug, and that nothing makes it spin."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from client_core.cluster import Node
+from client_core.errors import SaslAuthenticationError
+from client_core.events import NodeDisconnected, NodeReady
+from client_core.metadata.metadata import Metadata, MetadataConfig
+from client_core.network.selectable import ChannelState, ChannelStateName
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.messages.produce_response import ProduceResponse
+from tests.client.client_builders import (
+    NODE,
+    NODE_1,
+    NODE_2,
+    Bench,
+    RecordingUpdater,
+    api_versions_response,
+)
+from tests.support.metadata_responses import metadata_message, read
+from tests.support.mock_selector import MockSelector
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from client_core.client.client_request import ClientResponse
+    from client_core.errors import AuthenticationError
+
+NODE_3 = Node(3, "broker-3", 9092)
+FOUR = (NODE, NODE_1, NODE_2, NODE_3)
+
+
+# -- order ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("NET-08")
+def test_a_turn_goes_through_sends_receives_disconnections_and_timeouts_before_any_callback() -> None:
+    bench = Bench(RecordingUpdater(FOUR))
+    for node in FOUR:
+        bench.ready(node)
+    told: list[tuple[int, int]] = []
+
+    def note(response: ClientResponse) -> None:
+        told.append((response.destination, bench.client.in_flight_request_count()))
+
+    bench.send(NODE_3, request_timeout_ms=10, on_complete=note)
+    bench.send(NODE_2, request_timeout_ms=60_000, on_complete=note)
+    bench.send(NODE_1, request_timeout_ms=60_000, on_complete=note)
+    bench.selector.hold_sends(NODE.id)
+    bench.send(NODE, request_timeout_ms=60_000, expect_response=False, on_complete=note)
+    bench.clock.advance(11)
+    bench.selector.release_sends(NODE.id)
+    bench.answer(NODE_1.id, ProduceResponse())
+    bench.selector.disconnect(NODE_2.id)
+    responses = bench.poll()
+    assert [response.destination for response in responses] == [0, 1, 2, 3]
+    assert told == [(0, 0), (1, 0), (2, 0), (3, 0)]
+
+
+@pytest.mark.behaviour("NET-08")
+def test_a_turn_asks_for_metadata_before_it_waits_and_for_versions_after() -> None:
+    metadata = Metadata(MetadataConfig(50, 50, 5_000), Random(0))
+    metadata.bootstrap([("bootstrap", 9999)])
+    bench = Bench(metadata=metadata)
+    bench.poll()
+    assert [attempt.node_id for attempt in bench.selector.attempts] == [-1]
+    assert bench.client.in_flight_request_count(-1) == 1  # connected in that poll, and asked at its end
+    bench.poll()
+    assert [header.api for header in bench.headers(-1)] == [ApiKey.API_VERSIONS]
+
+
+# -- bugs ----------------------------------------------------------------------------------------------------
+
+
+class Faulty(RecordingUpdater):
+    """An updater with a bug: it can't bear the end of a connection."""
+
+    is_faulty = True
+
+    def handle_server_disconnect(self, now_ms: int, node_id: int, fatal: AuthenticationError | None) -> None:
+        if self.is_faulty:
+            raise RuntimeError("a bug")
+
+
+def test_a_turn_that_breaks_off_loses_no_request_that_has_ended() -> None:
+    bench = Bench(Faulty((NODE, NODE_1)))
+    bench.ready(NODE)
+    bench.ready(NODE_1)
+    handled: list[ClientResponse] = []
+    answered = bench.send(NODE, on_complete=handled.append)
+    lost = bench.send(NODE_1, on_complete=handled.append)
+    bench.answer(NODE.id, ProduceResponse())
+    bench.selector.disconnect(NODE_1.id)
+    with pytest.raises(RuntimeError, match="a bug"):
+        bench.poll()
+    assert handled == []
+    responses = bench.poll()
+    assert [response.request for response in responses] == [answered, lost]
+    assert handled == list(responses)
+    assert bench.poll() == []
+
+
+@pytest.mark.parametrize("discovers", [True, False])
+def test_a_connection_that_comes_and_goes_within_one_turn_is_gone(discovers: bool) -> None:
+    """TCP is up, and the handshake fails in the same poll: the selector tells both."""
+
+    class ComesAndGoes(MockSelector):
+        @property
+        def disconnected(self) -> Mapping[int, ChannelState]:
+            return dict.fromkeys(self.connected, ChannelState(ChannelStateName.AUTHENTICATE))
+
+    bench = Bench(selector_class=ComesAndGoes, discover_broker_versions=discovers)
+    bench.client.ready(NODE, bench.now_ms)
+    bench.poll()
+    assert bench.client.connection_failed(NODE)
+    assert len(bench.sink.of(NodeDisconnected)) == 1
+    assert bench.sink.of(NodeReady) == []
+    assert bench.client.in_flight_request_count() == 0
+
+
+# -- spinning ------------------------------------------------------------------------------------------------
+
+
+def assert_polls_at_most(limit: int, bench: Bench, for_ms: int) -> None:
+    """A loop that has nothing else to do gets over that time with no more polls than these."""
+    before, until_ms = len(bench.selector.polls), bench.now_ms + for_ms
+    while bench.now_ms < until_ms:
+        bench.poll(until_ms - bench.now_ms)
+        assert len(bench.selector.polls) - before <= limit, f"{until_ms - bench.now_ms} ms are left"
+
+
+def a_metadata() -> Metadata:
+    metadata = Metadata(MetadataConfig(100, 1_000, 300_000), Random(0))
+    metadata.bootstrap([("one", 9092), ("two", 9092)])
+    return metadata
+
+
+@pytest.mark.parametrize("knows_brokers", [True, False])
+def test_while_the_cluster_is_away_the_client_mostly_waits(knows_brokers: bool) -> None:
+    metadata = a_metadata()
+    bench = Bench(
+        metadata=metadata,
+        can_connect=lambda _: False,
+        reconnect_backoff_ms=50,
+        reconnect_backoff_max_ms=1_000,
+        request_timeout_ms=30_000,
+        rebootstrap_trigger_ms=300_000,
+    )
+    if knows_brokers:
+        metadata.update(metadata.request_version, read(FOUR), False, bench.now_ms)
+        metadata.request_update(True)
+    assert_polls_at_most(1_700, bench, 60_000)
+    assert len(bench.selector.attempts) < 250
+
+
+def test_a_connection_that_hangs_is_waited_for_even_without_a_backoff() -> None:
+    bench = Bench(
+        metadata=a_metadata(),
+        reconnect_backoff_ms=0,
+        reconnect_backoff_max_ms=0,
+        request_timeout_ms=30_000,
+        rebootstrap_trigger_ms=300_000,
+    )
+    for node_id in (-1, -2):
+        bench.selector.hold_connect(node_id)
+    assert_polls_at_most(1_010, bench, 1_000)
+
+
+def test_a_broker_that_always_asks_to_begin_again_is_not_stormed() -> None:
+    bench = Bench(
+        metadata=a_metadata(),
+        reconnect_backoff_ms=50,
+        reconnect_backoff_max_ms=1_000,
+        request_timeout_ms=30_000,
+        rebootstrap_trigger_ms=300_000,
+    )
+    until_ms = bench.now_ms + 10_000
+    answered: dict[int, int] = {-1: 0, -2: 0}
+    while bench.now_ms < until_ms:
+        bench.poll(1_000)
+        for node_id in answered:
+            for header in bench.headers(node_id)[answered[node_id] :]:
+                answered[node_id] += 1
+                is_metadata = header.api is ApiKey.METADATA
+                bench.answer(
+                    node_id,
+                    metadata_message((), error_code=129) if is_metadata else api_versions_response(),
+                    request=answered[node_id] - 1,
+                )
+    assert 10 < len(bench.selector.attempts) < 2 * 10_000 / 50 + 10
+
+
+def test_a_broker_that_always_refuses_us_is_not_stormed() -> None:
+    bench = Bench(
+        metadata=a_metadata(),
+        reconnect_backoff_ms=50,
+        reconnect_backoff_max_ms=1_000,
+        request_timeout_ms=30_000,
+        rebootstrap_trigger_ms=300_000,
+    )
+    for node_id in (-1, -2):
+        bench.selector.never_ready(node_id)
+    until_ms = bench.now_ms + 30_000
+    while bench.now_ms < until_ms:
+        bench.poll(1_000)
+        for node_id in (-1, -2):
+            if bench.selector.is_open(node_id):
+                bench.selector.fail_authentication(node_id, SaslAuthenticationError("no"))
+    assert 20 < len(bench.selector.attempts) < 2 * 45
+
+
+def test_a_throttled_cluster_is_no_reason_to_begin_again() -> None:
+    """Every broker is there, and wants a pause: what is known of them stays known (UPD-11)."""
+    metadata = a_metadata()
+    bench = Bench(metadata=metadata)
+    metadata.update(metadata.request_version, read([NODE]), False, bench.now_ms)
+    bench.ready()
+    bench.send()
+    bench.answer(NODE.id, ProduceResponse(throttle_time_ms=900))
+    bench.poll()
+    metadata.request_update(True)
+    bench.clock.advance(100)
+    chosen = bench.client.least_loaded_node(bench.now_ms)
+    assert (chosen.node, chosen.has_node_available_or_connection_ready) == (None, True)
+    bench.poll()
+    assert not metadata.fetch().is_bootstrap_configured
+    bench.clock.advance(900)
+    bench.poll()
+    bench.poll()
+    assert bench.headers()[-1].api is ApiKey.METADATA

@@ -1,0 +1,97 @@
+"""The sidecar over SASL_SSL, as a container has it: settings in the environment, secrets in mounted files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.support.secured_kraft import ALICE, PASSWORDS
+from tests.support.secured_settings import MountedSecret
+from tests.support.sidecar import Sidecar
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.kafka.conftest import NewTopic
+    from tests.support.secured_kraft import SecuredKraft
+
+_MECHANISM: Final = "SCRAM-SHA-512"
+_USER: Final = "erin"
+_FIRST: Final = "caterpillar-3Hn"
+_SECOND: Final = "butterfly-8Lc"
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> MountedSecret:
+    return MountedSecret(tmp_path / "mounted", {"username": _USER, "password": _FIRST})
+
+
+@pytest.fixture
+def sidecar(secured_kafka: SecuredKraft, mounted: MountedSecret, tmp_path: Path) -> Iterator[Sidecar]:
+    secured_kafka.security.set_password(_USER, _MECHANISM, _FIRST)
+    environment = {
+        "PILOTFISH_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+        "PILOTFISH_KAFKA_SASL_MECHANISM": _MECHANISM,
+        "PILOTFISH_KAFKA_SASL_USERNAME_FILE": str(mounted.path("username")),
+        "PILOTFISH_KAFKA_SASL_PASSWORD_FILE": str(mounted.path("password")),
+        "PILOTFISH_KAFKA_SSL_TRUSTSTORE_LOCATION": str(secured_kafka.trust_path),
+    }
+    bootstrap_servers = secured_kafka.bootstrap("SASL_SSL")
+    with Sidecar(tmp_path, bootstrap_servers=bootstrap_servers, environment=environment) as running:
+        yield running
+
+
+def _shown(sidecar: Sidecar) -> str:
+    """All that the sidecar shows of itself."""
+    pages = [sidecar.api.get(f"/v1/{page}").text for page in ("status", "cluster")]
+    return "\n".join([*pages, sidecar.admin.get("/metrics").text, sidecar.log()])
+
+
+def test_records_go_over_sasl_ssl_and_no_secret_is_shown_anywhere(
+    secured_kafka: SecuredKraft, new_topic: NewTopic, sidecar: Sidecar
+) -> None:
+    topic = new_topic(partitions=1, on=secured_kafka.cluster)
+    answer = sidecar.produce(topic, [{"value": "over TLS", "key": "k"}])
+    assert answer.status_code == 200, answer.text
+    leader = sidecar.api.get(f"/v1/topics/{topic}/leader", params={"partition": 0})
+    assert leader.json()["leader"]["port"] == int(secured_kafka.bootstrap("SASL_SSL").rpartition(":")[2])
+    assert sidecar.admin.get("/readyz").status_code == 200
+    assert "SASL_SSL" in sidecar.log()
+
+    assert sidecar.terminate() == 0
+    assert _FIRST not in sidecar.log()
+    assert [r.value for r in secured_kafka.cluster.read_back(topic)] == [b"over TLS"]
+
+
+def test_what_is_shown_of_a_running_sidecar_holds_no_secret(sidecar: Sidecar) -> None:
+    shown = _shown(sidecar)
+    assert _MECHANISM in shown
+    assert _FIRST not in shown
+    assert PASSWORDS[ALICE] not in shown
+
+
+def test_a_wrong_password_is_told_over_http_and_putting_it_right_needs_no_restart(
+    secured_kafka: SecuredKraft, new_topic: NewTopic, mounted: MountedSecret, sidecar: Sidecar
+) -> None:
+    topic = new_topic(partitions=1, on=secured_kafka.cluster)
+    secured_kafka.security.set_password(_USER, _MECHANISM, _SECOND)
+    refused = sidecar.produce(topic, [{"value": "x"}])
+    assert refused.status_code == 503
+    assert refused.json()["kafka_error"] == "SASL_AUTHENTICATION_FAILED"
+    assert "SCRAM-SHA-512" in refused.json()["detail"]
+
+    mounted.swap({"username": _USER, "password": _SECOND})
+    wait_until(
+        lambda: sidecar.produce(topic, [{"value": "x"}]).status_code == 200,
+        what="a record with the right password",
+        timeout_s=20,
+        every_s=0.0,
+    )
+    # The first attempt behind the swap read the file, and none read it twice.
+    assert sidecar.metric("pilotfish_credential_reloads_total", outcome="success") == 1
+    shown = _shown(sidecar)
+    assert _FIRST not in shown
+    assert _SECOND not in shown

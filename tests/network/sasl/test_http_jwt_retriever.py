@@ -1,0 +1,281 @@
+"""Asking a token endpoint, over loopback. After HttpJwtRetrieverTest, ClientSecretRequestFormatterTest and
+JwtResponseParserTest (Kafka 4.3).
+"""
+
+from __future__ import annotations
+
+import base64
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from client_core.errors import ConfigError, DisconnectError, KafkaError, SaslAuthenticationError
+from client_core.events import NO_EVENTS
+from client_core.network.sasl.http_jwt_retriever import HttpJwtRetriever
+from client_core.network.sasl.oauth_credentials import OAuthCredentials
+from client_core.network.secret import SecretSource
+from client_core.network.security_config import OAuthBearerConfig, SaslConfig
+from tests.support.certificates import Authority
+from tests.support.oauth_endpoint import OAuthEndpoint
+from tests.support.tcp_peers import ScriptedPeer, TcpPeer, close_at_once, stay_silent
+from tests.support.tls_peers import server_context
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterator
+
+    Ask = Callable[[bytes], tuple[str | KafkaError, bytes, str]]
+
+CLIENT_ID: Final = "pilot"
+CLIENT_SECRET: Final = "fish/+: secret"
+
+
+def retriever(
+    url: str, *, scope: str | None = None, header_urlencode: bool = False, read_timeout_ms: int = 10_000
+) -> HttpJwtRetriever:
+    config = OAuthBearerConfig(
+        url,
+        client_id=SecretSource("sasl.oauthbearer.client.credentials.client.id", text=CLIENT_ID),
+        client_secret=SecretSource("sasl.oauthbearer.client.credentials.client.secret", text=CLIENT_SECRET),
+        scope=scope,
+        header_urlencode=header_urlencode,
+        connect_timeout_ms=10_000,
+        read_timeout_ms=read_timeout_ms,
+    )
+    credentials = OAuthCredentials(SaslConfig("OAUTHBEARER", oauth_bearer=config), config, NO_EVENTS)
+    return HttpJwtRetriever(config, credentials)
+
+
+class HttpAnswers:
+    """A peer that keeps a request and gives one answer, literally."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self.request = b""
+
+    def __call__(self, connection: socket.socket) -> None:
+        while not self._is_whole():
+            self.request += connection.recv(65536)
+        connection.sendall(self._answer)
+
+    def _is_whole(self) -> bool:
+        head, _, body = self.request.partition(b"\r\n\r\n")
+        length = int(head.partition(b"Content-Length: ")[2].partition(b"\r\n")[0] or -1)
+        return len(body) == length
+
+
+def answer(status: str, body: bytes, *headers: str) -> bytes:
+    head = "".join(f"{line}\r\n" for line in (f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers))
+    return f"{head}\r\n".encode() + body
+
+
+@pytest.fixture
+def ask() -> Iterator[Ask]:
+    """Asks a peer that answers so: the token or the error, the request, and the peer's address."""
+    with ExitStack() as closing:
+
+        def asked(literal: bytes) -> tuple[str | KafkaError, bytes, str]:
+            script = HttpAnswers(literal)
+            peer = closing.enter_context(ScriptedPeer(script))
+            where = f"http://127.0.0.1:{peer.address[1]}"
+            try:
+                return retriever(f"{where}/token?key=hidden").retrieve(), script.request, where
+            except KafkaError as error:
+                return error, script.request, where
+
+        yield asked
+
+
+def test_the_request_on_the_wire(ask: Ask) -> None:
+    token, request, where = ask(answer("200 OK", b'{"access_token": " a.b.c "}'))
+    assert token == "a.b.c"
+    head, _, body = request.decode().partition("\r\n\r\n")
+    first, *headers = head.split("\r\n")
+    assert first == "POST /token?key=hidden HTTP/1.1"
+    basic = base64.b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
+    assert set(headers) >= {
+        f"Host: {where.removeprefix('http://')}",
+        "Accept: application/json",
+        f"Authorization: Basic {basic}",
+        "Cache-Control: no-cache",
+        "Content-Type: application/x-www-form-urlencoded",
+    }
+    assert body == "grant_type=client_credentials"
+
+
+@pytest.mark.parametrize(
+    ("header_urlencode", "id_and_secret", "body"),
+    [
+        (False, f"{CLIENT_ID}:{CLIENT_SECRET}", "grant_type=client_credentials&scope=a b"),
+        (True, f"{CLIENT_ID}:fish%2F%2B%3A+secret", "grant_type=client_credentials&scope=a+b"),
+    ],
+)
+def test_scope_and_encoding(header_urlencode: bool, id_and_secret: str, body: str) -> None:
+    script = HttpAnswers(answer("201 Created", b'{"id_token": "a.b.c"}'))
+    with ScriptedPeer(script) as peer:
+        url = f"http://127.0.0.1:{peer.address[1]}"
+        asking = retriever(url, scope=" a b ", header_urlencode=header_urlencode)
+        assert asking.retrieve() == "a.b.c"
+    assert f"Basic {base64.b64encode(id_and_secret.encode()).decode()}\r\n".encode() in script.request
+    assert script.request.endswith(body.encode())
+    assert script.request.startswith(b"POST / ")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b"not json",
+        b"[1]",
+        b'{"access_token": ""}',
+        b'{"access_token": 7}',
+        b"[" * 100_000,
+        b"\xff",
+    ],
+)
+def test_an_answer_without_a_token_is_a_refusal_and_is_not_shown(ask: Ask, body: bytes) -> None:
+    error, _, where = ask(answer("200 OK", body))
+    assert isinstance(error, SaslAuthenticationError)
+    assert error.message == f"the answer of {where}/token did not contain a token"
+
+
+def test_an_answer_without_an_end_is_not_read_to_it(
+    ask: Ask,
+) -> None:
+    error, _, where = ask(answer("200 OK", b"x" * (1024 * 1024 + 1)))
+    assert isinstance(error, SaslAuthenticationError)
+    assert error.message == f"{where}/token answered more than 1048576 bytes"
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 409, 422, 501, 505])
+def test_what_asking_again_will_not_mend_is_a_refusal(ask: Ask, status: int) -> None:
+    body = b'{"error": "invalid_client", "error_description": "bad\\n client"}'
+    error, _, where = ask(answer(f"{status} No", body))
+    assert isinstance(error, SaslAuthenticationError)
+    assert error.message == f"{where}/token answered {status} (invalid_client - bad  client)"
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
+def test_what_may_pass_is_temporary_trouble(ask: Ask, status: int) -> None:
+    error, _, where = ask(answer(f"{status} Later", b"<html>"))
+    assert isinstance(error, DisconnectError)
+    assert error.message == f"{where}/token answered {status}"
+
+
+def test_a_redirect_is_not_followed(ask: Ask) -> None:
+    error, _, where = ask(answer("302 Found", b"", "Location: http://127.0.0.1:1/"))
+    assert isinstance(error, SaslAuthenticationError)
+    assert error.message == (
+        f"{where}/token answered 302: redirects are not followed; set sasl.oauthbearer.token.endpoint.url"
+    )
+
+
+def test_an_error_that_repeats_what_was_sent_is_masked(
+    ask: Ask,
+) -> None:
+    error, _, _ = ask(answer("401 No", f'{{"errorCode":"E1","errorSummary":"not {CLIENT_SECRET}"}}'.encode()))
+    assert isinstance(error, SaslAuthenticationError)
+    assert error.message.endswith("answered 401 (E1 - not [hidden])")
+
+
+def test_something_that_is_no_http_is_a_refusal(
+    ask: Ask,
+) -> None:
+    error, _, where = ask(b"SSH-2.0-OpenSSH_9.0\r\n\r\n")
+    assert isinstance(error, SaslAuthenticationError)
+    assert error.message == f"{where}/token does not speak HTTP (BadStatusLine)"
+
+
+def test_half_an_answer_is_temporary_trouble(
+    ask: Ask,
+) -> None:
+    error, _, where = ask(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+    assert isinstance(error, DisconnectError)
+    assert error.message == f"{where}/token can't be asked: the connection ended amid the answer"
+
+
+def test_nobody_there_is_temporary_trouble() -> None:
+    with TcpPeer() as peer:
+        port = peer.address[1]
+    with pytest.raises(DisconnectError, match="can't be asked: connection refused"):
+        retriever(f"http://127.0.0.1:{port}").retrieve()
+
+
+def test_a_peer_that_hangs_up_is_temporary_trouble() -> None:
+    with ScriptedPeer(close_at_once) as peer, pytest.raises(DisconnectError, match="can't be asked"):
+        retriever(f"http://127.0.0.1:{peer.address[1]}").retrieve()
+
+
+def test_a_certificate_that_nobody_here_trusts_is_a_refusal() -> None:
+    context = server_context(Authority().issue("127.0.0.1"))
+    refused = pytest.raises(SaslAuthenticationError, match="the certificate of https://127")
+    with OAuthEndpoint({}, tls=context) as endpoint, refused as caught:
+        retriever(endpoint.url).retrieve()
+    assert "self-signed" in caught.value.message or "unable to get" in caught.value.message
+
+
+def test_an_endpoint_gives_a_token() -> None:
+    with OAuthEndpoint({CLIENT_ID: CLIENT_SECRET}) as endpoint:
+        assert retriever(endpoint.url).retrieve().count(".") == 2
+        endpoint.clients.clear()
+        with pytest.raises(SaslAuthenticationError, match="answered 401 \\(invalid_client - Invalid client"):
+            retriever(endpoint.url).retrieve()
+
+
+def test_cancel_ends_a_question_that_is_not_answered() -> None:
+    arrived = threading.Event()
+
+    def script(connection: socket.socket) -> None:
+        HttpAnswers(b"")(connection)  # the whole question; then nothing
+        arrived.set()
+        stay_silent(connection)
+
+    with ScriptedPeer(script) as peer:
+        asking = retriever(f"http://127.0.0.1:{peer.address[1]}", read_timeout_ms=120_000)
+        errors: list[KafkaError] = []
+
+        def ask_once() -> None:
+            try:
+                asking.retrieve()
+            except KafkaError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=ask_once)
+        thread.start()
+        assert arrived.wait(30)
+        asking.cancel()
+        thread.join(30)
+        assert [type(error) for error in errors] == [DisconnectError]
+        with pytest.raises(DisconnectError, match="the client is closing"):
+            asking.retrieve()
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("", "must begin with https://"),
+        ("ftp://host/", "must begin with https://"),
+        ("https://", "must begin with https://"),
+        ("https://host:99999/", "is no address"),
+        ("https://[::1/", "is no address"),
+        ("https://a..b/", "is no address"),
+        ("https://user:hunter2@host/", "holds a user name"),
+        ("https://host/a b", "holds characters that no address has"),
+    ],
+)
+def test_an_address_that_is_none_is_a_config_error_that_does_not_show_it(url: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        retriever(url)
+    assert caught.value.name == "sasl.oauthbearer.token.endpoint.url"
+    assert said in caught.value.message
+    assert "hunter2" not in caught.value.message
+
+
+def test_what_is_shown_of_an_address_has_no_query() -> None:
+    assert repr(retriever("https://host:8443/a/token?secret=hunter2")) == (
+        "<HttpJwtRetriever https://host:8443/a/token>"
+    )
+    assert retriever("http://[::1]/token").shown == "http://[::1]/token"

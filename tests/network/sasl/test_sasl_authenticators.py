@@ -1,0 +1,237 @@
+"""What a client's SASL must be told, and what becomes of it. Twins of SaslChannelBuilderTest (Kafka 4.3)."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from client_core.errors import ConfigError, DisconnectError, SaslAuthenticationError
+from client_core.events import NO_EVENTS, SecretReloaded
+from client_core.network.sasl import SaslAuthenticators
+from client_core.network.secret import SecretSource
+from client_core.network.security_config import OAuthBearerConfig, SaslConfig
+from tests.network.sasl.jwts import jwt_of
+from tests.network.sasl.sasl_rig import password_config
+from tests.support.mock_clock import MockClock
+from tests.support.oauth_endpoint import OAuthEndpoint
+from tests.support.sasl_server import SaslServer
+from tests.support.tcp_peers import ScriptedPeer, TcpPeer, stay_silent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from client_core.events import Event, EventSink
+    from client_core.network.authenticator import Authenticator
+    from tests.support.sasl_server import SaslConversation
+
+URL_SETTING: Final = "sasl.oauthbearer.token.endpoint.url"
+OAUTH_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+
+
+class NextEvents:
+    """Events as they come; `next` waits for one."""
+
+    def __init__(self) -> None:
+        self._events: queue.Queue[Event] = queue.Queue()
+
+    def emit(self, event: Event, /) -> None:
+        self._events.put(event)
+
+    def next(self) -> Event:
+        return self._events.get(timeout=30)
+
+
+def made(
+    config: SaslConfig, clock: MockClock | None = None, events: EventSink = NO_EVENTS
+) -> SaslAuthenticators:
+    return SaslAuthenticators(
+        config, client_id="pilotfish", clock=clock or MockClock(), random=random.Random(1), events=events
+    )
+
+
+def oauth(url: str, jaas: str | None = None, **settings: str) -> SaslConfig:
+    sources = {name: SecretSource(f"sasl.oauthbearer.{name}", text=text) for name, text in settings.items()}
+    return SaslConfig(
+        "OAUTHBEARER",
+        jaas_config=None if jaas is None else SecretSource("sasl.jaas.config", text=jaas),
+        oauth_bearer=OAuthBearerConfig(
+            url, client_id=sources.get("client_id"), client_secret=sources.get("client_secret")
+        ),
+    )
+
+
+def converse(authenticator: Authenticator, conversation: SaslConversation) -> None:
+    """Both sides, until one of them has nothing more to say."""
+    received: bytes | None = None
+    while (sent := authenticator.authenticate(received, 0)) is not None:
+        answers = conversation.receive(b"".join(sent))
+        received = answers[0]
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_password_mechanisms(mechanism: str) -> None:
+    server = SaslServer(MockClock(), (mechanism,), passwords={"myuser": "mypassword"})
+    conversation = server.connect()
+    authenticator = made(password_config(mechanism)).authenticator("localhost")
+    converse(authenticator, conversation)
+    assert authenticator.complete
+    assert conversation.principal == "myuser"
+
+
+def test_oauth_bearer_with_a_token_from_a_file(tmp_path: Path) -> None:
+    clock, file = MockClock(), tmp_path / "token"
+    token = jwt_of("alice", expires_ms=clock.wall_ms() + 1000)
+    file.write_text(token)
+    server = SaslServer(clock, ("OAUTHBEARER",), tokens={token: "alice"})
+    jaas = f'{OAUTH_MODULE} required extension_traceId="123";'
+    conversation = server.connect()
+    authenticators = made(oauth(file.as_uri(), jaas), clock)
+    converse(authenticators.authenticator("localhost"), conversation)
+    assert conversation.principal == "alice"
+    assert server.extensions == {"traceId": "123"}
+
+    clock.advance(1000)
+    expired = authenticators.authenticator("localhost")
+    with pytest.raises(SaslAuthenticationError, match="expired 0 s ago"):
+        expired.authenticate(None, clock.now_ms())
+    authenticators.close()
+
+
+def test_a_token_that_the_broker_does_not_take_is_refused_in_its_words(tmp_path: Path) -> None:
+    clock, file = MockClock(), tmp_path / "token"
+    file.write_text(jwt_of("mallory", expires_ms=clock.wall_ms() + 1000))
+    conversation = SaslServer(clock, ("OAUTHBEARER",)).connect()
+    with pytest.raises(SaslAuthenticationError) as caught:
+        converse(made(oauth(file.as_uri()), clock).authenticator("localhost"), conversation)
+    assert str(caught.value) == '{"status":"invalid_token"} (a lone ^A came)'
+
+
+@pytest.mark.parametrize("in_settings", [True, False])
+def test_oauth_bearer_with_a_token_endpoint(in_settings: bool) -> None:
+    with OAuthEndpoint({"pilot": "fish"}) as endpoint:
+        if in_settings:
+            config = oauth(endpoint.url, client_id="pilot", client_secret="fish")
+        else:
+            config = oauth(
+                endpoint.url, f'{OAUTH_MODULE} required clientId="pilot" clientSecret="fish" scope=a;'
+            )
+        events = NextEvents()
+        authenticators = made(config, events=events)
+        assert events.next() == SecretReloaded(URL_SETTING, None)
+        authenticators.authenticator("localhost")
+        authenticators.close()
+        assert endpoint.requests[0].form.get("scope") == (None if in_settings else "a")
+
+
+def test_as_long_as_there_is_no_token_yet_there_are_no_authenticators() -> None:
+    with ScriptedPeer(stay_silent) as peer:
+        url = f"http://127.0.0.1:{peer.address[1]}/"
+        authenticators = made(oauth(url, client_id="pilot", client_secret="fish"))
+        with pytest.raises(DisconnectError, match="there is no OAUTHBEARER token yet"):
+            authenticators.authenticator("localhost")
+        authenticators.close()
+
+
+def test_an_endpoint_that_is_down_is_waited_for() -> None:
+    with TcpPeer() as peer:
+        url = f"http://127.0.0.1:{peer.address[1]}/"
+    events = NextEvents()
+    authenticators = made(oauth(url, client_id="pilot", client_secret="fish"), events=events)
+    assert events.next() == SecretReloaded(URL_SETTING, f"{url} can't be asked: connection refused")
+    with pytest.raises(DisconnectError, match=r"there is no OAUTHBEARER token: .*: connection refused"):
+        authenticators.authenticator("localhost")
+    authenticators.close()
+
+
+def test_a_refusal_of_the_endpoint_fails_the_authentication() -> None:
+    with OAuthEndpoint({}) as endpoint:
+        events = NextEvents()
+        authenticators = made(oauth(endpoint.url, client_id="pilot", client_secret="fish"), events=events)
+        assert isinstance(events.next(), SecretReloaded)
+        authenticator = authenticators.authenticator("localhost")
+        with pytest.raises(SaslAuthenticationError, match=r"answered 401 \(invalid_client - Invalid client"):
+            authenticator.authenticate(None, 0)
+        authenticators.close()
+
+
+@pytest.mark.java("SaslChannelBuilderTest.CloseAfterConfigIsIdempotent")
+def test_close_is_idempotent_and_ends_the_thread() -> None:
+    with ScriptedPeer(stay_silent) as peer:
+        before = set(threading.enumerate())
+        url = f"http://127.0.0.1:{peer.address[1]}/"
+        authenticators = made(oauth(url, client_id="pilot", client_secret="fish"))
+        started = [thread for thread in threading.enumerate() if thread not in before]
+        assert "pilotfish-oauthbearer-login" in {thread.name for thread in started}
+        for _ in range(2):
+            authenticators.close()
+        assert not any(
+            thread.is_alive() for thread in started if thread.name == "pilotfish-oauthbearer-login"
+        )
+
+
+LEFT_OUT: Final = {
+    "SaslChannelBuilderTest.CloseBeforeConfigureIsIdempotent": "there is no state before configuring: making"
+    " SaslAuthenticators configures them",
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "setting", "said"),
+    [
+        (password_config("GSSAPI"), "sasl.mechanism", "GSSAPI (Kerberos) is not supported"),
+        (password_config("DIGEST-MD5"), "sasl.mechanism", "sasl.mechanism=DIGEST-MD5 is unknown"),
+        (SaslConfig("PLAIN"), "sasl.username", "sasl.username is missing"),
+        (SaslConfig("OAUTHBEARER"), "sasl.oauthbearer.token.endpoint.url", "is missing"),
+        (oauth("nonsense", client_id="a", client_secret="b"), "sasl.oauthbearer.token.endpoint.url", "https"),
+        (
+            oauth("https://idp"),
+            "sasl.oauthbearer.client.credentials.client.id",
+            "set it, or clientId in sasl.jaas.config",
+        ),
+        (
+            oauth("https://idp", f"{OAUTH_MODULE} required clientId=a;"),
+            "sasl.oauthbearer.client.credentials.client.secret",
+            "set it, or clientSecret in sasl.jaas.config",
+        ),
+        (
+            oauth("https://idp", f"{OAUTH_MODULE} required clientId=a clientSecret=b extension_auth=c;"),
+            "sasl.jaas.config",
+            "Extension name auth is invalid",
+        ),
+        (
+            oauth("https://idp", f'{OAUTH_MODULE} required unsecuredLoginStringClaim_sub="alice";'),
+            "sasl.jaas.config",
+            "unsecuredLoginStringClaim_sub is not supported",
+        ),
+        (
+            oauth("https://idp", f'{OAUTH_MODULE} required ssl.truststore.location="/ca.pem";'),
+            "sasl.jaas.config",
+            "SSL_CERT_FILE",
+        ),
+        (
+            oauth("https://idp", "PlainLoginModule required username=a password=b;"),
+            "sasl.jaas.config",
+            f"sasl.mechanism=OAUTHBEARER needs {OAUTH_MODULE}",
+        ),
+        (
+            oauth("https://idp", f'{OAUTH_MODULE} required clientId=a clientSecret=b scope="é";'),
+            "sasl.oauthbearer.scope",
+            "must be ASCII",
+        ),
+    ],
+)
+def test_what_is_missing_or_wrong_is_told_before_anything_is_connected(
+    config: SaslConfig, setting: str, said: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        made(config)
+    assert caught.value.name == setting
+    assert said in caught.value.message
+
+
+def test_repr_says_the_mechanism() -> None:
+    assert repr(made(password_config("PLAIN"))) == "<SaslAuthenticators PLAIN>"

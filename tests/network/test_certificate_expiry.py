@@ -1,0 +1,57 @@
+"""When a certificate expires, against what `cryptography` says. Pure."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+from cryptography import x509
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client_core.network.certificate_expiry import certificate_expires_at_s
+from tests.support.certificates import LONG_AGO, Authority, with_validity
+
+ISSUED = Authority().issue("localhost")
+
+
+def expiry_of(der: bytes) -> int:
+    return int(x509.load_der_x509_certificate(der).not_valid_after_utc.timestamp())
+
+
+def test_it_is_what_the_certificate_says() -> None:
+    assert certificate_expires_at_s(ISSUED.der) == expiry_of(ISSUED.der)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        datetime.datetime(2049, 12, 31, 23, 59, 59, tzinfo=datetime.UTC),  # UTCTime's last moment
+        datetime.datetime(2050, 1, 1, tzinfo=datetime.UTC),  # GeneralizedTime from here on
+        datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC),  # RFC 5280: no end
+        datetime.datetime(2001, 6, 1, tzinfo=datetime.UTC),
+    ],
+)
+def test_both_kinds_of_time_are_read(end: datetime.datetime) -> None:
+    made = with_validity("localhost", LONG_AGO, end)
+    assert certificate_expires_at_s(made.der) == int(end.timestamp())
+
+
+def test_years_of_the_last_century_are() -> None:
+    year = datetime.datetime(1999, 1, 1, tzinfo=datetime.UTC)
+    made = with_validity("localhost", datetime.datetime(1998, 1, 1, tzinfo=datetime.UTC), year)
+    assert certificate_expires_at_s(made.der) == int(year.timestamp())
+
+
+@given(st.integers(0, len(ISSUED.der) - 1))
+def test_a_certificate_that_is_cut_is_none(size: int) -> None:
+    with pytest.raises(ValueError, match="cut"):
+        certificate_expires_at_s(ISSUED.der[:size])
+
+
+@given(st.binary(max_size=300))
+def test_other_bytes_are_none(data: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - each byte has its own complaint
+        certificate_expires_at_s(data)
+    with pytest.raises(ValueError):  # noqa: PT011
+        certificate_expires_at_s(b"\x30\x81" + bytes([len(data) % 256]) + data)

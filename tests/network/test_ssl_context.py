@@ -1,0 +1,393 @@
+"""SslContexts: what it makes of its settings, what it says of those that won't do, and files that change.
+
+Whether such a context does what it should on a connection is in test_ssl_handshake.py and
+test_ssl_connections.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from client_core.errors import ConfigError
+from client_core.events import SecretReloaded
+from client_core.network.certificate_expiry import certificate_expires_at_s
+from client_core.network.secret import SecretSource
+from client_core.network.security_config import SslConfig
+from client_core.network.ssl_context import SslContexts
+from client_core.network.ssl_transport_layer import SslTransportLayer
+from tests.network.tls_clients import chain, key, key_password, shake_hands, ssl_config
+from tests.support.certificates import Authority, weak
+from tests.support.recorded_events import RecordedEvents
+from tests.support.tls_peers import TlsPipe, server_context
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.certificates import Identity
+
+AUTHORITY = Authority()
+CLIENT = AUTHORITY.issue("client")
+OTHER = AUTHORITY.issue("other-client")
+RSA_CLIENT = AUTHORITY.issue("client", is_rsa=True)
+PASSWORD = "correct horse"
+
+LEFT_OUT: Final = {
+    "SslTransportLayerTest.InvalidTruststorePassword": "Only PEM is read: a truststore has no password.",
+    "SslTransportLayerTest.InvalidKeystorePassword": "Only PEM is read: a keystore has no password itself.",
+    "SslTransportLayerTest.NullTruststorePassword": "Only PEM is read: a truststore never has a password.",
+}
+
+
+def identified(key_text: str, chain_text: str, password: str | None = None) -> SslConfig:
+    return replace(
+        ssl_config(AUTHORITY.certificate),
+        key=key(key_text),
+        certificate_chain=chain(chain_text),
+        key_password=None if password is None else key_password(password),
+    )
+
+
+def complaint(config: SslConfig) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        SslContexts(config)
+    return caught.value
+
+
+def certificate_shown(contexts: SslContexts) -> bytes | None:
+    """The client certificate that a broker sees on a new connection, DER."""
+    pipe = TlsPipe(
+        server_context(AUTHORITY.issue("localhost"), client_auth="required", trusts=AUTHORITY.certificate)
+    )
+    transport = SslTransportLayer(pipe, contexts.context(), "localhost")
+    transport.finish_connect()
+    shake_hands(transport)
+    return pipe.client_certificate
+
+
+# -- the context ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("SSL-02")
+def test_names_and_chains_are_verified_by_default() -> None:
+    context = SslContexts(SslConfig()).context()
+    assert context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+
+
+@pytest.mark.behaviour("SSL-02")
+def test_the_chain_is_verified_even_if_the_name_is_not() -> None:
+    context = SslContexts(SslConfig(verify_host_name=False)).context()
+    assert not context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+
+
+@pytest.mark.behaviour("SSL-04")
+def test_renegotiation_and_compression_are_off() -> None:
+    options = SslContexts(SslConfig()).context().options
+    assert options & ssl.OP_NO_RENEGOTIATION
+    assert options & ssl.OP_NO_COMPRESSION
+
+
+def test_without_a_truststore_the_systems_authorities_are_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "system.pem"
+    bundle.write_text(AUTHORITY.certificate)
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+    assert len(SslContexts(SslConfig()).context().get_ca_certs()) == 1
+
+
+def test_a_truststore_stands_in_place_of_the_systems_authorities(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "system.pem"
+    bundle.write_text(Authority().certificate)
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+    context = SslContexts(ssl_config(AUTHORITY.certificate)).context()
+    (trusted,) = context.get_ca_certs(binary_form=True)
+    assert trusted == ssl.PEM_cert_to_DER_cert(AUTHORITY.certificate)
+
+
+def test_all_authorities_of_a_truststore_are_trusted_also_if_one_stands_there_twice() -> None:
+    text = AUTHORITY.certificate + Authority().certificate + AUTHORITY.certificate
+    assert len(SslContexts(ssl_config(text)).context().get_ca_certs()) == 2
+
+
+def test_the_context_stays_the_same_while_nothing_changes() -> None:
+    contexts = SslContexts(ssl_config(AUTHORITY.certificate, CLIENT))
+    assert contexts.context() is contexts.context()
+
+
+# -- our certificate -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key_text", "password"),
+    [
+        (CLIENT.key, None),
+        (CLIENT.key, PASSWORD),  # one too many does no harm
+        (CLIENT.traditional_key, None),
+        (CLIENT.key_encrypted_with(PASSWORD), PASSWORD),
+        (CLIENT.key_encrypted_with(PASSWORD, traditional=True), PASSWORD),
+        (CLIENT.key_encrypted_with(PASSWORD).replace("\n", " "), PASSWORD),
+    ],
+    ids=["plain", "password unused", "traditional", "encrypted", "encrypted traditional", "on one line"],
+)
+def test_keys_are_read_in_every_form(key_text: str, password: str | None) -> None:
+    assert certificate_shown(SslContexts(identified(key_text, CLIENT.chain, password))) == CLIENT.der
+
+
+def test_an_rsa_key_is_read() -> None:
+    assert certificate_shown(SslContexts(identified(RSA_CLIENT.key, RSA_CLIENT.chain))) == RSA_CLIENT.der
+
+
+def test_key_and_chain_may_be_one_file_which_is_read_once(tmp_path: Path) -> None:
+    keystore = tmp_path / "keystore.pem"
+    keystore.write_text(CLIENT.key + CLIENT.chain)
+    source = SecretSource("ssl.keystore.location", path=str(keystore))
+    events = RecordedEvents()
+    contexts = SslContexts(
+        replace(ssl_config(AUTHORITY.certificate), key=source, certificate_chain=source), events
+    )
+    assert certificate_shown(contexts) == CLIENT.der
+    write(keystore, OTHER.key + OTHER.chain)
+    assert certificate_shown(contexts) == OTHER.der
+    assert events.of(SecretReloaded) == [SecretReloaded("ssl.keystore.location", None)]
+
+
+def test_it_is_known_when_our_certificate_expires() -> None:
+    assert SslContexts(ssl_config(None)).certificate_expires_at_s is None
+    contexts = SslContexts(identified(CLIENT.key, CLIENT.chain + AUTHORITY.certificate))
+    assert contexts.certificate_expires_at_s == certificate_expires_at_s(CLIENT.der)
+
+
+def test_nothing_is_left_behind_by_reading_keys() -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+    SslContexts(identified(CLIENT.key, CLIENT.chain))
+    complaint(identified(CLIENT.key, OTHER.chain))
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+# -- complaints ----------------------------------------------------------------------------------------------
+
+
+def test_a_key_without_a_certificate_is_refused_and_the_other_way_round() -> None:
+    config = replace(ssl_config(None), key=key(CLIENT.key))
+    error = complaint(config)
+    assert error.message == (
+        "ssl.keystore.key: a private key needs its certificate; give ssl.keystore.certificate.chain too"
+    )
+    assert error.name == "ssl.keystore.key"
+    error = complaint(replace(ssl_config(None), certificate_chain=chain(CLIENT.chain)))
+    assert error.message.startswith("ssl.keystore.certificate.chain: a certificate needs its private key")
+
+
+@pytest.mark.java("SslTransportLayerTest.InvalidKeyPassword")
+@pytest.mark.parametrize("traditional", [False, True])
+@pytest.mark.parametrize("password", ["invalid", "x", "ä" * 400])
+def test_a_wrong_key_password_is_told_from_a_missing_one(traditional: bool, password: str) -> None:
+    encrypted = CLIENT.key_encrypted_with(PASSWORD, traditional=traditional)
+    error = complaint(identified(encrypted, CLIENT.chain, password))
+    assert error.message == (
+        "ssl.key.password: it does not open ssl.keystore.key; the password is wrong, or the key damaged"
+    )
+    assert error.name == "ssl.key.password"
+    assert complaint(identified(encrypted, CLIENT.chain)).message == (
+        "ssl.keystore.key: the private key is encrypted; give ssl.key.password"
+    )
+
+
+def test_a_password_beyond_openssls_buffer_is_refused() -> None:
+    error = complaint(identified(CLIENT.key, CLIENT.chain, "x" * 1024))
+    assert error.message == "ssl.key.password: it must be shorter than 1024 bytes"
+
+
+@pytest.mark.parametrize("other", [OTHER, RSA_CLIENT], ids=["of its kind", "of another kind"])
+def test_a_key_of_another_pair_is_refused(other: Identity) -> None:
+    error = complaint(identified(CLIENT.key, other.chain))
+    assert error.message == (
+        "ssl.keystore.key: the private key does not belong to the first certificate of"
+        " ssl.keystore.certificate.chain, which must be our own"
+    )
+
+
+def test_a_damaged_key_is_refused() -> None:
+    begin, body, end = CLIENT.key.partition("\n")
+    damaged = begin + body + "MIGH" * 20 + end[60:]
+    error = complaint(identified(damaged, CLIENT.chain))
+    assert error.message == "ssl.keystore.key: the private key can't be read: it is damaged"
+
+
+def test_a_damaged_certificate_is_told_by_its_place() -> None:
+    cut = "\n".join([*CLIENT.chain.splitlines()[:3], "-----END CERTIFICATE-----", ""])
+    error = complaint(ssl_config(AUTHORITY.certificate + cut))
+    assert error.message == ("ssl.truststore.certificates: certificate 2 of 2 can't be read: it is damaged")
+    error = complaint(identified(CLIENT.key, CLIENT.chain + cut))
+    assert "ssl.keystore.certificate.chain: certificate 2 of 2 can't be read" in error.message
+
+
+@pytest.mark.parametrize(
+    ("beginning", "kind"),
+    [
+        (b"\xfe\xed\xfe\xed\x00\x00\x00\x02", "a JKS store"),
+        (b"\x30\x82\x0a\x3c\x02\x01\x03\xff", r"a PKCS#12 store or a DER file"),
+    ],
+)
+def test_a_java_store_is_told_from_a_broken_file(tmp_path: Path, beginning: bytes, kind: str) -> None:
+    store = tmp_path / "truststore.jks"
+    store.write_bytes(beginning)
+    config = replace(ssl_config(None), truststore=SecretSource("ssl.truststore.location", path=str(store)))
+    error = complaint(config)
+    assert error.message.startswith(
+        f"ssl.truststore.location: {store} is {kind}; convert it to PEM (keytool "
+    )
+    store.write_bytes(b"\xff\xfe")
+    assert complaint(config).message == "ssl.truststore.location: the file is not UTF-8"
+    store.unlink()
+    assert "no such file" in complaint(config).message
+
+
+def test_a_weak_certificate_is_refused_in_openssls_words() -> None:
+    identity = weak("client")
+    error = complaint(identified(identity.key, identity.chain))
+    assert error.message == (
+        "ssl.keystore.certificate.chain: OpenSSL does not take our certificate: ee key too small"
+    )
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        identified(CLIENT.key_encrypted_with(PASSWORD), CLIENT.chain, "a wrong password"),
+        identified(CLIENT.key, OTHER.chain),
+        identified(CLIENT.key + OTHER.key, CLIENT.chain),
+        identified(CLIENT.key, "no certificate"),
+        identified("no key", CLIENT.chain),
+    ],
+)
+def test_no_complaint_shows_a_secret(config: SslConfig) -> None:
+    error: BaseException | None = complaint(config)
+    while error is not None:
+        said = repr(error) + str(error)
+        assert CLIENT.key.splitlines()[1] not in said
+        assert "a wrong password" not in said
+        error = error.__cause__
+    contexts = SslContexts(identified(CLIENT.key_encrypted_with(PASSWORD), CLIENT.chain, PASSWORD))
+    shown = repr(contexts) + repr(contexts._texts)
+    assert PASSWORD not in shown
+    assert "-----BEGIN" not in shown
+
+
+# -- files that change ---------------------------------------------------------------------------------------
+
+
+def write(path: Path, text: str) -> None:
+    """Replaces a file as a kubelet does: another one in its place."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.replace(path)
+
+
+class Files:
+    """Key, chain and truststore as three files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.key, self.chain, self.truststore = (folder / name for name in ("key", "chain", "truststore"))
+        self.key.write_text(CLIENT.key)
+        self.chain.write_text(CLIENT.chain)
+        self.truststore.write_text(AUTHORITY.certificate)
+        self.config = SslConfig(
+            truststore=SecretSource("ssl.truststore.location", path=str(self.truststore)),
+            key=SecretSource("ssl.keystore.key", path=str(self.key)),
+            certificate_chain=SecretSource("ssl.keystore.certificate.chain", path=str(self.chain)),
+        )
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def test_the_next_connection_has_the_certificate_that_lies_there_now(files: Files) -> None:
+    events = RecordedEvents()
+    contexts = SslContexts(files.config, events)
+    before = contexts.context()
+    assert certificate_shown(contexts) == CLIENT.der
+    write(files.key, RSA_CLIENT.key)
+    write(files.chain, RSA_CLIENT.chain)
+    assert certificate_shown(contexts) == RSA_CLIENT.der
+    assert contexts.context() is not before
+    assert contexts.context() is contexts.context()
+    assert contexts.certificate_expires_at_s == certificate_expires_at_s(RSA_CLIENT.der)
+    assert events.of(SecretReloaded) == [
+        SecretReloaded("ssl.keystore.key", None),
+        SecretReloaded("ssl.keystore.certificate.chain", None),
+    ]
+
+
+def test_a_truststore_that_changes_is_trusted_from_then_on(files: Files) -> None:
+    contexts = SslContexts(files.config)
+    other = Authority()
+    write(files.truststore, other.certificate)
+    (trusted,) = contexts.context().get_ca_certs(binary_form=True)
+    assert trusted == ssl.PEM_cert_to_DER_cert(other.certificate)
+
+
+def test_a_broken_certificate_leaves_the_old_one_in_force_and_is_complained_of_once(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    events = RecordedEvents()
+    contexts = SslContexts(files.config, events)
+    write(files.chain, "-----BEGIN CERTIFICATE-----\nbroken\n-----END CERTIFICATE-----\n")
+    for _ in range(3):
+        assert certificate_shown(contexts) == CLIENT.der
+    failure = "certificate 1 of 1 is not base64; was the text cut?"
+    assert events.of(SecretReloaded) == [
+        SecretReloaded("ssl.keystore.certificate.chain", None),
+        SecretReloaded("ssl.keystore.certificate.chain", failure),
+    ]
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings == [
+        f"ssl.keystore.certificate.chain: {failure}; what was read before stays in force",
+    ]
+
+
+def test_a_key_and_a_certificate_that_are_replaced_one_after_the_other_are_used_together(
+    files: Files,
+) -> None:
+    events = RecordedEvents()
+    contexts = SslContexts(files.config, events)
+    write(files.key, OTHER.key)
+    assert certificate_shown(contexts) == CLIENT.der
+    write(files.chain, OTHER.chain)
+    assert certificate_shown(contexts) == OTHER.der
+    assert [(event.name, event.failure is None) for event in events.of(SecretReloaded)] == [
+        ("ssl.keystore.key", True),
+        ("ssl.keystore.key", False),
+        ("ssl.keystore.certificate.chain", True),
+    ]
+
+
+def test_a_file_that_is_gone_leaves_the_old_certificate_in_force(files: Files) -> None:
+    events = RecordedEvents()
+    contexts = SslContexts(files.config, events)
+    files.key.unlink()
+    assert certificate_shown(contexts) == CLIENT.der
+    (event,) = events.of(SecretReloaded)
+    assert event.name == "ssl.keystore.key"
+    assert event.failure is not None
+
+
+def test_a_text_that_returns_to_what_it_was_makes_no_new_context(files: Files) -> None:
+    contexts = SslContexts(files.config)
+    before = contexts.context()
+    write(files.key, OTHER.key)
+    assert contexts.context() is before
+    write(files.key, CLIENT.key)
+    assert contexts.context() is before

@@ -1,0 +1,137 @@
+"""What the tests of Sender's sequences share: an idempotent rig, its answers, and the state of a partition.
+
+The first batch of a partition goes alone here, so that where Java has two batches in flight from the start,
+ours has them behind one that is acknowledged: `acknowledged_rig`.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from client_core.backoff import ExponentialBackoff
+from client_core.error_codes import Errors
+from client_core.producer.producer_batch import ProducerBatch, ProducerIdAndEpoch
+from client_core.producer.transaction_manager import TransactionManager
+from client_core.record.memory_records_builder import MemoryRecordsBuilder
+from tests.support.sender_rig import (
+    ORDERS_0,
+    SenderRig,
+    produced,
+)
+
+if TYPE_CHECKING:
+    from client_core.cluster import TopicPartition
+    from client_core.producer.future_record_metadata import FutureRecordMetadata
+
+LAST_EPOCH: Final = 2**15 - 1
+
+
+def new_rig(*, retries: int = 2**31 - 1, guarantee_message_order: bool = False, epoch: int = 0) -> SenderRig:
+    """An idempotent producer that retries without a backoff."""
+    return SenderRig(
+        idempotent=True,
+        retry_backoff_ms=0,
+        retries=retries,
+        guarantee_message_order=guarantee_message_order,
+        producer_epoch=epoch,
+    )
+
+
+def acknowledged_rig() -> SenderRig:
+    """One whose partition 0 has sequence 0 already."""
+    rig = new_rig()
+    send_and_acknowledge(rig, offset=0)
+    return rig
+
+
+def send_and_acknowledge(rig: SenderRig, topic_partition: TopicPartition = ORDERS_0, *, offset: int) -> None:
+    future = rig.append(topic_partition.partition)
+    rig.turn()
+    answer(rig, None, topic_partition, offset=offset)
+    assert future.result(0).offset == offset
+
+
+def answer(
+    rig: SenderRig,
+    sequence: int | None,
+    topic_partition: TopicPartition = ORDERS_0,
+    *,
+    error: Errors = Errors.NONE,
+    offset: int = -1,
+    log_start: int = -1,
+    epoch: int | None = None,
+) -> None:
+    """Answers the oldest request, which must bear that sequence, and has the sender hear it."""
+    sent_epoch, sent_sequence = rig.sent_sequence(0)
+    assert sequence in (None, sent_sequence)
+    assert epoch in (None, sent_epoch)
+    rig.respond(produced(topic_partition, error=error, offset=offset, log_start_offset=log_start))
+    rig.turn()
+
+
+def state_of(
+    rig: SenderRig, topic_partition: TopicPartition = ORDERS_0
+) -> tuple[int | None, int, int | None]:
+    """The partition's epoch, its next sequence, and the last one acknowledged."""
+    entry = rig.idempotence._entry(topic_partition)
+    return (
+        None if entry.producer is None else entry.producer.epoch,
+        entry.next_sequence,
+        entry.last_acked_sequence,
+    )
+
+
+def epoch_of(rig: SenderRig) -> int:
+    producer = rig.idempotence.producer_id_and_epoch
+    assert producer is not None
+    return producer.epoch
+
+
+def in_flight(rig: SenderRig) -> int:
+    return rig.client.in_flight_request_count()
+
+
+def queued(rig: SenderRig) -> list[int | None]:
+    """The sequences of what waits for partition 0."""
+    return [batch.base_sequence for batch in rig.accumulator.batches_of(ORDERS_0)]
+
+
+def send(rig: SenderRig, *, records: int = 1, partition: int = 0) -> FutureRecordMetadata:
+    future = rig.append(partition, count=records)
+    rig.turn()
+    return future
+
+
+# -- TransactionManager alone --------------------------------------------------------------------------------
+
+PRODUCER: Final = ProducerIdAndEpoch(77, 0)
+
+
+def manager(*, ready: bool = True, epoch: int = 0) -> TransactionManager:
+    made = TransactionManager(ExponentialBackoff(100, 100, Random(1)))
+    if ready:
+        made.init_sent()
+        made.init_succeeded(PRODUCER._replace(epoch=epoch))
+    return made
+
+
+def drain(
+    to: TransactionManager, *, records: int = 1, topic_partition: TopicPartition = ORDERS_0
+) -> ProducerBatch:
+    """A batch with its sequence, as the accumulator's drain gives it."""
+    builder = MemoryRecordsBuilder(10_000)
+    for _ in range(records):
+        builder.append(0, None, b"v", ())
+    batch = ProducerBatch(topic_partition, builder, 0)
+    to.maybe_update_producer_id_and_epoch(topic_partition)
+    producer = to.producer_id_and_epoch
+    assert producer is not None
+    batch.set_producer_state(*producer, to.sequence_number(topic_partition))
+    to.increment_sequence_number(topic_partition, records)
+    to.add_in_flight_batch(batch)
+    return batch
+
+
+def sequence_of(batch: ProducerBatch) -> tuple[int | None, int | None]:
+    return batch.producer_epoch, batch.base_sequence

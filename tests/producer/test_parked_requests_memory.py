@@ -1,0 +1,148 @@
+"""Requests that wait for buffer memory: served in their order; what they got and did not use comes back."""
+
+from __future__ import annotations
+
+import pytest
+
+from client_core.cluster import TopicPartition
+from client_core.errors import (
+    BufferExhaustedError,
+)
+from client_core.events import WaitFinished
+from client_core.producer.future_record_metadata import FutureRecordMetadata
+from client_core.producer.producer_record import ProducerRecord
+from client_core.producer.ticket import Phase, Written
+from tests.support.producer_rig import ProducerRig, full_buffer_rig
+from tests.support.sender_rig import ORDERS_0, produced
+
+UNKNOWN = 3
+
+
+@pytest.mark.behaviour("BUF-02")
+def test_a_request_waits_for_memory_and_goes_on_when_some_is_freed() -> None:
+    rig = full_buffer_rig()
+    waiting = rig.submit("orders", b"y" * 800)
+    rig.turn()
+    status = rig.producer.status()
+    assert (status.waiting_for_buffer, status.buffer.waiters) == (1, 1)
+    rig.clock.advance(10_000)
+    rig.turn()
+    rig.respond(produced(ORDERS_0, offset=0))
+    rig.turn(2)
+    assert rig.producer.status().waiting_for_buffer == 0
+    rig.respond(produced(ORDERS_0, offset=1))
+    rig.turn()
+    assert waiting.offsets == [1]
+    assert rig.producer.status().buffer.available_bytes == 1_000
+
+
+@pytest.mark.behaviour("BUF-03")
+def test_memory_that_does_not_come_fails_with_javas_words_and_frees_the_place() -> None:  # BUF-03
+    rig = full_buffer_rig()
+    waiting = rig.submit("other", b"y" * 800, block_ms=300)
+    rig.turn()
+    rig.clock.advance(300)
+    rig.turn()
+    (failure,) = waiting.failures
+    assert isinstance(failure.error, BufferExhaustedError)
+    assert str(failure.error) == (
+        "Failed to allocate 1000 bytes within the configured max blocking time 300 ms. Total memory: 1000 "
+        "bytes. Available memory: 0 bytes. Poolable size: 1000 bytes"
+    )
+    assert (failure.phase, failure.written) == (Phase.BUFFER, Written.NO)
+    assert rig.producer.status().buffer.waiters == 0
+    assert rig.events.of(WaitFinished) == [WaitFinished("buffer", "timeout", 300)]
+
+
+@pytest.mark.behaviour("BUF-02")
+def test_when_the_first_of_a_queue_gives_up_the_next_one_takes_its_place() -> None:
+    rig = full_buffer_rig()
+    first = rig.submit("other", b"y" * 800, block_ms=300)
+    second = rig.submit("other", b"z" * 800)
+    rig.turn()
+    rig.clock.advance(300)
+    rig.turn()
+    assert first.told
+    assert second.told == []
+    assert rig.producer.status().buffer.waiters == 1
+    rig.clock.advance(10_000)
+    rig.turn()
+    rig.respond(produced(ORDERS_0, offset=0))
+    rig.turn(2)
+    rig.respond(produced(TopicPartition("other", 0), offset=4))
+    rig.turn()
+    assert second.offsets == [4]
+
+
+def test_a_request_that_needs_more_memory_than_there_ever_is_goes_in_parts() -> None:
+    rig = ProducerRig(topics={"orders": 1}, buffer_memory=1_000, batch_size=1_000)
+    waiting = rig.submit("orders", *(b"x" * 700 for _ in range(3)))
+    for offset in range(3):
+        rig.turn(2)
+        rig.respond(produced(ORDERS_0, offset=offset))
+    rig.turn(2)
+    assert waiting.offsets == [0, 1, 2]
+    assert rig.producer.status().buffer.available_bytes == 1_000
+
+
+def test_memory_granted_to_a_cancelled_request_goes_back() -> None:
+    rig = full_buffer_rig()
+    waiting = rig.submit("other", b"y" * 800)
+    rig.turn()
+    rig.clock.advance(10_000)
+    rig.turn()
+    rig.respond(produced(ORDERS_0, offset=0))
+    rig.turn()  # the memory is the parked request's now, but it has not gone on yet
+    assert waiting.ticket is not None
+    waiting.ticket.cancel()
+    rig.turn(2)
+    assert rig.producer.status().buffer.available_bytes == 1_000
+
+
+def test_a_topic_that_vanishes_while_a_request_waits_for_memory_is_waited_for() -> None:
+    rig = full_buffer_rig()
+    waiting = rig.submit("other", b"y" * 800, block_ms=60_000)
+    rig.turn()
+    rig.know({"orders": 1}, errors={"other": UNKNOWN})
+    rig.clock.advance(10_000)
+    rig.will_know({"orders": 1}, errors={"other": UNKNOWN})
+    rig.turn()
+    rig.respond(produced(ORDERS_0, offset=0))
+    rig.will_know({"orders": 1}, errors={"other": UNKNOWN})
+    rig.turn(2)
+    assert (rig.producer.status().waiting_for_metadata, rig.producer.status().waiting_for_buffer) == (1, 0)
+    assert rig.producer.status().buffer.available_bytes == 1_000, "it waits for metadata and keeps memory"
+    rig.will_know({"orders": 1, "other": 1})
+    rig.turn(3)
+    rig.respond(produced(TopicPartition("other", 0), offset=2))
+    rig.turn()
+    assert waiting.offsets == [2]
+
+
+@pytest.mark.behaviour("BUF-02")
+def test_memory_that_a_request_got_and_can_not_use_does_not_keep_it_from_what_it_needs() -> None:
+    rig = ProducerRig(topics={"orders": 1}, buffer_memory=1_000, batch_size=400)
+    pool, accumulator = rig.producer._pool, rig.producer._accumulator
+    assert pool.try_allocate(800)
+    waiting = rig.submit("orders", b"a" * 100, b"b" * 700)
+    rig.turn()
+    pool.deallocate(400)  # goes to the request that waits for a batch
+    pool.deallocate(400)
+    appended = accumulator.append_many(  # a thread that blocks in send makes that batch before it goes on
+        "orders",
+        0,
+        (ProducerRecord("orders", b"c"),),
+        (0,),
+        FutureRecordMetadata(),
+        rig.metadata.fetch(),
+        rig.clock.now_ms(),
+        rig.clock.wall_ms(),
+    )
+    assert appended.new_batch_created
+    rig.turn()
+    rig.respond(produced(ORDERS_0, offset=0))
+    rig.turn(2)
+    rig.respond(produced(ORDERS_0, offset=2))
+    rig.turn()
+    assert waiting.offsets == [1, 2]
+    assert pool.available_bytes == 1_000

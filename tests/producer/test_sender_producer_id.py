@@ -1,0 +1,285 @@
+"""Sender and the producer id: asked for first, asked for again, refused. Twins of SenderTest."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from client_core.client.kafka_client import LeastLoadedNode
+from client_core.error_codes import Errors
+from client_core.errors import (
+    ClusterAuthorizationError,
+    TimeoutError,
+    UnsupportedVersionError,
+)
+from client_core.producer.producer_batch import ProducerIdAndEpoch
+from client_core.producer.transaction_manager import State
+from tests.support.mock_client import MockClient
+from tests.support.sender_rig import (
+    DELIVERY_TIMEOUT_MS,
+    ORDERS_0,
+    ORDERS_1,
+    PRODUCER_ID,
+    REQUEST_TIMEOUT_MS,
+    RETRY_BACKOFF_MS,
+    SenderRig,
+    SleepRecorder,
+    produced,
+    producer_id_given,
+    producer_id_refused,
+    together,
+)
+
+LEFT_OUT: Final = {
+    "SenderTest.DoNotPollWhenNoRequestSent": (
+        "It counts the polls between the requests to a transaction's coordinator; there is none here, and a "
+        "turn of ours polls once, whatever it sent."
+    ),
+    "SenderTest.InitProducerIdWithMaxInFlightOne": (
+        "It is of a transactional producer; for an idempotent one see "
+        "test_an_id_is_asked_for_when_the_only_node_has_answered_about_metadata."
+    ),
+    "SenderTest.AbortableErrorIsConvertedToFatalErrorDuringAbort": "There are no transactions to abort.",
+}
+
+
+def waiting_rig() -> SenderRig:
+    """A sender that has no producer id yet."""
+    return SenderRig(idempotent=True, has_producer_id=False)
+
+
+@pytest.mark.behaviour("IDM-01")
+@pytest.mark.java(
+    "SenderTest.InitProducerIdRequest", "TransactionManagerTest.FailIfNotReadyForSendIdempotentProducer"
+)
+def test_a_producer_id_is_asked_for_before_anything_is_drained() -> None:  # testInitProducerIdRequest
+    rig = waiting_rig()
+    rig.append()
+    rig.turn(3)
+    assert [request.builder.api.name for request in rig.client.requests] == ["InitProducerId"]
+    assert rig.accumulator.has_undrained
+    rig.respond(producer_id_given())
+    rig.turn()
+    assert rig.idempotence.producer_id_and_epoch == ProducerIdAndEpoch(PRODUCER_ID, 0)
+    rig.turn()
+    assert rig.sent_sequence() == (0, 0)
+
+
+def test_an_id_is_asked_for_even_when_nothing_is_to_be_sent() -> None:
+    rig = waiting_rig()
+    rig.turn()
+    assert rig.client.in_flight_request_count() == 1
+
+
+@pytest.mark.behaviour("IDM-01")
+@pytest.mark.java("TransactionManagerTest.RetriableErrors")
+@pytest.mark.parametrize("error", [Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.COORDINATOR_NOT_AVAILABLE])
+def test_a_cluster_that_has_just_started_is_asked_again(error: Errors) -> None:
+    rig = waiting_rig()
+    rig.turn()
+    rig.respond(producer_id_refused(error))
+    rig.turn(2)
+    assert rig.client.in_flight_request_count() == 0  # not before the backoff
+    rig.clock.advance(RETRY_BACKOFF_MS)
+    rig.turn()
+    rig.respond(producer_id_given())
+    rig.turn()
+    assert rig.idempotence.has_producer_id
+
+
+def test_a_connection_lost_meanwhile_is_no_end() -> None:
+    rig = waiting_rig()
+    rig.turn()
+    rig.client.disconnect(rig.node.id)
+    rig.turn()
+    rig.clock.advance(RETRY_BACKOFF_MS)
+    rig.turn()
+    rig.respond(producer_id_given())
+    rig.turn()
+    assert rig.idempotence.has_producer_id
+
+
+@pytest.mark.behaviour("IDM-01")
+@pytest.mark.java("SenderTest.ClusterAuthorizationExceptionInInitProducerIdRequest")
+def test_a_refusal_fails_what_waits_and_the_next_record_asks_again() -> None:
+    # testClusterAuthorizationExceptionInInitProducerIdRequest (IDM-01)
+    rig = waiting_rig()
+    future = rig.append()
+    rig.turn()
+    rig.respond(producer_id_refused(Errors.CLUSTER_AUTHORIZATION_FAILED))
+    rig.turn()
+    assert not rig.idempotence.has_producer_id
+    assert isinstance(rig.idempotence.last_error, ClusterAuthorizationError)
+    rig.turn()
+    assert isinstance(future.exception(0), ClusterAuthorizationError)
+    rig.clock.advance(10 * RETRY_BACKOFF_MS)
+    rig.turn(3)
+    assert rig.client.in_flight_request_count() == 0  # nobody has records: nobody is asked in vain
+    second = rig.append()
+    rig.turn()
+    rig.respond(producer_id_given())
+    rig.turn(2)
+    assert not rig.idempotence.has_fatal_error
+    assert rig.idempotence.producer_id_and_epoch == ProducerIdAndEpoch(PRODUCER_ID, 0)
+    rig.respond(produced(ORDERS_0, offset=0))
+    rig.turn()
+    assert second.result(0).offset == 0
+
+
+@pytest.mark.java("TransactionManagerTest.FailIfNotReadyForSendIdempotentProducerFatalError")
+def test_a_broker_that_is_too_old_fails_everything_from_now_on() -> None:
+    rig = waiting_rig()
+    future = rig.append()
+    rig.client.prepare_unsupported_version_response()
+    rig.turn(2)
+    assert isinstance(future.exception(0), UnsupportedVersionError)
+    assert rig.idempotence.state is State.FATAL_ERROR
+    later = rig.append()
+    rig.turn()
+    assert isinstance(later.exception(0), UnsupportedVersionError)
+
+
+@pytest.mark.java("SenderTest.UnsupportedVersionInProduceRequest")
+def test_a_broker_that_can_not_take_a_batch_of_ours_fails_everything_from_now_on() -> None:
+    rig = SenderRig(idempotent=True)
+    future = rig.append()
+    rig.client.prepare_unsupported_version_response()
+    rig.turn()
+    assert isinstance(future.exception(0), UnsupportedVersionError)
+    assert rig.idempotence.has_fatal_error
+    later = rig.append()
+    rig.turn()
+    assert isinstance(later.exception(0), UnsupportedVersionError)
+
+
+@pytest.mark.behaviour("ACC-11")
+def test_batches_expire_while_there_is_no_producer_id() -> None:
+    rig = waiting_rig()
+    rig.client.set_unreachable(rig.node, 10 * DELIVERY_TIMEOUT_MS)
+    future = rig.append()
+    rig.turn()
+    rig.clock.advance(DELIVERY_TIMEOUT_MS)
+    rig.turn()
+    assert isinstance(future.exception(0), TimeoutError)
+
+
+@pytest.mark.behaviour("SND-14")
+@pytest.mark.java(
+    "SenderTest.ClusterAuthorizationExceptionInProduceRequest",
+    "SenderTest.CancelInFlightRequestAfterFatalError",
+)
+def test_cluster_authorization_in_a_produce_answer_is_fatal_and_ends_what_is_in_flight() -> None:
+    # testClusterAuthorizationExceptionInProduceRequest, testCancelInFlightRequestAfterFatalError
+    rig = SenderRig(idempotent=True)
+    first = rig.append(0)
+    rig.turn()
+    second = rig.append(1)
+    rig.turn()
+    rig.respond(produced(ORDERS_0, error=Errors.CLUSTER_AUTHORIZATION_FAILED))
+    rig.turn()
+    assert rig.idempotence.has_fatal_error
+    assert isinstance(first.exception(0), ClusterAuthorizationError)
+    rig.turn()
+    assert isinstance(second.exception(0), ClusterAuthorizationError)
+    third = rig.append(0)
+    rig.turn()
+    assert isinstance(third.exception(0), ClusterAuthorizationError)
+    assert rig.pool.available_bytes < rig.pool.total_bytes, "not before its request is answered (SND-14)"
+    rig.respond(produced(ORDERS_1, offset=0))
+    rig.turn()
+    assert rig.pool.available_bytes == rig.pool.total_bytes
+
+
+@pytest.mark.behaviour("IDM-01")
+@pytest.mark.java("SenderTest.SenderShouldRetryWithBackoffOnRetriableError")
+def test_an_id_that_is_not_to_be_had_yet_is_asked_for_after_each_backoff() -> None:
+    rig = waiting_rig()
+    sleeps = SleepRecorder(rig)
+    for answer in (
+        producer_id_refused(Errors.COORDINATOR_LOAD_IN_PROGRESS),
+        producer_id_refused(Errors.COORDINATOR_LOAD_IN_PROGRESS),
+        producer_id_given(),
+    ):
+        assert not rig.idempotence.has_producer_id
+        rig.client.prepare_response(answer)
+        rig.turn()
+        assert rig.client.awaiting_responses == 0, "it was not asked for"
+        rig.turn()
+        if not rig.idempotence.has_producer_id:
+            assert sleeps.last_ms() == RETRY_BACKOFF_MS
+            rig.clock.advance(RETRY_BACKOFF_MS)
+    assert rig.idempotence.producer_id_and_epoch == ProducerIdAndEpoch(PRODUCER_ID, 0)
+
+
+@pytest.mark.behaviour("IDM-01")
+@pytest.mark.java("SenderTest.NodeNotReady")
+@pytest.mark.parametrize("is_throttled", [True, False])
+def test_a_node_that_is_not_ready_for_longer_than_a_request_may_take_is_waited_for(
+    is_throttled: bool,
+) -> None:
+    rig = waiting_rig()
+    if is_throttled:
+        rig.client.ready(rig.node, rig.clock.now_ms())
+        rig.client.throttle(rig.node, REQUEST_TIMEOUT_MS + 20)
+    else:
+        rig.client.delay_ready(rig.node, REQUEST_TIMEOUT_MS + 20)
+    rig.client.prepare_response(producer_id_given())
+    for _ in range(2):
+        rig.turn()
+        assert not rig.idempotence.has_producer_id
+        rig.clock.advance(REQUEST_TIMEOUT_MS // 2)
+    rig.clock.advance(20)
+    rig.turn(2)
+    assert rig.idempotence.producer_id == PRODUCER_ID
+
+
+class OneAtATime(MockClient):
+    """A client whose one node takes one request at a time, and which has no other node to ask."""
+
+    def least_loaded_node(self, now_ms: int) -> LeastLoadedNode:
+        return LeastLoadedNode(None, True) if self.requests else super().least_loaded_node(now_ms)
+
+
+@pytest.mark.behaviour("IDM-01")
+@pytest.mark.java("SenderTest.IdempotentInitProducerIdWithMaxInFlightOne")
+def test_an_id_is_asked_for_when_the_only_node_has_answered_about_metadata() -> None:
+    rig = SenderRig(idempotent=True, has_producer_id=False, client_type=OneAtATime)
+    now_ms = rig.clock.now_ms()
+    assert rig.client.ready(rig.node, now_ms)
+    asked = rig.metadata.new_metadata_request_and_version(now_ms)
+    about_metadata = rig.client.new_client_request(0, asked.builder, now_ms, expect_response=True)
+    rig.client.send(about_metadata, now_ms)
+    rig.turn(2)
+    assert list(rig.client.requests) == [about_metadata]
+    rig.respond(object())
+    rig.turn(2)
+    assert [request.builder.api.name for request in rig.client.requests] == ["InitProducerId"]
+    rig.respond(producer_id_given())
+    rig.turn()
+    assert rig.idempotence.producer_id_and_epoch == ProducerIdAndEpoch(PRODUCER_ID, 0)
+
+
+@pytest.mark.behaviour("IDM-01")
+def test_after_a_refusal_nothing_is_waited_for_that_had_a_sequence_of_an_earlier_id() -> None:
+    rig = SenderRig(idempotent=True, producer_epoch=2**15 - 1, retry_backoff_ms=0)
+    first, other = rig.append(0), rig.append(1)
+    rig.turn()
+    rig.respond(
+        together(
+            produced(ORDERS_0, error=Errors.OUT_OF_ORDER_SEQUENCE_NUMBER),
+            produced(ORDERS_1, error=Errors.NOT_ENOUGH_REPLICAS),
+        )
+    )
+    rig.turn()
+    rig.client.prepare_response(producer_id_refused(Errors.CLUSTER_AUTHORIZATION_FAILED))
+    rig.turn(2)  # the last epoch is used up, and a new id is not given
+    assert isinstance(first.exception(0), ClusterAuthorizationError)
+    assert isinstance(other.exception(0), ClusterAuthorizationError)
+    rig.clock.advance(RETRY_BACKOFF_MS)
+    later = [rig.append(0), rig.append(1)]
+    rig.client.prepare_response(producer_id_given(PRODUCER_ID + 1))
+    rig.turn(3)
+    rig.respond(together(produced(ORDERS_0, offset=0), produced(ORDERS_1, offset=0)))
+    rig.turn()
+    assert [future.result(0).offset for future in later] == [0, 0]

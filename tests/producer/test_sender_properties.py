@@ -1,0 +1,60 @@
+"""Whatever happens in whatever order to accumulator, Sender and TransactionManager: see sender_machine.py."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from client_core.error_codes import Errors
+from tests.producer.sender_machine import IdempotentMachine, PlainMachine, walk
+from tests.support.sender_rig import ORDERS_0, SenderRig, produced
+
+
+@pytest.mark.behaviour("BAT-01", "IDM-02", "IDM-03", "SND-14")
+def test_whatever_happens_an_idempotent_log_has_each_record_once_and_in_order() -> None:
+    run_state_machine_as_test(IdempotentMachine, settings=settings(max_examples=60, stateful_step_count=50))
+
+
+@pytest.mark.behaviour("BAT-01", "SND-14")
+def test_whatever_happens_each_record_is_in_one_place_and_its_owner_hears_once() -> None:
+    run_state_machine_as_test(PlainMachine, settings=settings(max_examples=40, stateful_step_count=50))
+
+
+@pytest.mark.behaviour("BAT-01", "IDM-02", "IDM-03", "IDM-04", "IDM-05")
+@pytest.mark.parametrize("first", range(0, 40, 10))
+def test_a_long_way_leads_an_idempotent_producer_nowhere_else(first: int) -> None:
+    walked = [walk(IdempotentMachine(), Random(seed), 400) for seed in range(first, first + 10)]
+    assert sum(len(machine.places) for machine in walked) > 250, "it did not get far"
+
+
+@pytest.mark.parametrize("first", range(0, 20, 10))
+def test_a_long_way_leads_a_plain_producer_nowhere_else(first: int) -> None:
+    walked = [walk(PlainMachine(), Random(seed), 400) for seed in range(first, first + 10)]
+    assert sum(len(machine.places) for machine in walked) > 250, "it did not get far"
+
+
+@pytest.mark.behaviour("IDM-03")
+def test_a_batch_that_is_tried_again_is_not_pushed_out_of_what_the_broker_remembers() -> None:
+    """The walks found it: stored, told otherwise, and six batches later unknown to the broker as stored."""
+    rig = SenderRig(idempotent=True)
+    rig.append()
+    rig.turn()
+    rig.respond(produced(ORDERS_0, offset=0))  # the first of a producer goes alone
+    rig.turn()
+    for _ in range(5):
+        rig.append()
+        rig.turn()
+    rig.respond(produced(ORDERS_0, error=Errors.REQUEST_TIMED_OUT))
+    for offset in range(2, 6):
+        rig.respond(produced(ORDERS_0, offset=offset))
+    rig.turn()
+    rig.back_off()
+    rig.append()
+    rig.turn(2)
+    assert [rig.sent_sequence(index) for index in range(len(rig.client.requests))] == [(0, 1)]
+    rig.respond(produced(ORDERS_0, offset=1))
+    rig.turn(2)
+    assert rig.sent_sequence() == (0, 6)

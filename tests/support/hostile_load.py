@@ -1,0 +1,166 @@
+"""What a producer is made to do against hostile brokers, and how it is judged whether it was
+told in time.
+
+A KafkaProducer as client_core wires it, but for its network and its names, with short pauses; requests that
+note when they were told, and how often. For hostile_simulation.py and hostile_runs.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from client_core import (
+    NO_EVENTS,
+    KafkaProducer,
+    ProducerConfig,
+    ProducerRecord,
+    RecordFailure,
+    RecordMetadata,
+)
+from client_core.client.metadata_updater import DefaultMetadataUpdater
+from client_core.client.network_client import NetworkClient
+from client_core.metadata.producer_metadata import ProducerMetadata
+from client_core.producer.wiring import metadata_config, network_client_config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from random import Random
+
+    from client_core import EventSink, Result
+    from client_core.clock import Clock
+    from client_core.network.selectable import Selectable
+
+TOPIC: Final = "orders"
+PARTITIONS: Final = 3
+RECONNECT_MS: Final = 50
+BLOCK_MS: Final = 1_000
+DELIVERY_MS: Final = 2_000
+DEADLINE_MS: Final = 5_000
+
+SETTINGS: Final[dict[str, str | int | bool]] = {
+    "linger.ms": 0,
+    "batch.size": 200,
+    "buffer.memory": 20_000,
+    "reconnect.backoff.ms": RECONNECT_MS,
+    "reconnect.backoff.max.ms": 200,
+    "retry.backoff.ms": 20,
+    "retry.backoff.max.ms": 100,
+    "request.timeout.ms": 500,
+    "delivery.timeout.ms": DELIVERY_MS,
+    "max.block.ms": BLOCK_MS,
+    "socket.connection.setup.timeout.ms": 300,
+    "socket.connection.setup.timeout.max.ms": 600,
+    "metadata.recovery.rebootstrap.trigger.ms": 3_000,
+    "metadata.max.age.ms": 500,
+}
+
+
+class LocalNames:
+    """Knows the brokers' address and no other name: a test must not reach DNS."""
+
+    def __init__(self, known: str) -> None:
+        self._known = known
+
+    def resolve(self, host: str) -> Sequence[str]:
+        if host != self._known:
+            raise OSError(f"{host!r}: Name or service not known")
+        return (host,)
+
+    def canonical_name(self, address: str) -> str:
+        return address
+
+
+@dataclass(slots=True)
+class Request:
+    """What was submitted, when, and what was told of it."""
+
+    submitted_ms: int
+    clock: Clock
+    told: list[Result] = field(default_factory=list)
+    told_ms: int = 0
+
+    def __call__(self, result: Result) -> None:
+        self.told.append(result)
+        self.told_ms = self.clock.now_ms()
+
+
+@dataclass(frozen=True, slots=True)
+class Survived:
+    """What a run went through."""
+
+    seed: int
+    spoilt: int
+    acknowledged: int
+    failed: int
+    turns: int
+    connects: int
+    #: A lie has ended the idempotent producer for good, as Kafka has it.
+    is_fatal: bool
+
+
+def hostile_producer(
+    config: ProducerConfig,
+    clock: Clock,
+    selector: Selectable,
+    random: Random,
+    bootstrap: tuple[str, int],
+    events: EventSink = NO_EVENTS,
+) -> KafkaProducer:
+    """The wiring of client_core, with a network and names of our own."""
+    metadata = ProducerMetadata(metadata_config(config), random, clock, NO_EVENTS)
+    metadata.bootstrap([bootstrap])
+    settings = network_client_config(config)
+    updater = DefaultMetadataUpdater(metadata, settings)
+    client = NetworkClient(selector, updater, settings, LocalNames(bootstrap[0]), random)
+    return KafkaProducer(config, clock=clock, random=random, metadata=metadata, client=client, events=events)
+
+
+def hostile_config(settings: Mapping[str, str | int | bool]) -> ProducerConfig:
+    """SETTINGS, and what a run wants otherwise; where the brokers are is the network's business."""
+    return ProducerConfig.from_mapping({"bootstrap.servers": "127.0.0.1:9092", **SETTINGS, **settings})
+
+
+def submit(producer: KafkaProducer, random: Random, topic: str = TOPIC) -> Request:
+    """Submits one to ten records, keyed or not."""
+    now_ms = producer.clock.now_ms()
+    request = Request(now_ms, producer.clock)
+    records = [
+        ProducerRecord(topic, random.randbytes(random.randrange(120)), key=random.choice((None, b"k", b"l")))
+        for _ in range(random.choice((1, 1, 3, 10)))
+    ]
+    producer.submit(
+        topic, records, block_deadline_ms=now_ms + BLOCK_MS, deadline_ms=now_ms + DEADLINE_MS, done=request
+    )
+    return request
+
+
+def counts(requests: Iterable[Request]) -> tuple[int, int]:
+    """Records acknowledged, and records that failed."""
+    outcomes = [outcome for request in requests for outcome in request.told[0].outcomes]
+    acknowledged = sum(isinstance(outcome, RecordMetadata) for outcome in outcomes)
+    return acknowledged, len(outcomes) - acknowledged
+
+
+def failures(requests: Iterable[Request]) -> set[str]:
+    """Why records failed, for a message."""
+    outcomes = (outcome for request in requests for outcome in request.told[0].outcomes)
+    return {
+        f"{outcome.phase.name}: {outcome.error!r}"
+        for outcome in outcomes
+        if isinstance(outcome, RecordFailure)
+    }
+
+
+def check_told(seed: int, requests: Sequence[Request], late_ms: int) -> None:
+    """Each request was told once, and in time."""
+    for number, request in enumerate(requests):
+        assert len(request.told) == 1, f"seed {seed}: request {number} was told {len(request.told)} times"
+        took_ms = request.told_ms - request.submitted_ms
+        assert took_ms <= BLOCK_MS + DELIVERY_MS + late_ms, f"seed {seed}: request {number} took {took_ms} ms"
+
+
+def is_fatal(producer: KafkaProducer) -> bool:
+    """Whether a lie has ended an idempotent producer for good, as Kafka has it."""
+    manager = producer._transaction_manager
+    return manager is not None and manager.has_fatal_error

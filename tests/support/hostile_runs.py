@@ -1,0 +1,212 @@
+"""A whole KafkaProducer against hostile brokers over real sockets, and many such runs.
+
+`survive_over_sockets(seed)` takes some tenths of a second, with the real I/O thread and Selector; what must
+hold is what hostile_simulation.py demands, as far as real time lets it be told. `run_many` is what
+`python -m tests.support.fake_cluster.hostile` runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from client_core.clock import SystemClock
+from client_core.network.network_config import NetworkConfig
+from client_core.network.security_channel_builder import security_channel_builder
+from client_core.network.selector import Selector
+from client_core.network.transport_layer import open_socket
+from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.fake_cluster.hostile import Hostility
+from tests.support.fake_cluster.sasl_handshake import SaslDemand
+from tests.support.hostile_load import (
+    BLOCK_MS,
+    DEADLINE_MS,
+    PARTITIONS,
+    TOPIC,
+    Request,
+    Survived,
+    check_told,
+    counts,
+    failures,
+    hostile_config,
+    hostile_producer,
+    is_fatal,
+    submit,
+)
+from tests.support.hostile_simulation import survive_in_process
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from client_core import KafkaProducer
+    from client_core.clock import Clock
+
+_SETTINGS: Final[Mapping[str, str | int | bool]] = {
+    "request.timeout.ms": 120,
+    "delivery.timeout.ms": 600,
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 40,
+    "metadata.max.age.ms": 100,
+    "metadata.recovery.rebootstrap.trigger.ms": 500,
+}
+#: Three nodes, each after 8 ms of backoff at the least; a machine that is busy makes it fewer.
+_MOST_CONNECTS_A_SECOND: Final = 400
+#: A turn for each request, answer, end and pause; thousands in half a second would be a loop.
+_MOST_TURNS: Final = 20_000
+_LONGEST_CLOSE_S: Final = 4.0
+
+
+class _OurPorts:
+    """Opens sockets to the cluster alone: what hostile brokers name may be anybody's on this machine."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._ports = {cluster.address(broker_id)[1] for broker_id in cluster.broker_ids}
+        self.connects = 0
+
+    def __call__(
+        self, address: tuple[str, int], send_bytes: int, receive_bytes: int
+    ) -> tuple[socket.socket, bool]:
+        self.connects += 1
+        if address[1] in range(1, 65_536) and address[1] not in self._ports:
+            raise ConnectionRefusedError("not one of ours")
+        return open_socket(address, send_bytes, receive_bytes)
+
+
+def survive_over_sockets(
+    seed: int, *, idempotent: bool = False, seconds: float = 0.4, mechanism: str | None = None
+) -> Survived:
+    """A moment of hostility on real sockets, then honesty, some records more, and close.
+
+    With a SASL mechanism the brokers demand it, and lie in that as well.
+    """
+    random, clock = Random(f"sockets {seed}"), SystemClock()
+    with FakeCluster(brokers=3, seed=seed) as cluster:
+        cluster.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
+        security = {} if mechanism is None else _demand_sasl(cluster, mechanism)
+        ports = _OurPorts(cluster)
+        producer = _producer(cluster, ports, clock, random, {**security, "enable.idempotence": idempotent})
+        hostility = Hostility(seed, lasting=False)
+        cluster.turn_hostile(hostility)
+        producer.start()
+        try:
+            requests = _submit_for(seconds, producer, random)
+            check_told(seed, requests, 1_000)
+            turns = producer.io_thread.turns
+            assert turns < _MOST_TURNS, f"seed {seed}: {turns} turns"
+            most_connects = _MOST_CONNECTS_A_SECOND * (1 + seconds)
+            assert ports.connects < most_connects, f"seed {seed}: {ports.connects} connections"
+            requests += _produce_to_honest_brokers(seed, cluster, producer, random)
+        finally:
+            cluster.turn_honest()
+            _close(seed, producer)
+        acknowledged, failed = counts(requests)
+        return Survived(
+            seed, hostility.spoilt, acknowledged, failed, turns, ports.connects, is_fatal(producer)
+        )
+
+
+def _demand_sasl(cluster: FakeCluster, mechanism: str) -> dict[str, str | int | bool]:
+    """Has every connection authenticate, again after a tenth of a second; the client's settings for it."""
+    cluster.demand_sasl(SaslDemand((mechanism,), passwords={"alice": "wonder"}, session_lifetime_ms=100))
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": "alice",
+        "sasl.password": "wonder",
+    }
+
+
+def _producer(
+    cluster: FakeCluster,
+    ports: _OurPorts,
+    clock: Clock,
+    random: Random,
+    settings: Mapping[str, str | int | bool],
+) -> KafkaProducer:
+    config = hostile_config({**_SETTINGS, **settings})
+    channels = security_channel_builder(
+        config.security, client_id=config.client_id, clock=clock, random=random
+    )
+    selector = Selector(NetworkConfig(), channels, clock, ports)
+    return hostile_producer(config, clock, selector, random, cluster.address(1))
+
+
+def _submit_for(seconds: float, producer: KafkaProducer, random: Random) -> list[Request]:
+    """Submits at a caller's pace for so long, and waits until all is told."""
+    requests = []
+    until_s = time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        requests.append(submit(producer, random))
+        _pause(producer, random.uniform(0.0, 0.02))
+    _wait_until_told(producer, requests)
+    return requests
+
+
+def _produce_to_honest_brokers(
+    seed: int, cluster: FakeCluster, producer: KafkaProducer, random: Random
+) -> list[Request]:
+    """Nothing of the hostility is left but what the producer has of it, and that must not harm."""
+    cluster.turn_honest()
+    for broker_id in cluster.broker_ids:  # a lie about versions holds as long as its connection
+        cluster.drop_connections(broker_id)
+    # A topic of its own: who believed in a leader epoch of 2^31 - 1 believes no smaller one of that topic.
+    cluster.create_topic("later", partitions=PARTITIONS, replication_factor=3)
+    # The last lie may have been one that whoever asks for metadata next is told of, once.
+    told_of_it = submit(producer, random, "later")
+    _wait_until_told(producer, [told_of_it])
+    late = [submit(producer, random, "later") for _ in range(3)]
+    _wait_until_told(producer, late)
+    check_told(seed, late, 1_000)
+    _, failed = counts(late)
+    assert is_fatal(producer) or not failed, f"seed {seed}: {failed} records failed: {failures(late)}"
+    acknowledged, _ = counts([told_of_it, *late])
+    stored = len(cluster.records("later"))
+    assert stored == acknowledged, f"seed {seed}: {stored} stored, {acknowledged} acknowledged"
+    return [told_of_it, *late]
+
+
+def _close(seed: int, producer: KafkaProducer) -> None:
+    began_s = time.monotonic()
+    producer.close(2_000)
+    took_s = time.monotonic() - began_s
+    assert took_s < _LONGEST_CLOSE_S, f"seed {seed}: close took {took_s:.1f} s"
+    assert producer.io_thread.failed_turns == 0, f"seed {seed}: a turn failed, see the log"
+    assert producer.status().state == "closed", f"seed {seed}: {producer.io_thread}"
+
+
+def _pause(producer: KafkaProducer, seconds: float) -> None:
+    """Lets the other threads run. A caller's pace, not a wait for anything."""
+    pause = producer.io_thread._pause
+    with pause:
+        pause.wait(seconds)
+
+
+def _wait_until_told(producer: KafkaProducer, requests: Sequence[Request]) -> None:
+    """Waits as long as they may take, and a second more."""
+    until_s = time.monotonic() + (BLOCK_MS + DEADLINE_MS) / 1_000 + 1
+    while not all(request.told for request in requests) and time.monotonic() < until_s:
+        _pause(producer, 0.002)
+
+
+def run_many(seeds: Iterable[int], *, sockets: bool) -> int:
+    """Runs seed after seed, says what was found; 1 if anything was."""
+    logging.disable(logging.CRITICAL)
+    survive = survive_over_sockets if sockets else survive_in_process
+    found = ran = 0
+    began_s = time.monotonic()
+    for seed in seeds:
+        for idempotent in (False, True):
+            ran += 1
+            try:
+                survive(seed, idempotent=idempotent)
+            except Exception as error:  # noqa: BLE001 -- that is what it looks for
+                found += 1
+                print(
+                    f"seed {seed} idempotent={idempotent}: {type(error).__name__}: {error}", file=sys.stderr
+                )
+    print(f"{ran} runs in {time.monotonic() - began_s:.1f} s, {found} not survived")
+    return 1 if found else 0

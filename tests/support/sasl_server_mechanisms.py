@@ -1,0 +1,158 @@
+"""The broker's side of PLAIN, SCRAM and OAUTHBEARER: tokens in, tokens out, and who it was in the end.
+
+Pure. For `sasl_server.py`. Source: PlainSaslServer, ScramSaslServer, OAuthBearerSaslServer, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+
+_CLIENT_FIRST: Final = re.compile(r"n,,(?P<bare>n=(?P<name>[^,]+),r=(?P<nonce>[^,]+)(?:,.*)?)")
+_CLIENT_FINAL: Final = re.compile(r"(?P<bare>c=biws,r=(?P<nonce>[^,]+)),p=(?P<proof>[A-Za-z0-9+/=]+)")
+_BEARER: Final = re.compile(
+    r"n,,\x01auth=Bearer (?P<token>[^\x01]+)(?P<pairs>(?:\x01[A-Za-z]+=[^\x01]+)*)\x01\x01"
+)
+
+
+class Refused(Exception):
+    """The client is not who it says it is; the text is for the client."""
+
+
+class ServerMechanism(Protocol):
+    """One exchange. `principal` is there once it is complete."""
+
+    principal: str | None
+
+    def evaluate(self, token: bytes) -> bytes:
+        """The token to answer with. Raises Refused."""
+        ...
+
+
+class PlainServer:
+    """Knows passwords."""
+
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        self._passwords = passwords
+        self.principal: str | None = None
+
+    def evaluate(self, token: bytes) -> bytes:
+        parts = token.decode().split("\0")
+        if len(parts) != 3:
+            raise Refused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+        authorization_id, name, password = parts
+        if self._passwords.get(name) != password:
+            raise Refused("Authentication failed: Invalid username or password")
+        if authorization_id not in ("", name):
+            raise Refused("Authentication failed: Client requested an authorization id that is not its name")
+        self.principal = name
+        return b""
+
+
+class ScramServer:
+    """Knows passwords; Java's knows what is computed of them."""
+
+    def __init__(
+        self,
+        mechanism: str,
+        passwords: Mapping[str, str],
+        *,
+        salt: bytes = b"salt of the server",
+        iterations: int = 4096,
+        nonce: str = "server-nonce",
+        forges_signature: bool = False,
+    ) -> None:
+        self._mechanism = mechanism
+        self._hash = _HASHES[mechanism]
+        self._passwords = passwords
+        self._salt = salt
+        self._iterations = iterations
+        self._nonce = nonce
+        self._forges_signature = forges_signature
+        self._name = ""
+        self._client_first = ""
+        self._server_first = ""
+        self.principal: str | None = None
+
+    def evaluate(self, token: bytes) -> bytes:
+        return self._first(token.decode()) if not self._server_first else self._final(token.decode())
+
+    def _first(self, message: str) -> bytes:
+        found = _CLIENT_FIRST.fullmatch(message)
+        if found is None:
+            raise self._refused()
+        self._name = found["name"].replace("=2C", ",").replace("=3D", "=")
+        try:
+            is_known = self._name in self._passwords
+        except OSError:  # where the passwords lie is nothing that a client should learn
+            raise self._refused() from None
+        if not is_known:
+            raise self._refused()
+        self._client_first = found["bare"]
+        self._nonce = found["nonce"] + self._nonce
+        salt = base64.b64encode(self._salt).decode()
+        self._server_first = f"r={self._nonce},s={salt},i={self._iterations}"
+        return self._server_first.encode()
+
+    def _final(self, message: str) -> bytes:
+        found = _CLIENT_FINAL.fullmatch(message)
+        if found is None or found["nonce"] != self._nonce:
+            raise self._refused()
+        exchange = f"{self._client_first},{self._server_first},{found['bare']}".encode()
+        password = self._passwords[self._name].encode()
+        salted = hashlib.pbkdf2_hmac(self._hash, password, self._salt, self._iterations)
+        stored_key = hashlib.new(self._hash, self._hmac(salted, b"Client Key")).digest()
+        signature = self._hmac(stored_key, exchange)
+        proof = base64.b64decode(found["proof"])
+        client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=True))
+        if hashlib.new(self._hash, client_key).digest() != stored_key:
+            raise self._refused()
+        self.principal = self._name
+        verifier = self._hmac(self._hmac(salted, b"Server Key"), exchange)
+        if self._forges_signature:
+            verifier = bytes(len(verifier))
+        return f"v={base64.b64encode(verifier).decode()}".encode()
+
+    def _hmac(self, key: bytes, message: bytes) -> bytes:
+        return hmac.digest(key, message, self._hash)
+
+    def _refused(self) -> Refused:
+        return Refused(
+            "Authentication failed during authentication due to invalid credentials with SASL mechanism"
+            f" {self._mechanism}"
+        )
+
+
+class OAuthBearerServer:
+    """Knows whose each token is."""
+
+    #: What a broker says to a token that it does not take, before it refuses (RFC 7628).
+    ERROR: Final = b'{"status":"invalid_token"}'
+
+    def __init__(self, principals: Mapping[str, str]) -> None:
+        self._principals = principals
+        self._is_refusing = False
+        self.extensions: Mapping[str, str] = {}
+        self.principal: str | None = None
+
+    def evaluate(self, token: bytes) -> bytes:
+        if self._is_refusing:
+            said = "a lone ^A" if token == b"\x01" else "something else than a lone ^A"
+            raise Refused(f"{self.ERROR.decode()} ({said} came)")
+        found = _BEARER.fullmatch(token.decode())
+        if found is None:
+            raise Refused("Invalid OAUTHBEARER client first message")
+        self.extensions = dict(pair.split("=", 1) for pair in found["pairs"].split("\x01") if pair)
+        self.principal = self._principals.get(found["token"])
+        if self.principal is None:
+            self._is_refusing = True
+            return self.ERROR
+        return b""
