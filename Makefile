@@ -13,7 +13,7 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS ?= true
 endif
 
-.PHONY: help setup run demo check format docs behaviours test test-fast bench kafka-jars java lock clean
+.PHONY: help setup run demo check format docs behaviours test test-fast fuzz bench kafka-jars java lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -58,6 +58,10 @@ test: setup java kafka-jars  ## all tests, those on a real three-broker Kafka to
 
 test-fast: setup  ## what needs no Java
 	$(BIN)/pytest -m "not kafka"
+
+fuzz: setup  ## thousands of lying brokers, in simulated time and over sockets: minutes
+	$(BIN)/python -m tests.support.fake_cluster.hostile --seeds 2000
+	$(BIN)/python -m tests.support.fake_cluster.hostile --seeds 100 --sockets
 
 bench: setup java kafka-jars  ## the figures of README and docs, measured here
 	sh requirements/make-venv.sh "$(PYTHON)" .cache/bench-venv

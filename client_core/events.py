@@ -178,6 +178,13 @@ class SecretReloaded:
     failure: str | None  # what went wrong; None if it was read
 
 
+@dataclass(frozen=True, slots=True)
+class CertificateLoaded:
+    """Our own certificate, from now on shown to brokers that ask for one."""
+
+    expires_at_s: int  # Unix time
+
+
 Event = (
     MetadataRefreshed
     | MetadataRefreshFailed
@@ -196,6 +203,7 @@ Event = (
     | ProduceFinished
     | WaitFinished
     | SecretReloaded
+    | CertificateLoaded
 )
 
 

@@ -59,6 +59,7 @@ class ClientMetrics(Collector):
         self._topics: set[str] = set()
         self._last_refresh_s: float | None = None
         self._leaderless: int | None = None
+        self._certificate_expires_at_s: int | None = None
 
         counter, histogram = self._counter, self._histogram
         self._refreshes = counter(
@@ -124,6 +125,7 @@ class ClientMetrics(Collector):
             e.ProduceFinished: self._on_produce_finished,
             e.WaitFinished: self._on_wait,
             e.SecretReloaded: self._on_secret_reloaded,
+            e.CertificateLoaded: self._on_certificate_loaded,
         }
 
     def emit(self, event: e.Event, /) -> None:
@@ -137,6 +139,7 @@ class ClientMetrics(Collector):
         """The families, for Prometheus. Admin thread."""
         with self._lock:
             last_refresh_s, leaderless = self._last_refresh_s, self._leaderless
+            expires_at_s = self._certificate_expires_at_s
         for counter in self._counters:
             yield counter_family(counter)
         for histogram in self._histograms:
@@ -149,6 +152,14 @@ class ClientMetrics(Collector):
             )
         if leaderless is not None:
             yield _gauge("metadata_leaderless_partitions", "Known partitions without a leader.", leaderless)
+        expiry = GaugeMetricFamily(
+            "pilotfish_tls_certificate_expiry_timestamp_seconds",
+            "When our own certificate expires.",
+            labels=(),
+        )
+        if expires_at_s is not None:
+            expiry.add_metric((), expires_at_s)
+        yield expiry
 
     # -- events, under the lock ------------------------------------------------------------------------------
 
@@ -216,6 +227,9 @@ class ClientMetrics(Collector):
 
     def _on_secret_reloaded(self, event: e.SecretReloaded) -> None:
         self._credential_reloads.child("success" if event.failure is None else "failure").add()
+
+    def _on_certificate_loaded(self, event: e.CertificateLoaded) -> None:
+        self._certificate_expires_at_s = event.expires_at_s
 
     # -- making ----------------------------------------------------------------------------------------------
 

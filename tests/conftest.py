@@ -1,8 +1,8 @@
 """What every room's tests share: the folder of golden data, and how hypothesis runs.
 
 `pytest --golden FOLDER` takes Java's vectors and traces from another folder of the same layout. One that is
-missing ends the run and is named; within it only `tables/` and `captured/` may be missing, and the tests
-over them are then absent. See `tests/golden/data/README.md`.
+missing ends the run and is named; within it only files of `tables/` and `captured/` may be missing, and the
+tests over them are then absent. See `tests/golden/data/README.md`.
 """
 
 from __future__ import annotations
@@ -81,11 +81,10 @@ def golden_folder(config: pytest.Config) -> Path:
 
 
 def golden_files(config: pytest.Config, pattern: str) -> list[Path]:
-    """The golden files of a pattern. None at all is an error, unless their folder may be missing."""
+    """The golden files of a pattern. None at all is an error, unless they may be missing."""
     wanted = golden_folder(config) / pattern
     files = sorted(wanted.parent.glob(wanted.name))
-    may_be_missing = wanted.parent.name in _OPTIONAL_FOLDERS and not wanted.parent.is_dir()
-    if not files and not may_be_missing:
+    if not files and wanted.parent.name not in _OPTIONAL_FOLDERS:
         raise pytest.UsageError(f"--golden: no {wanted}")
     return files
 

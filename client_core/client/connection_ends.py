@@ -47,7 +47,9 @@ class ConnectionEnds:
         self, responses: list[ClientResponse], node_id: int, now_ms: int, ended: Disconnection
     ) -> None:
         """The connection is gone."""
-        self._connections.end(node_id, now_ms, ended, self._in_flight.count(node_id))
+        in_flight = self._in_flight.count(node_id)
+        ended = self._connections.explained(node_id, ended, in_flight)
+        self._connections.end(node_id, now_ms, ended, in_flight)
         self._cancel_in_flight(responses, node_id, now_ms, ended)
         self._metadata_updater.handle_server_disconnect(now_ms, node_id, ended.authentication_error)
 

@@ -7,7 +7,7 @@ connection itself. Immutable. Source: the branches of NetworkClient.processDisco
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from client_core.errors import AuthenticationError, ProtocolError
@@ -68,6 +68,15 @@ def protocol_error(detail: str) -> Disconnection:
 def unreachable(detail: str) -> Disconnection:
     """Connecting failed before it began: DNS knows no such name, or the system refused at once (NET-22)."""
     return Disconnection("refused", detail, logging.WARNING)
+
+
+def perhaps_for_want_of_sasl(ended: Disconnection) -> Disconnection:
+    """What a broker does to those who should authenticate and ask for something else: it only closes."""
+    detail = (
+        f"{ended.detail}: it answered nothing but ApiVersions, so the listener may want SASL; set"
+        " security.protocol to SASL_PLAINTEXT or SASL_SSL"
+    )
+    return replace(ended, detail=detail, log_level=logging.WARNING)
 
 
 def setup_timeout(timeout_ms: int) -> Disconnection:

@@ -295,12 +295,14 @@ class NetworkClient:
             self._maybe_throttle(answered, body, now_ms)
             payload_bytes = len(receive.payload)
             response = self._requests.answered(answered, now_ms, body=body, payload_bytes=payload_bytes)
-            if not answered.is_internal:
-                responses.append(response)
-            elif isinstance(body, ApiVersionsResponse):
+            if answered.is_internal and isinstance(body, ApiVersionsResponse):
                 self._handle_api_versions_response(responses, answered, body, now_ms)
-            else:
+                continue
+            self._connections.served(node_id)
+            if answered.is_internal:
                 self._metadata_updater.handle_successful_response(now_ms, answered, body)
+            else:
+                responses.append(response)
 
     def _maybe_throttle(self, answered: InFlightRequest, body: object, now_ms: int) -> None:
         """Holds back for as long as the broker asks; requests in flight get that much longer (NET-12)."""

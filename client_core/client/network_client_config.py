@@ -32,6 +32,8 @@ class NetworkClientConfig:
     connection_setup_timeout_max_ms: int = 30_000
     metadata_recovery_strategy: MetadataRecoveryStrategy = MetadataRecoveryStrategy.REBOOTSTRAP
     rebootstrap_trigger_ms: int = 300_000
+    #: Whether we say who we are by SASL: who does not is told where a listener seems to want it.
+    uses_sasl: bool = False
     #: Whether to ask each broker for its versions first (NET-14). Off only in tests, as in Java.
     discover_broker_versions: bool = True
     #: What ApiVersions v3+ tells the broker about us; must match [a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?

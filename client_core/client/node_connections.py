@@ -60,6 +60,8 @@ class NodeConnections:
         self._api_versions: dict[int, NodeApiVersions] = {}
         self._needing_api_versions: dict[int, ApiVersionsRequestBuilder] = {}
         self._refused_a_version: set[int] = set()
+        # Ready without SASL, and have answered nothing since.
+        self._may_want_sasl: set[int] = set()
         self._published: tuple[ConnectionFacts, ...] = ()
         self._has_changed = False
 
@@ -142,6 +144,8 @@ class NodeConnections:
     def _ready(self, node_id: int) -> None:
         self._has_changed = True
         self.states.ready(node_id)
+        if not self._config.uses_sasl:
+            self._may_want_sasl.add(node_id)
         self._events.emit(NodeReady(node_id))
         _log.info("Node %d is ready", node_id)
 
@@ -153,6 +157,16 @@ class NodeConnections:
         self.states.throttle(node_id, now_ms + throttle_ms)
         self._events.emit(NodeThrottled(node_id, throttle_ms))
         _log.debug("Node %d asked for a pause of %d ms", node_id, throttle_ms)
+
+    def served(self, node_id: int) -> None:
+        """The node has answered a request: it takes us as we are."""
+        self._may_want_sasl.discard(node_id)
+
+    def explained(self, node_id: int, ended: Disconnection, in_flight: int) -> Disconnection:
+        """The end of a connection with what the node's answers so far make of it."""
+        if ended.reason == "closed" and in_flight and node_id in self._may_want_sasl:
+            return disconnection.perhaps_for_want_of_sasl(ended)
+        return ended
 
     def end(self, node_id: int, now_ms: int, ended: Disconnection, in_flight: int) -> None:
         """The connection is gone: its backoff begins, its versions are forgotten, its error kept (NET-13)."""
@@ -184,6 +198,7 @@ class NodeConnections:
         self._api_versions.pop(node_id, None)
         self._needing_api_versions.pop(node_id, None)
         self._refused_a_version.discard(node_id)
+        self._may_want_sasl.discard(node_id)
 
     # -- what others see -------------------------------------------------------------------------------------
 

@@ -240,7 +240,7 @@ def _number_columns(count: int) -> tuple[bytes, bytes, bytes, bytes]:
 
     def column(run: int) -> bytes:
         """Byte values 0, 1, 2, ..., each `run` times."""
-        return b"".join(bytes((value & 0xFF,)) * run for value in range(count // run + 1))[:count]
+        return b"".join(bytes((value & 0xFF,)) * min(run, count) for value in range(count // run + 1))[:count]
 
     ones = (bytes(range(256)) * (count // 256 + 1))[:count]
     return column(1 << 24), column(1 << 16), column(1 << 8), ones

@@ -26,6 +26,14 @@ class Authenticator(Protocol):
         ...
 
     @property
+    def awaits_credentials(self) -> bool:
+        """Whether the last step could not be taken for want of a credential that is being fetched elsewhere.
+
+        Then it is to be tried again, though nothing came from the broker.
+        """
+        ...
+
+    @property
     def reauthenticates_at_ms(self) -> int | None:
         """From when on a send must wait for a re-authentication; None: what was proved holds for good."""
         ...
@@ -34,7 +42,8 @@ class Authenticator(Protocol):
         """Takes one step: the broker's frame, None at the very first; returns the pieces of the frame to
         answer with.
 
-        None: there is nothing to answer; either it is complete now, or another frame must come first.
+        None: there is nothing to answer; either it is complete now, or another frame must come first, or it
+        awaits credentials.
         Raises AuthenticationError when the broker refuses us or we refuse the broker, ProtocolError when it
         answers another question, DisconnectError when there is nothing to prove it with at the moment.
         """
@@ -57,6 +66,10 @@ class PlaintextAuthenticator:
     @property
     def complete(self) -> bool:
         return True
+
+    @property
+    def awaits_credentials(self) -> bool:
+        return False
 
     @property
     def reauthenticates_at_ms(self) -> int | None:

@@ -19,6 +19,7 @@ Who calls: Selector, on the I/O thread. Source: KafkaChannel, ChannelState, Kafk
 from __future__ import annotations
 
 from selectors import EVENT_READ, EVENT_WRITE
+from sys import maxsize
 from typing import TYPE_CHECKING, Final
 
 from client_core.errors import AuthenticationError, IllegalStateError, KafkaError
@@ -39,6 +40,10 @@ _READ_BYTES: Final = 64 * 1024
 
 #: What one turn reads of a large frame, so that other connections get theirs.
 _TURN_BYTES: Final = 1024 * 1024
+
+#: The largest frame before a connection is ready, when nobody knows the peer yet. No step of a log-in
+#: needs as much; it is what brokers themselves take of a client then (sasl.server.max.receive.size).
+_LARGEST_BEFORE_READY_BYTES: Final = 512 * 1024
 
 _ENDS: Final = frozenset(
     {ChannelStateName.EXPIRED, ChannelStateName.FAILED_SEND, ChannelStateName.LOCAL_CLOSE}
@@ -63,6 +68,7 @@ class KafkaChannel:
         "_error",
         "_has_memory",
         "_is_muted",
+        "_max_receive_bytes",
         "_memory_pool",
         "_mid_write",
         "_receive",
@@ -87,7 +93,8 @@ class KafkaChannel:
         self.registered_interest = 0  # what the selector has asked the system to watch: Selector's own note
         self._transport = transport
         self._authenticator = authenticator
-        self._receive = NetworkReceive(max_receive_bytes)
+        self._max_receive_bytes = max_receive_bytes
+        self._receive = NetworkReceive(min(max_receive_bytes or maxsize, _LARGEST_BEFORE_READY_BYTES))
         self._memory_pool = memory_pool
         self._has_memory = False  # the current frame has reserved its size
         self._awaits_memory = False  # the pool had nothing for it: reading waits
@@ -146,11 +153,21 @@ class KafkaChannel:
         return self._awaits_memory
 
     @property
+    def awaits_credentials(self) -> bool:
+        """Whether it can't go on before a token was fetched elsewhere: `prepare` must be tried again."""
+        return self._authenticator.awaits_credentials
+
+    @property
+    def wants_to_read(self) -> bool:
+        """Whether bytes are of use now. If not, they stay with the system."""
+        return not (self._is_muted or self._awaits_memory or self._authenticator.awaits_credentials)
+
+    @property
     def interest(self) -> int:
         """What to wait for: EVENT_READ and EVENT_WRITE of `selectors`, 0 for neither (SEL-06)."""
         if self._state is ChannelStateName.NOT_CONNECTED:
             return EVENT_WRITE  # which is how the system tells that a connect has ended, well or not
-        interest = 0 if self._is_muted or self._awaits_memory else EVENT_READ
+        interest = EVENT_READ if self.wants_to_read else 0
         if self._mid_write or self._token is not None or self._transport.has_pending_writes:
             interest |= EVENT_WRITE
         return interest
@@ -182,6 +199,7 @@ class KafkaChannel:
             self._authenticate(now_ms)
         if self._authenticator.complete and self._token is None:
             self._move(ChannelStateName.READY)
+            self._receive.limit(self._max_receive_bytes)
 
     def maybe_begin_reauthentication(self, now_ms: int) -> bool:
         """Whether the send that is about to be written must wait: the session has to be renewed first

@@ -38,7 +38,7 @@ class NetworkReceive:
     __slots__ = ("_data", "_max_bytes", "_size", "_start")
 
     def __init__(self, max_bytes: int | None) -> None:
-        self._max_bytes = _LARGEST_FRAME_BYTES if max_bytes is None else max_bytes
+        self.limit(max_bytes)
         self._data: bytes | bytearray = b""
         self._start = 0  # where the current frame's size lies in _data
         self._size: int | None = None  # the current frame's, once its four bytes are here; not yet judged
@@ -65,6 +65,10 @@ class NetworkReceive:
         if self.has_frame:
             return 0
         return _SIZE.size + (self._size or 0) - self.bytes_read
+
+    def limit(self, max_bytes: int | None) -> None:
+        """How large a frame may be from now on."""
+        self._max_bytes = _LARGEST_FRAME_BYTES if max_bytes is None else max_bytes
 
     def feed(self, data: bytes) -> None:
         """Takes bytes as they came off the connection."""

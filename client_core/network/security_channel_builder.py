@@ -5,8 +5,8 @@
     SASL_PLAINTEXT   plaintext   SASL
     SASL_SSL         TLS         SASL
 
-Certificates, keys and credentials are read here, so that a file that can't be read is known before anything is
-connected. TLS and SASL are imported only where they are needed: who talks PLAINTEXT starts without them.
+Certificates, keys and credentials are read here, so that a file that can't be read is known before anything
+is connected. TLS and SASL are imported only where they are needed: who talks PLAINTEXT starts without them.
 Called once by the producer's wiring, on the caller's thread. Source: ChannelBuilders, SslChannelBuilder,
 SaslChannelBuilder, Kafka 4.3.
 """

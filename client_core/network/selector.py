@@ -47,6 +47,9 @@ log = logging.getLogger(__name__)
 #: epoll takes an int of milliseconds; a select that ends early does no harm.
 _LONGEST_SELECT_MS: Final = 24 * 60 * 60 * 1000
 
+#: How soon a channel that waits for a token looks for it: a client that connects turns as often anyhow.
+_LOOK_FOR_CREDENTIALS_MS: Final = 50
+
 #: Opens a socket to (address, send buffer, receive buffer) and says whether it is connected already.
 OpenSocket = Callable[[tuple[str, int], int, int], tuple[socket.socket, bool]]
 
@@ -75,6 +78,8 @@ class Selector:
         # Channels that get a turn whatever the system says: with a frame buffered, a new send, or connected
         # at once.
         self._due: dict[int, KafkaChannel] = {}
+        # Channels that wait for a credential, of which no descriptor tells: they get a turn in each poll.
+        self._awaiting_credentials: dict[int, KafkaChannel] = {}
         # Ends that the next poll reports: they came about outside of a poll, or in one that was cut short.
         self._unreported: dict[int, ChannelState] = {}
         # Channels whose frames are among the completed receives, and hold their memory until the next poll.
@@ -218,9 +223,12 @@ class Selector:
         due, self._due = self._due, {}
         if due or self._disconnected:  # something to do or to tell; Java would let the latter wait
             timeout_ms = 0
+        elif self._awaiting_credentials:
+            timeout_ms = min(timeout_ms, _LOOK_FOR_CREDENTIALS_MS)
         try:
             ready = self._selector.select(min(timeout_ms, _LONGEST_SELECT_MS) / 1000)
             now_ms = self._clock.now_ms()
+            due.update(self._awaiting_credentials)
             for key, mask in ready:
                 channel: KafkaChannel | None = key.data
                 if channel is None:
@@ -282,7 +290,11 @@ class Selector:
             if wants_to_write and not channel.maybe_begin_reauthentication(now_ms):
                 self._write(channel)
         self._watch(channel)
-        if channel.has_bytes_buffered and not channel.is_muted and not channel.awaits_memory:
+        if channel.awaits_credentials:
+            self._awaiting_credentials[channel.node_id] = channel
+        elif self._awaiting_credentials:
+            self._awaiting_credentials.pop(channel.node_id, None)
+        if channel.has_bytes_buffered and channel.wants_to_read:
             self._due[channel.node_id] = channel
 
     def _read(self, channel: KafkaChannel) -> None:
@@ -333,6 +345,7 @@ class Selector:
         node_id = channel.node_id
         del self._channels[node_id]
         self._due.pop(node_id, None)
+        self._awaiting_credentials.pop(node_id, None)
         if self._idle_expiry is not None:
             self._idle_expiry.forget(node_id)
         if node_id in self._connected:  # connected and failed in one poll: only the latter is told (SEL-16)

@@ -21,7 +21,7 @@ import ssl
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.errors import ConfigError
-from client_core.events import NO_EVENTS, SecretReloaded
+from client_core.events import NO_EVENTS, CertificateLoaded, SecretReloaded
 from client_core.network import ssl_pem
 from client_core.network.certificate_expiry import certificate_expires_at_s
 from client_core.network.secret import Secret
@@ -85,6 +85,7 @@ class SslContexts:
         self._texts = self._read()
         self._refused: _Texts | None = None
         self._made = self._make(self._texts)
+        self._tell_expiry()
 
     @property
     def certificate_expires_at_s(self) -> int | None:
@@ -116,7 +117,13 @@ class SslContexts:
             self._events.emit(SecretReloaded(name, error.message.removeprefix(f"{name}: ")))
             return
         self._texts, self._refused, self._made = texts, None, made
+        self._tell_expiry()
         log.info("New connections use the certificates that were read again")
+
+    def _tell_expiry(self) -> None:
+        expires_at_s = self._made.certificate_expires_at_s
+        if expires_at_s is not None:
+            self._events.emit(CertificateLoaded(expires_at_s))
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -181,17 +188,15 @@ class SslContexts:
                 f"{key_name}: the private key is encrypted; give {password_name}", name=key_name
             )
         password = texts.key_password or ""
-        if len(password.encode()) >= _LONGEST_PASSWORD_BYTES:
-            raise ConfigError(
-                f"{password_name}: it must be shorter than {_LONGEST_PASSWORD_BYTES} bytes",
-                name=password_name,
-            )
+        _check_password(password, password_name)
         try:
             with ssl_pem.private_file("".join(map(ssl_pem.pem, chain)) + key.text) as path:
                 # The password is always given: for want of one OpenSSL would ask on the terminal.
                 context.load_cert_chain(path, password=password)
         except ssl.SSLError as error:
             raise _identity_refused(error, key, key_name, chain_name, password_name) from None
+        except UnicodeEncodeError:  # it holds the key
+            raise _damaged_key(key_name) from None
         except OSError as error:
             raise ConfigError(
                 f"{key_name}: can't hand it to OpenSSL: {error.strerror}", name=key_name
@@ -240,6 +245,15 @@ def _load(context: ssl.SSLContext, der: bytes, where: str, name: str) -> None:
         raise ConfigError(f"{where} can't be read: it is damaged", name=name) from None
 
 
+def _check_password(password: str, name: str) -> None:
+    try:
+        size_bytes = len(password.encode())
+    except UnicodeEncodeError:
+        raise ConfigError(f"{name} is not Unicode text", name=name) from None
+    if size_bytes >= _LONGEST_PASSWORD_BYTES:
+        raise ConfigError(f"{name}: it must be shorter than {_LONGEST_PASSWORD_BYTES} bytes", name=name)
+
+
 def _identity_refused(
     error: ssl.SSLError, key: ssl_pem.PemBlock, key_name: str, chain_name: str, password_name: str
 ) -> ConfigError:
@@ -255,4 +269,8 @@ def _identity_refused(
     if key.is_encrypted:
         said = f"it does not open {key_name}; the password is wrong, or the key damaged"
         return ConfigError(f"{password_name}: {said}", name=password_name)
-    return ConfigError(f"{key_name}: the private key can't be read: it is damaged", name=key_name)
+    return _damaged_key(key_name)
+
+
+def _damaged_key(name: str) -> ConfigError:
+    return ConfigError(f"{name}: the private key can't be read: it is damaged", name=name)

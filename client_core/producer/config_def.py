@@ -133,7 +133,9 @@ def _parse_url(name: str, value: object) -> str:
 
 
 def _without_query(url: str) -> str:
-    """An address may hold secrets in its query."""
+    """An address may hold secrets in its query, and what is none may hold them before an @."""
+    if "@" in url:
+        return HIDDEN
     address, question_mark, _ = url.partition("?")
     return f"{address}?{HIDDEN}" if question_mark else address
 

@@ -249,8 +249,8 @@ class RecordAccumulator:
                         expired.append(batch)
                         continue
                     self.maybe_update_next_batch_expiry(batch)
-                    if not batch.was_drained:
-                        break
+                    if self._sequences is None or not batch.was_drained:
+                        break  # without sequences as in Java: the first one speaks for those behind it
                     place += 1  # what came back stands in front, in the order of its answers, not of its age
         return expired
 

@@ -86,6 +86,7 @@ def network_client_config(config: ProducerConfig) -> NetworkClientConfig:
         connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
         metadata_recovery_strategy=MetadataRecoveryStrategy(config.metadata_recovery_strategy),
         rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
+        uses_sasl=config.security.protocol.uses_sasl,
     )
 
 

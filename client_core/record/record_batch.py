@@ -41,6 +41,8 @@ HEADER_SIZE: Final = HEAD.size + CHECKED_HEAD.size  # 61
 #: baseOffset and batchLength: what batchLength does not count.
 LOG_OVERHEAD: Final = 12
 MAGIC: Final = 2
+#: Of any magic: what a record of the oldest one had at least.
+_LEAST_OVERHEAD: Final = 14
 
 CODEC_MASK: Final = 0b111
 LOG_APPEND_TIME_FLAG: Final = 1 << 3
@@ -185,13 +187,22 @@ def decode_record_batch(data: bytes, offset: int = 0) -> RecordBatch:
             f"overhead {HEADER_SIZE})"
         )
     base_offset, length, leader_epoch, magic, stored_crc = HEAD.unpack_from(data, offset)
-    size = LOG_OVERHEAD + length
-    if not HEADER_SIZE <= size <= len(data) - offset:
+    if length < _LEAST_OVERHEAD:
         raise CorruptRecordError(
-            f"Record batch is corrupt (it declares {size} bytes, {len(data) - offset} are there)"
+            f"Record size {length} is less than the minimum record overhead ({_LEAST_OVERHEAD})"
         )
     if magic != MAGIC:
         raise CorruptRecordError(f"Invalid magic found in record: {magic}")
+    size = LOG_OVERHEAD + length
+    if size > len(data) - offset:
+        raise CorruptRecordError(
+            f"Record batch is corrupt (it declares {size} bytes, {len(data) - offset} are there)"
+        )
+    if size < HEADER_SIZE:
+        raise CorruptRecordError(
+            f"Record batch is corrupt (the size {size} is smaller than the minimum allowed "
+            f"overhead {HEADER_SIZE})"
+        )
     computed_crc = crc32c(memoryview(data)[offset + CRC_SPAN_OFFSET : offset + size])
     if computed_crc != stored_crc:
         raise CorruptRecordError(

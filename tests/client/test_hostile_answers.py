@@ -120,6 +120,7 @@ def _look_at(body: object, random: Random) -> None:
         assert str(NodeApiVersions.of_response(body))
 
 
+@pytest.mark.behaviour("NET-11")
 @pytest.mark.parametrize("first", range(0, _SEEDS * 8, _SEEDS))
 def test_a_spoilt_answer_is_a_message_or_a_protocol_error(first: int) -> None:
     read = refused = 0
@@ -132,6 +133,7 @@ def test_a_spoilt_answer_is_a_message_or_a_protocol_error(first: int) -> None:
                 refused += 1
             else:
                 read += 1
+                assert _SIZE.unpack_from(frame) == (waiting.request.correlation_id,)
                 _look_at(body, random)
     assert read > 10 * _SEEDS
     assert refused > 5 * _SEEDS
@@ -139,7 +141,7 @@ def test_a_spoilt_answer_is_a_message_or_a_protocol_error(first: int) -> None:
 
 def test_reading_takes_memory_by_what_came_and_not_by_what_was_announced() -> None:
     """The dearest honest byte is an element of an empty struct; a length of 2^31 must cost nothing."""
-    frames = [(waiting, frame) for seed in range(500, 506) for waiting, frame in _frames(seed)]
+    frames = [(waiting, frame) for seed in range(500, 512) for waiting, frame in _frames(seed)]
     for waiting, frame in frames:
         tracemalloc.start()
         try:
@@ -153,6 +155,7 @@ def test_reading_takes_memory_by_what_came_and_not_by_what_was_announced() -> No
             assert peak_bytes < allowed_bytes, (waiting, len(frame))
 
 
+@pytest.mark.behaviour("SEL-08")
 @pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1, _MAX_RECEIVE + 1])
 def test_a_size_that_can_not_be_is_refused_before_anything_is_kept_for_it(size: int) -> None:
     stream = NetworkReceive(_MAX_RECEIVE)

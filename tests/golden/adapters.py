@@ -82,6 +82,32 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
+#: What Java keeps in sets, or in the order of its hash tables.
+_UNORDERED: Final = {
+    "internal",
+    "invalid",
+    "nodes",
+    "nodes_with_connection_setup_timeout",
+    "nodes_with_timed_out_requests",
+    "ready_nodes",
+    "result",
+    "topics",
+    "unauthorized",
+    "unknown_leader_topics",
+}
+
+
+def in_order(kept: dict[str, Any]) -> dict[str, Any]:
+    """What a trace's step keeps, its sets sorted: they are listed in whatever order Java's had."""
+    return {name: _in_order(name, value) for name, value in kept.items()}
+
+
+def _in_order(name: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        return in_order(value)
+    return sorted(value) if name in _UNORDERED and isinstance(value, list) else value
+
+
 _TOKEN: Final = re.compile(r"'[^']*'|[\w-]+=|[\w-]+\(|[\w-]+|[\[\]()]")
 
 

@@ -61,13 +61,13 @@ class TracedConnectionStates:
                 now_ms += step["ms"]
             case unknown:
                 raise AssertionError(f"unknown operation {unknown}")
-        timed_out = sorted(states.nodes_with_connection_setup_timeout(now_ms))
+        timed_out = states.nodes_with_connection_setup_timeout(now_ms)
         return {
             **done,
             "now_after": now_ms,
             "resolve_calls": len(self._resolver.asked),
             "has_ready_nodes": states.has_ready_nodes(now_ms),
-            "nodes_with_connection_setup_timeout": [str(node_id) for node_id in timed_out],
+            "nodes_with_connection_setup_timeout": sorted(map(str, timed_out)),
             "query_at_now_after": {
                 node: self._query(int(node), now_ms) for node in step["query_at_now_after"]
             },
@@ -110,12 +110,12 @@ class TracedInFlightRequests:
         except IllegalStateError as error:
             done = {"illegal_state": str(error)}
         requests, now_ms = self._requests, step["now"]
-        timed_out = sorted(requests.nodes_with_timed_out_requests(now_ms))
+        timed_out = requests.nodes_with_timed_out_requests(now_ms)
         kept: dict[str, Any] = {
             **done,
             "count": requests.count(),
             "is_empty": requests.is_empty(),
-            "nodes_with_timed_out_requests": [str(node_id) for node_id in timed_out],
+            "nodes_with_timed_out_requests": sorted(map(str, timed_out)),
         }
         for node_id in (0, 1):
             kept[f"count_{node_id}"] = requests.count(node_id)

@@ -277,6 +277,8 @@ class TracedAccumulator:
     def _do_expired_batches(self, step: dict[str, Any]) -> dict[str, Any]:
         self._accumulator.reset_next_batch_expiry()
         expired = self._accumulator.expired_batches(self._now_ms)
+        # Java walks the partitions by number, ours are walked as they began to wait. The sort is stable.
+        expired.sort(key=lambda batch: batch.topic_partition.partition)
         for batch in expired:
             batch.complete_exceptionally(BufferExhaustedError("expired"))
             self._accumulator.complete_and_deallocate_batch(batch)

@@ -20,7 +20,7 @@ STEPS: Final = ("initial", "server_first", "server_final", "after_complete")
 
 def scram_client(case: dict[str, Any]) -> ScramSaslClient:
     """The client of a case, with its nonce."""
-    nonce = case["client_first"].partition(",r=")[2] if "client_first" in case else None
+    nonce = case["client_first"].partition(",r=")[2].partition(",")[0] if "client_first" in case else None
     mechanism = ScramMechanism(case["mechanism"])
     return ScramSaslClient(mechanism, case["username"], case["password"], {}, nonce)
 
@@ -30,6 +30,6 @@ def challenges_before_the_failure(case: dict[str, Any]) -> list[bytes]:
     said = {
         "initial": "",
         "server_first": case.get("server_first"),
-        "server_final": case["failing_challenge"],
+        "server_final": case.get("server_final", case["failing_challenge"]),
     }
     return [said[step].encode() for step in STEPS[: STEPS.index(case["failing_step"])]]

@@ -118,6 +118,10 @@ class ScriptedAuthenticator:
     def complete(self) -> bool:
         return self._answers_awaited == 0
 
+    @property
+    def awaits_credentials(self) -> bool:
+        return False
+
     def reauthenticate(self) -> None:
         self.reauthenticates_at_ms = None
         self._frames = list(self._again)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from client_core.errors import ConfigError
-from client_core.events import SecretReloaded
+from client_core.events import CertificateLoaded, SecretReloaded
 from client_core.network.certificate_expiry import certificate_expires_at_s
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import SslConfig
@@ -165,6 +165,23 @@ def test_it_is_known_when_our_certificate_expires() -> None:
     assert SslContexts(ssl_config(None)).certificate_expires_at_s is None
     contexts = SslContexts(identified(CLIENT.key, CLIENT.chain + AUTHORITY.certificate))
     assert contexts.certificate_expires_at_s == certificate_expires_at_s(CLIENT.der)
+
+
+def test_who_listens_is_told_when_our_certificate_expires_and_again_when_it_is_replaced(files: Files) -> None:
+    events = RecordedEvents()
+    SslContexts(ssl_config(None), events)
+    assert events.of(CertificateLoaded) == []
+    contexts = SslContexts(files.config, events)
+    contexts.context()
+    first = CertificateLoaded(certificate_expires_at_s(CLIENT.der))
+    assert events.of(CertificateLoaded) == [first]
+    write(files.key, RSA_CLIENT.key)
+    contexts.context()  # the certificate is still to come
+    assert events.of(CertificateLoaded) == [first]
+    write(files.chain, RSA_CLIENT.chain)
+    contexts.context()
+    second = CertificateLoaded(certificate_expires_at_s(RSA_CLIENT.der))
+    assert events.of(CertificateLoaded) == [first, second]
 
 
 def test_nothing_is_left_behind_by_reading_keys() -> None:
@@ -391,3 +408,23 @@ def test_a_text_that_returns_to_what_it_was_makes_no_new_context(files: Files) -
     assert contexts.context() is before
     write(files.key, CLIENT.key)
     assert contexts.context() is before
+
+
+@pytest.mark.parametrize("foreign", ["\u00e9", "\u201c", "\udcff"])
+def test_a_key_with_a_character_that_no_pem_has_is_damaged(foreign: str) -> None:
+    text = CLIENT.key.replace("-----END", f"{foreign}-----END")
+    error = complaint(identified(text, CLIENT.chain))
+    assert error.message == "ssl.keystore.key: the private key can't be read: it is damaged"
+
+
+def test_a_key_that_gets_such_a_character_leaves_the_old_one_in_force(files: Files) -> None:
+    contexts = SslContexts(files.config)
+    write(files.key, CLIENT.key.replace("-----END", "\u00e9-----END"))
+    assert certificate_shown(contexts) == CLIENT.der
+
+
+def test_a_password_that_is_no_text_is_refused() -> None:
+    """An environment variable may hold any bytes."""
+    encrypted = CLIENT.key_encrypted_with(PASSWORD)
+    error = complaint(identified(encrypted, CLIENT.chain, "\udcff secret"))
+    assert error.message == "ssl.key.password is not Unicode text"

@@ -293,7 +293,7 @@ class SenderMachine(RuleBasedStateMachine):
     # -- the end -------------------------------------------------------------------------------------------
 
     def teardown(self) -> None:
-        """Everything gets well, or the producer is closed by force: either way all that is open is settled."""
+        """Everything gets well, or the producer is closed by force: either way all is settled."""
         if not hasattr(self, "rig"):
             return
         if self.next % 3:

@@ -7,15 +7,24 @@ tests/support/hostile_simulation.py and hostile_runs.py; `make fuzz` does the sa
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import pytest
 
+from client_core.protocol.api_keys import ApiKey
+from tests.support.fake_cluster import FakeCluster
 from tests.support.hostile_runs import survive_over_sockets
 from tests.support.hostile_simulation import memory_in_process, survive_in_process
+from tests.support.live_producer import live_producer, submit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from client_core.protocol.messages.metadata_response import MetadataResponse
 
 
 @pytest.fixture(autouse=True)
-def _no_log() -> object:
+def _no_log() -> Iterator[None]:
     """Thousands of well-founded complaints would be kept for a failure that they don't explain."""
     logging.disable(logging.CRITICAL)
     yield
@@ -61,3 +70,33 @@ def test_hostile_brokers_are_survived_over_sockets(seed: int) -> None:
 def test_hostile_brokers_that_demand_sasl_are_survived(mechanism: str) -> None:
     for seed in range(2):
         survive_over_sockets(seed, mechanism=mechanism)
+
+
+# -- what the runs have found --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lie", [{"producer_id": -1}, {"producer_epoch": -1}], ids=str)
+def test_a_producer_id_that_no_batch_can_carry_is_asked_for_again(lie: dict[str, int]) -> None:
+    """It failed every turn of the I/O thread from then on."""
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        cluster.change_next(ApiKey.INIT_PRODUCER_ID, lambda answer: answer._replace(**lie), times=2)
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+
+
+@pytest.mark.parametrize(("host", "port"), [("", 9_092), ("127.0.0.1", -1)])
+def test_a_broker_without_an_address_is_none(host: str, port: int) -> None:
+    """It failed every turn of the I/O thread for as long as it led a partition."""
+
+    def without_address(answer: MetadataResponse) -> MetadataResponse:
+        return answer._replace(
+            brokers=tuple(b._replace(host=host, port=port) if b.node_id == 2 else b for b in answer.brokers)
+        )
+
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        cluster.change_next(ApiKey.METADATA, without_address, times=3)
+        with live_producer(cluster.bootstrap_servers) as producer:
+            told = [submit(producer, "orders", [b"a"], partition=partition) for partition in range(2)]
+            assert [one.offsets() for one in told] == [[0], [0]]

@@ -1,4 +1,4 @@
-"""Whatever callers, brokers and time do, each ticket ends once, in time, and is true (producer_machine.py)."""
+"""Whatever callers, brokers and time do, each ticket ends once and in time (producer_machine.py)."""
 
 from __future__ import annotations
 

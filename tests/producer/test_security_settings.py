@@ -463,3 +463,12 @@ def test_defaults_that_are_in_force_are_shown_and_others_are_not() -> None:
     assert " sasl.login.refresh.buffer.seconds=300" in repr(
         config(OAUTH, {"sasl.oauthbearer.token.endpoint.url": "file:///t"})
     )
+
+
+@pytest.mark.parametrize(
+    "url", [f"me:{PASSWORD}@idp.example/token", f"//me:{PASSWORD}@idp.example", f"ftp://idp/?key={PASSWORD}"]
+)
+def test_a_token_endpoint_that_is_no_address_is_shown_without_what_may_be_a_password(url: str) -> None:
+    error = refused(OAUTH, {"sasl.oauthbearer.token.endpoint.url": url})
+    assert error.name == "sasl.oauthbearer.token.endpoint.url"
+    assert PASSWORD not in str(error)

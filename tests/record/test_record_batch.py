@@ -259,11 +259,21 @@ def test_a_batch_that_is_cut_off_anywhere_is_refused() -> None:
             decode_record_batch(batch[:length])
 
 
-@pytest.mark.parametrize("length", [-1, 0, 10, 48, 2**31 - 1])
+@pytest.mark.parametrize(
+    ("length", "words"),
+    [
+        (-1, "Record size -1 is less than the minimum record overhead"),
+        (0, "Record size 0 is less than the minimum record overhead"),
+        (13, "Record size 13 is less than the minimum record overhead"),
+        (14, "the size 26 is smaller than the minimum allowed overhead 61"),
+        (48, "the size 60 is smaller than the minimum allowed overhead 61"),
+        (2**31 - 1, "it declares"),
+    ],
+)
 @pytest.mark.java("DefaultRecordBatchTest.InvalidRecordSize")
-def test_a_hostile_batch_length_is_refused(length: int) -> None:
+def test_a_hostile_batch_length_is_refused(length: int, words: str) -> None:
     batch = batch_of(RawRecord().encoded())
-    with pytest.raises(CorruptRecordError, match="it declares"):
+    with pytest.raises(CorruptRecordError, match=words):
         decode_record_batch(batch[:8] + pack(">i", length) + batch[12:])
 
 

@@ -110,6 +110,14 @@ def test_credentials_that_are_read_again_are_counted_by_how_that_went(web: HttpA
     assert value(web, "credential_reloads_total", outcome="failure") == 1
 
 
+def test_it_is_told_when_our_certificate_expires_and_nothing_without_one(web: HttpApp) -> None:
+    assert value(web, "tls_certificate_expiry_timestamp_seconds") is None
+    emit(web, e.CertificateLoaded(2_000_000_000))
+    assert value(web, "tls_certificate_expiry_timestamp_seconds") == 2_000_000_000
+    emit(web, e.CertificateLoaded(2_100_000_000))
+    assert value(web, "tls_certificate_expiry_timestamp_seconds") == 2_100_000_000
+
+
 def test_a_flush_is_no_wait_for_memory(web: HttpApp) -> None:
     emit(web, e.WaitFinished("flush", "success", 40), e.WaitFinished("buffer", "success", 40))
     assert value(web, "buffer_pool_wait_seconds_count") == 1

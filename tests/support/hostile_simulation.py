@@ -1,9 +1,9 @@
 """A whole KafkaProducer against hostile brokers in simulated time: a tenth of a second, the same each time.
 
 `survive_in_process(seed)` raises AssertionError, with the seed, when a turn of the I/O thread raises, a
-request is told late or twice, a turn follows a turn for nothing, connections are made faster than the backoff allows,
-memory is lost, or brokers that are honest again can't be produced to. No thread, no socket: NetworkClient and
-all above it are the real ones, over HostileNetwork and a MockClock.
+request is told late or twice, a turn follows a turn for nothing, connections are made faster than the backoff
+allows, memory is lost, or brokers that are honest again can't be produced to. No thread, no socket:
+NetworkClient and all above it are the real ones, over HostileNetwork and a MockClock.
 """
 
 from __future__ import annotations

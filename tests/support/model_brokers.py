@@ -216,7 +216,7 @@ class ModelBrokers:
         return True
 
     def say_late(self, node_id: int, error: Errors) -> bool:
-        """The same with an error that is true of what was stored: in the log, and not acknowledged in time."""
+        """The same with an error that is true of what was stored, but was not acknowledged in time."""
         waiting = self.waiting(node_id)
         answer = self._answers.get(waiting[0].correlation_id) if waiting else None
         if not isinstance(answer, ProduceResponse):

@@ -22,13 +22,15 @@ import re
 import socket
 import ssl
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote_plus, urlsplit
 
 from client_core.errors import ConfigError, DisconnectError, SaslAuthenticationError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from client_core.network.sasl.oauth_credentials import ClientCredentials, OAuthCredentials
     from client_core.network.security_config import OAuthBearerConfig
 
@@ -64,6 +66,9 @@ class HttpJwtRetriever:
         self._context = ssl.create_default_context() if self._is_https else None
         self._lock = threading.Lock()
         self._connection: http.client.HTTPConnection | None = None
+        self._socket: socket.socket | None = (
+            None  # which http.client forgets amid an answer that ends with it
+        )
         self._is_cancelled = False
 
     def retrieve(self) -> str:
@@ -91,8 +96,14 @@ class HttpJwtRetriever:
         """Makes `retrieve` fail now and always; a connection that is still being made ends at its timeout."""
         with self._lock:
             self._is_cancelled = True
-            connection = self._connection
-        opened = None if connection is None else connection.sock
+        self._shut_down()
+
+    def _shut_down(self) -> None:
+        """Ends the connection, if there is one, under the thread that waits for it."""
+        with self._lock:
+            connection, opened = self._connection, self._socket
+        if opened is None and connection is not None:  # it is in its TLS handshake, maybe
+            opened = connection.sock
         if opened is not None:
             with suppress(OSError):  # it has ended by itself
                 # Not SSLSocket's own, which would take the TLS away from under the thread that reads.
@@ -101,21 +112,61 @@ class HttpJwtRetriever:
     def _ask(self, credentials: ClientCredentials) -> tuple[int, bytes]:
         connection = self._open()
         try:
-            connection.connect()
-            connection.sock.settimeout(self._config.read_timeout_ms / 1000)
-            connection.request("POST", self._target, self._body(credentials), self._headers(credentials))
+            with self._within(2 * self._config.connect_timeout_ms):  # TCP, then TLS
+                connection.connect()
+            with self._within(self._config.read_timeout_ms):
+                return self._exchange(connection, credentials)
+        finally:
             with self._lock:
-                if self._is_cancelled:
-                    raise DisconnectError("the client is closing")
-            response = connection.getresponse()
+                self._connection = self._socket = None
+            connection.close()
+
+    def _exchange(
+        self, connection: http.client.HTTPConnection, credentials: ClientCredentials
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer."""
+        connection.sock.settimeout(self._config.read_timeout_ms / 1000)
+        with self._lock:
+            self._socket = connection.sock
+        connection.request("POST", self._target, self._body(credentials), self._headers(credentials))
+        with self._lock:
+            if self._is_cancelled:
+                raise DisconnectError("the client is closing")
+        response = connection.getresponse()
+        try:
             body = response.read(_MAX_ANSWER_BYTES + 1)
             if response.length and len(body) <= _MAX_ANSWER_BYTES:  # that read does not raise it
                 raise http.client.IncompleteRead(body)
-            return response.status, body
         finally:
-            with self._lock:
-                self._connection = None
-            connection.close()
+            response.close()
+        return response.status, body
+
+    @contextmanager
+    def _within(self, timeout_ms: int) -> Iterator[None]:
+        """Ends the connection, and raises TimeoutError, if the block takes longer.
+
+        A socket's own timeout begins anew with each byte: an endpoint that dribbles would keep the thread.
+        """
+        is_late = threading.Event()
+
+        def end() -> None:
+            is_late.set()
+            self._shut_down()
+
+        timer = threading.Timer(timeout_ms / 1000, end)
+        timer.name, timer.daemon = "pilotfish-oauthbearer-deadline", True
+        timer.start()
+        try:
+            yield
+            if is_late.is_set():  # whatever came was cut short
+                raise TimeoutError
+        except (OSError, http.client.HTTPException):
+            if is_late.is_set():
+                raise TimeoutError from None
+            raise
+        finally:
+            timer.cancel()
+            timer.join()
 
     def _open(self) -> http.client.HTTPConnection:
         timeout_s = self._config.connect_timeout_ms / 1000

@@ -4,8 +4,9 @@
       └──> trouble: wait for the backoff, fetch again; the token that is there counts until it expires
 
 Temporary trouble backs off from sasl.login.retry.backoff.ms to ...max.ms; after a refusal the latter passes,
-for nobody mends it within milliseconds. The first fetch begins at once, and nobody waits for it: connections
-that need the token before fail and are tried again.
+for nobody mends it within milliseconds. The thread begins when a token is asked for the first time: who makes
+a client and never starts it has no thread. A connection that needs the first token waits for it, and fails if
+that can't be had.
 
 `token` any thread, `close` any but its own. Source: ExpiringCredentialRefreshingLogin,
 OAuthBearerRefreshingLogin, Retry, Kafka 4.3. Java logs in before the client starts, and waits for it.
@@ -38,8 +39,9 @@ _log = logging.getLogger(__name__)
 #: was set, is noticed after this long.
 _LONGEST_WAIT_MS: Final = 60_000
 
-#: What `close` gives the thread: a connection that is being made can't be cut short.
-_CLOSE_TIMEOUT_S: Final = 5.0
+#: What `close` gives the thread: a connection that is being made can't be cut short. Less than what
+#: KafkaProducer gives the I/O thread, which waits here.
+_CLOSE_TIMEOUT_S: Final = 2.0
 
 
 class JwtRetriever(Protocol):
@@ -62,10 +64,11 @@ class JwtRetriever(Protocol):
 class TokenSource(Protocol):
     """A token whenever one is needed."""
 
-    def token(self) -> OAuthBearerToken:
-        """A token that is valid now, without waiting for it.
+    def token(self) -> OAuthBearerToken | None:
+        """A token that is valid now; None while it is being fetched, ask again then. Never waits.
 
-        Raises DisconnectError when there may be one soon, SaslAuthenticationError when it was refused.
+        Raises DisconnectError when it can't be fetched at the moment, SaslAuthenticationError when it was
+        refused.
         """
         ...
 
@@ -101,18 +104,31 @@ class OAuthBearerLogin:
         self._condition = threading.Condition()
         self._token: OAuthBearerToken | None = None
         self._failure: DisconnectError | SaslAuthenticationError | None = None
+        self._is_wanted = False  # somebody needs a token now, and there is none
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="pilotfish-oauthbearer-login", daemon=True)
-        self._thread.start()
 
-    def token(self) -> OAuthBearerToken:
+    def token(self) -> OAuthBearerToken | None:
+        wall_ms = self._clock.wall_ms()
         with self._condition:
-            token, failure = self._token, self._failure
-        if token is not None and token.is_valid_at(self._clock.wall_ms()):
-            return token
+            if self._is_closed:
+                raise DisconnectError("the client is closing")
+            if self._token is not None and self._token.is_valid_at(wall_ms):
+                return self._token
+            failure = self._failure
+            if failure is None:
+                self._want()
         if failure is not None:  # one for each connection: an error keeps the way that it was raised on
             raise type(failure)(f"there is no OAUTHBEARER token: {failure.message}")
-        raise DisconnectError(f"there is no OAUTHBEARER token yet: {self._retriever.shown} is being asked")
+        return None
+
+    def _want(self) -> None:
+        """Starts the thread, or wakes it: a machine that slept may have slept past its token's end."""
+        if self._thread.ident is None:
+            self._thread.start()
+        elif self._token is not None:
+            self._is_wanted = True
+            self._condition.notify_all()
 
     def close(self) -> None:
         """Ends the thread. Idempotent."""
@@ -120,6 +136,8 @@ class OAuthBearerLogin:
             self._is_closed = True
             self._condition.notify_all()
         self._retriever.cancel()
+        if self._thread.ident is None:
+            return
         self._thread.join(_CLOSE_TIMEOUT_S)
         if self._thread.is_alive():
             _log.warning("%s is still being connected to; its thread ends with that", self._retriever.shown)
@@ -148,6 +166,7 @@ class OAuthBearerLogin:
                 self._wait_until(self._refresh.refresh_ms(token, self._clock.wall_ms()))
 
     def _fetch(self) -> OAuthBearerToken:
+        self._is_wanted = False
         where = self._retriever.shown
         text = self._retriever.retrieve()
         try:
@@ -183,12 +202,17 @@ class OAuthBearerLogin:
             self._events.emit(SecretReloaded(TOKEN_ENDPOINT_URL, error.message))
 
     def _wait_until(self, wall_ms: int) -> None:
-        while not self._is_closed and (left_ms := wall_ms - self._clock.wall_ms()) > 0:
+        while not self._is_over and (left_ms := wall_ms - self._clock.wall_ms()) > 0:
             self._wait_ms(min(left_ms, _LONGEST_WAIT_MS))
 
     def _wait_ms(self, wait_ms: int) -> None:
         with self._condition:
-            self._clock.wait_for(self._condition, lambda: self._is_closed, self._clock.now_ms() + wait_ms)
+            self._clock.wait_for(self._condition, lambda: self._is_over, self._clock.now_ms() + wait_ms)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether there is nothing to wait for any more."""
+        return self._is_closed or self._is_wanted
 
     def __repr__(self) -> str:
         return f"<OAuthBearerLogin {self._retriever.shown}>"

@@ -57,7 +57,7 @@ class SaslAuthenticators:
     ) -> None:
         """Reads the credentials; raises ConfigError naming the setting.
 
-        With OAUTHBEARER and a token endpoint it also starts the thread that fetches the token.
+        With OAUTHBEARER and a token endpoint, the first connection starts the thread that fetches the token.
         """
         self._mechanism = config.mechanism
         self._client_id = client_id
@@ -66,14 +66,15 @@ class SaslAuthenticators:
         if config.mechanism == OAUTHBEARER:
             extensions = sasl_extensions(config, events)
             self._login = login = _token_source(config, clock, random, events)
-            self._new_client = _oauth_bearer(login, extensions)
+            self._new_client: Callable[[], SaslClient | None] = _oauth_bearer(login, extensions)
         else:
             self._new_client = _with_password(config, events)
 
     def authenticator(self, host: str) -> Authenticator:
-        """Raises DisconnectError while there is no token yet.
+        """Raises DisconnectError when there is no token to be had at the moment.
 
-        A token that was refused is no matter of waiting: it fails the authentication.
+        One that is still being fetched is waited for by the authenticator; one that was refused is no matter
+        of waiting: it fails the authentication.
         """
         if self._login is not None:
             with suppress(SaslAuthenticationError):  # raised again where the channel authenticates
@@ -104,9 +105,10 @@ def _with_password(config: SaslConfig, events: EventSink) -> Callable[[], SaslCl
     return new_client
 
 
-def _oauth_bearer(login: TokenSource, extensions: Mapping[str, str]) -> Callable[[], SaslClient]:
-    def new_client() -> SaslClient:
-        return OAuthBearerSaslClient(login.token().value, extensions)
+def _oauth_bearer(login: TokenSource, extensions: Mapping[str, str]) -> Callable[[], SaslClient | None]:
+    def new_client() -> SaslClient | None:
+        token = login.token()
+        return None if token is None else OAuthBearerSaslClient(token.value, extensions)
 
     return new_client
 

@@ -36,6 +36,7 @@ from client_core.errors import (
     UnsupportedSaslMechanismError,
     error_for,
 )
+from client_core.network.sasl.broker_words import in_one_line
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.header import decode_response_header, encode_request_header
 from client_core.protocol.messages.api_versions_request import ApiVersionsRequest
@@ -98,9 +99,9 @@ class SaslClientAuthenticator:
     """One connection's authentication, and its re-authentications."""
 
     def __init__(
-        self, mechanism: str, new_client: Callable[[], SaslClient], client_id: str, random: Random
+        self, mechanism: str, new_client: Callable[[], SaslClient | None], client_id: str, random: Random
     ) -> None:
-        """`new_client` reads the credentials, anew for each authentication.
+        """`new_client` reads the credentials, anew for each authentication; None while they are fetched.
 
         It raises SaslAuthenticationError or DisconnectError when there are none to be had.
         """
@@ -110,6 +111,7 @@ class SaslClientAuthenticator:
         self._random = random
         self._state = SaslState.SEND_API_VERSIONS_REQUEST
         self._client: SaslClient | None = None
+        self._awaits_credentials = False
         self._handshake_version = 0
         self._authenticate_version: int | None = None  # None: raw tokens
         self._next_correlation_id = MIN_RESERVED_CORRELATION_ID
@@ -132,6 +134,10 @@ class SaslClientAuthenticator:
     def reauthenticates_at_ms(self) -> int | None:
         return self._reauthenticates_at_ms
 
+    @property
+    def awaits_credentials(self) -> bool:
+        return self._awaits_credentials
+
     def reauthenticate(self) -> None:
         self._move(SaslState.SEND_HANDSHAKE_REQUEST)
         self._is_reauthenticating = True
@@ -150,6 +156,7 @@ class SaslClientAuthenticator:
             return self._step(received, now_ms)
         except KafkaError:
             self._client = None
+            self._awaits_credentials = False
             self._move(SaslState.FAILED)
             raise
 
@@ -158,15 +165,15 @@ class SaslClientAuthenticator:
     def _step(self, received: bytes | None, now_ms: int) -> Sequence[bytes] | None:
         match self._state:
             case SaslState.SEND_API_VERSIONS_REQUEST:
-                self._client = self._new_client()
+                if not self._has_credentials():
+                    return None
                 self._move(SaslState.RECEIVE_API_VERSIONS_RESPONSE)
                 return self._request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest().encode(0))
             case SaslState.RECEIVE_API_VERSIONS_RESPONSE:
                 self._choose_versions(self._response(received, ApiVersionsResponse.decode))
                 return self._send_handshake()
             case SaslState.SEND_HANDSHAKE_REQUEST:
-                self._client = self._new_client()
-                return self._send_handshake()
+                return self._send_handshake() if self._has_credentials() else None
             case SaslState.RECEIVE_HANDSHAKE_RESPONSE:
                 self._judge_handshake(self._response(received, SaslHandshakeResponse.decode))
                 self._move(SaslState.INTERMEDIATE)
@@ -175,6 +182,12 @@ class SaslClientAuthenticator:
                 return self._next_token(self._token(received), now_ms)
             case _:
                 raise IllegalStateError(f"SASL authentication is {self._state.name} already")
+
+    def _has_credentials(self) -> bool:
+        """Begins an exchange, if there is something to prove it with by now."""
+        self._client = self._new_client()
+        self._awaits_credentials = self._client is None
+        return not self._awaits_credentials
 
     def _choose_versions(self, response: ApiVersionsResponse) -> None:
         """The greatest that both sides know; SaslHandshake 0 and raw tokens for what is not listed."""
@@ -195,7 +208,7 @@ class SaslClientAuthenticator:
     def _judge_handshake(self, response: SaslHandshakeResponse) -> None:
         """Raises what the broker's error means (SASL-02)."""
         error, mechanism = Errors.of(response.error_code), self._mechanism
-        enabled = f"enabled mechanisms are [{', '.join(response.mechanisms)}]"
+        enabled = f"enabled mechanisms are [{in_one_line(', '.join(response.mechanisms))}]"
         match error:
             case Errors.NONE:
                 return
@@ -218,7 +231,8 @@ class SaslClientAuthenticator:
             return received or b""
         response = self._response(received, SaslAuthenticateResponse.decode)
         if response.error_code:
-            raise error_for(response.error_code, response.error_message)
+            said = response.error_message
+            raise error_for(response.error_code, None if said is None else in_one_line(said))
         if response.session_lifetime_ms > 0:
             self._session_lifetime_ms = response.session_lifetime_ms
         return response.auth_bytes

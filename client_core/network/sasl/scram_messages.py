@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from client_core.errors import SaslAuthenticationError
+from client_core.network.sasl.broker_words import in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,8 +36,8 @@ _SERVER_FINAL: Final = re.compile(rf"e=(?P<error>{_VALUE_SAFE})|v=(?P<signature>
 _LARGEST_INT: Final = (1 << 31) - 1
 _INT_DIGITS: Final = 10
 
-#: How much of a message that can't be read is shown.
-_SHOWN_CHARACTERS: Final = 200
+#: How much is shown of a message that can't be read, and of an error.
+_SHOWN_CHARACTERS: Final = 1_000
 
 #: No channel binding, no other identity.
 _GS2_HEADER: Final = "n,,"
@@ -116,7 +117,7 @@ class ServerFinalMessage:
         if found is None:
             raise SaslAuthenticationError(f"Invalid SCRAM server final message format: {_shown(text)}")
         if found["error"] is not None:
-            return ServerFinalMessage(found["error"], None)
+            return ServerFinalMessage(_shown(found["error"]), None)
         return ServerFinalMessage(None, base64.b64decode(found["signature"]))
 
 
@@ -136,5 +137,4 @@ def _base64(data: bytes) -> str:
 
 
 def _shown(text: str) -> str:
-    """A broker's text for an error: a foreign server may send megabytes."""
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+    return in_one_line(text, _SHOWN_CHARACTERS)

@@ -279,3 +279,31 @@ def test_what_is_shown_of_an_address_has_no_query() -> None:
         "<HttpJwtRetriever https://host:8443/a/token>"
     )
     assert retriever("http://[::1]/token").shown == "http://[::1]/token"
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n",
+    ],
+)
+def test_an_endpoint_that_answers_byte_by_byte_does_not_answer_in_time(beginning: bytes) -> None:
+    """Each byte comes in time, and the whole of them never."""
+    is_over = threading.Event()
+
+    def dribbles(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(beginning)
+        while not is_over.wait(0.02):
+            connection.sendall(b" ")
+
+    with ScriptedPeer(dribbles) as peer:
+        asking = retriever(f"http://127.0.0.1:{peer.address[1]}/", read_timeout_ms=300)
+        with pytest.raises(DisconnectError, match="did not answer in time"):
+            asking.retrieve()
+        with pytest.raises(DisconnectError, match="did not answer in time"):  # and it can ask again
+            asking.retrieve()
+        is_over.set()
+    assert "pilotfish-oauthbearer-deadline" not in {thread.name for thread in threading.enumerate()}

@@ -24,6 +24,8 @@ from tests.support.recorded_events import RecordedEvents
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from client_core.network.sasl.oauth_bearer_token import OAuthBearerToken
+
 URL_SETTING: Final = "sasl.oauthbearer.token.endpoint.url"
 MINUTE_MS: Final = 60_000
 CONFIG: Final = OAuthBearerConfig(
@@ -45,7 +47,11 @@ class SteppingClock(MockClock):
     def __init__(self, steps: queue.Queue[str]) -> None:
         super().__init__()
         self.waits_ms: list[int] = []
+        self.slept_ms = 0  # while the machine sleeps, only the calendar goes on
         self._steps = steps
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.slept_ms
 
     def wait_for(
         self, condition: threading.Condition, predicate: Callable[[], bool], deadline_ms: int
@@ -88,6 +94,12 @@ class Rig:
         self.login = OAuthBearerLogin(
             CONFIG, self.retriever, ClientJwtValidator(), self.clock, random.Random(1), self.events
         )
+        self.first_token = self.login.token()  # who asks first starts the thread
+
+    def valid_token(self) -> OAuthBearerToken:
+        token = self.login.token()
+        assert token is not None
+        return token
 
     def token(self, subject: str, lives_ms: int) -> str:
         """Somebody's token that lives so long from now on."""
@@ -117,10 +129,49 @@ def rig() -> Iterator[Rig]:
 
 def test_there_is_no_token_before_the_first_answer_and_nobody_waits_for_it() -> None:
     with rig() as it:
-        with pytest.raises(DisconnectError, match="there is no OAUTHBEARER token yet: https://idp/token is"):
-            it.login.token()
+        assert it.first_token is None
+        assert it.login.token() is None
         it.answer(it.token("alice", 100 * MINUTE_MS))
-        assert it.login.token().principal_name == "alice"
+        assert it.valid_token().principal_name == "alice"
+
+
+def test_the_thread_begins_when_a_token_is_first_asked_for() -> None:
+    steps: queue.Queue[str] = queue.Queue()
+    retriever, events = FakeRetriever(steps), RecordedEvents()
+    login = OAuthBearerLogin(
+        CONFIG, retriever, ClientJwtValidator(), SteppingClock(steps), random.Random(1), events
+    )
+    assert not login._thread.is_alive()
+    assert login.token() is None
+    assert steps.get(timeout=30) == ASKS
+    login.close()
+    assert not login._thread.is_alive()
+
+
+def test_close_of_one_that_was_never_asked_leaves_no_thread_and_none_begins_later() -> None:
+    steps: queue.Queue[str] = queue.Queue()
+    login = OAuthBearerLogin(
+        CONFIG,
+        FakeRetriever(steps),
+        ClientJwtValidator(),
+        SteppingClock(steps),
+        random.Random(1),
+        RecordedEvents(),
+    )
+    login.close()
+    with pytest.raises(DisconnectError, match="the client is closing"):
+        login.token()
+    assert login._thread.ident is None
+
+
+def test_a_token_that_expired_unnoticed_is_waited_for() -> None:
+    """The machine slept: the thread has not looked at the calendar yet."""
+    with rig() as it:
+        it.answer(it.token("alice", 100 * MINUTE_MS))
+        it.clock.slept_ms = 100 * MINUTE_MS
+        assert it.login.token() is None
+        it.answer(it.token("bob", 100 * MINUTE_MS))
+        assert it.valid_token().principal_name == "bob"
 
 
 def test_a_token_is_refreshed_after_four_fifths_of_its_life() -> None:
@@ -130,9 +181,9 @@ def test_a_token_is_refreshed_after_four_fifths_of_its_life() -> None:
         assert it.step() == WAITS
         assert it.clock.waits_ms[-1] == 1
         it.clock.advance(1)
-        assert it.login.token().principal_name == "first"
+        assert it.valid_token().principal_name == "first"
         it.answer(it.token("second", 100 * MINUTE_MS))
-        assert it.login.token().principal_name == "second"
+        assert it.valid_token().principal_name == "second"
         assert it.events.of(SecretReloaded) == [SecretReloaded(URL_SETTING, None)] * 2
 
 
@@ -141,12 +192,12 @@ def test_the_token_is_kept_while_its_refresh_fails_and_it_is_valid() -> None:
         it.answer(it.token("alice", 100 * MINUTE_MS))
         it.clock.advance(80 * MINUTE_MS)
         it.answer(SaslAuthenticationError("answered 401"))
-        assert it.login.token().principal_name == "alice"
+        assert it.valid_token().principal_name == "alice"
         it.clock.advance(20 * MINUTE_MS)
         with pytest.raises(SaslAuthenticationError, match="there is no OAUTHBEARER token: answered 401"):
             it.login.token()
         it.answer(it.token("bob", 100 * MINUTE_MS))
-        assert it.login.token().principal_name == "bob"
+        assert it.valid_token().principal_name == "bob"
         assert it.events.of(SecretReloaded) == [
             SecretReloaded(URL_SETTING, None),
             SecretReloaded(URL_SETTING, "answered 401"),
@@ -214,7 +265,7 @@ def test_a_bug_does_not_end_the_thread() -> None:
             it.login.token()
         it.clock.advance(10_000)
         it.answer(it.token("alice", 100 * MINUTE_MS))
-        assert it.login.token().principal_name == "alice"
+        assert it.valid_token().principal_name == "alice"
 
 
 def test_close_ends_a_thread_that_waits() -> None:

@@ -121,19 +121,40 @@ def test_oauth_bearer_with_a_token_endpoint(in_settings: bool) -> None:
             )
         events = NextEvents()
         authenticators = made(config, events=events)
+        authenticator = authenticators.authenticator("localhost")
         assert events.next() == SecretReloaded(URL_SETTING, None)
-        authenticators.authenticator("localhost")
+        assert authenticator.authenticate(None, 0) is not None
         authenticators.close()
         assert endpoint.requests[0].form.get("scope") == (None if in_settings else "a")
 
 
-def test_as_long_as_there_is_no_token_yet_there_are_no_authenticators() -> None:
+def assert_waits(authenticator: Authenticator) -> None:
+    assert authenticator.awaits_credentials
+    assert not authenticator.complete
+
+
+def test_as_long_as_there_is_no_token_yet_authenticators_wait_for_it() -> None:
     with ScriptedPeer(stay_silent) as peer:
         url = f"http://127.0.0.1:{peer.address[1]}/"
         authenticators = made(oauth(url, client_id="pilot", client_secret="fish"))
-        with pytest.raises(DisconnectError, match="there is no OAUTHBEARER token yet"):
-            authenticators.authenticator("localhost")
+        authenticator = authenticators.authenticator("localhost")
+        assert not authenticator.awaits_credentials  # nothing was wanted of it so far
+        for _ in range(2):
+            assert authenticator.authenticate(None, 0) is None
+            assert_waits(authenticator)
         authenticators.close()
+        with pytest.raises(DisconnectError, match="the client is closing"):
+            authenticator.authenticate(None, 0)
+        assert not authenticator.awaits_credentials
+
+
+def test_nothing_is_asked_and_no_thread_begins_before_the_first_connection() -> None:
+    with OAuthEndpoint({"pilot": "fish"}) as endpoint:
+        before = set(threading.enumerate())
+        authenticators = made(oauth(endpoint.url, client_id="pilot", client_secret="fish"))
+        assert not [thread for thread in threading.enumerate() if thread not in before]
+        authenticators.close()
+        assert endpoint.requests == []
 
 
 def test_an_endpoint_that_is_down_is_waited_for() -> None:
@@ -141,7 +162,10 @@ def test_an_endpoint_that_is_down_is_waited_for() -> None:
         url = f"http://127.0.0.1:{peer.address[1]}/"
     events = NextEvents()
     authenticators = made(oauth(url, client_id="pilot", client_secret="fish"), events=events)
+    waiting = authenticators.authenticator("localhost")
     assert events.next() == SecretReloaded(URL_SETTING, f"{url} can't be asked: connection refused")
+    with pytest.raises(DisconnectError, match=r"there is no OAUTHBEARER token: .*: connection refused"):
+        waiting.authenticate(None, 0)
     with pytest.raises(DisconnectError, match=r"there is no OAUTHBEARER token: .*: connection refused"):
         authenticators.authenticator("localhost")
     authenticators.close()
@@ -151,8 +175,8 @@ def test_a_refusal_of_the_endpoint_fails_the_authentication() -> None:
     with OAuthEndpoint({}) as endpoint:
         events = NextEvents()
         authenticators = made(oauth(endpoint.url, client_id="pilot", client_secret="fish"), events=events)
-        assert isinstance(events.next(), SecretReloaded)
         authenticator = authenticators.authenticator("localhost")
+        assert isinstance(events.next(), SecretReloaded)
         with pytest.raises(SaslAuthenticationError, match=r"answered 401 \(invalid_client - Invalid client"):
             authenticator.authenticate(None, 0)
         authenticators.close()
@@ -164,6 +188,7 @@ def test_close_is_idempotent_and_ends_the_thread() -> None:
         before = set(threading.enumerate())
         url = f"http://127.0.0.1:{peer.address[1]}/"
         authenticators = made(oauth(url, client_id="pilot", client_secret="fish"))
+        authenticators.authenticator("localhost")
         started = [thread for thread in threading.enumerate() if thread not in before]
         assert "pilotfish-oauthbearer-login" in {thread.name for thread in started}
         for _ in range(2):

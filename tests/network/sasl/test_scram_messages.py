@@ -107,7 +107,7 @@ def test_iterations_may_have_zeros_in_front() -> None:
 def test_of_an_endless_message_only_the_beginning_is_shown() -> None:
     with pytest.raises(SaslAuthenticationError) as caught:
         ServerFirstMessage.parse(b"x" * 1_000_000)
-    assert len(caught.value.message) < 300
+    assert len(caught.value.message) < 1_100
 
 
 @given(st.binary(max_size=200))

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from client_core.protocol.api_keys import ApiKey
 from tests.support.fake_cluster import api_versions, produce, requests
 from tests.support.fake_cluster.broker import Answer, EndConnectionError, FakeBroker
-from tests.support.fake_cluster.hostile import HostileAnswer
 from tests.support.fake_cluster.metadata_cache import AliveBroker, MetadataCache
 from tests.support.fake_cluster.orders import Order, Orders
 from tests.support.fake_cluster.reactions import Hold, Reaction
@@ -426,8 +425,8 @@ class FakeCluster:
                 self._note(
                     SeenRequest(broker_id, api, version, header.correlation_id, header.client_id, None)
                 )
-                response, version = api_versions.answer(versions, payload, version, header.body_offset)
-                return Answer(self._encoded(api, broker_id, response, version, reaction), version)
+                told, version = api_versions.answer(versions, payload, version, header.body_offset)
+                return Answer(reaction.encode(self._orders.changed(api, broker_id, told), version), version)
             low, high = versions.get(api.id, (0, -1))
             if not (low <= version <= high and api.min_version <= version <= api.max_version):
                 raise EndConnectionError
@@ -439,16 +438,9 @@ class FakeCluster:
             answer = requests.answer(self._state, broker_id, request, version, session)
             if answer is None:
                 return Answer(None, version)
-            body = self._encoded(api, broker_id, answer, version, reaction)
+            answer = self._orders.changed(api, broker_id, answer)
+            body = reaction.encode(answer, version)
             return Answer(body, version, is_last=requests.is_refusal(answer))
-
-    def _encoded(
-        self, api: ApiKey, broker_id: int, response: Response, version: int, reaction: Reaction
-    ) -> bytes:
-        changed = self._orders.changed(api, broker_id, response)
-        if isinstance(reaction, HostileAnswer):
-            return reaction.encode(changed, version)
-        return changed.encode(version)
 
     def _note(self, seen: SeenRequest) -> None:
         self._seen.append(seen)

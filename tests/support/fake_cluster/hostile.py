@@ -7,7 +7,8 @@
 What becomes of the n-th answer of a broker depends on the seed, the broker and n alone. A hostile broker
 applies what it is asked and then lies about it. With `lasting` False it spares what outlives the hostility
 by Kafka's own rules: a throttle that is longer than a moment, a refusal after which an idempotent producer
-does not try again. Leader epochs are not spared: who has believed in 2^31 - 1 believes no smaller one of that topic.
+does not try again. Leader epochs are not spared: who has believed in 2^31 - 1 believes no smaller one of that
+topic.
 
     python -m tests.support.fake_cluster.hostile --seeds 1000
 
@@ -94,7 +95,7 @@ class HostileAnswer(Reaction):
     _version: list[int] = field(default_factory=list, init=False)
 
     def encode(self, response: Response, version: int) -> bytes:
-        """The answer's body, lies included where there are any of the kind that a version can carry."""
+        """The body, lies included where there are any that the version can carry."""
         self._version.append(version)
         if self.in_values:
             lie = mutated(response, self.random)

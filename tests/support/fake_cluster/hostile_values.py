@@ -3,8 +3,8 @@
     mutated(MetadataResponse(...), Random(7))      a leader nobody knows, no brokers, an epoch of 2^31 - 1
 
 What a field can hold is read from the generated classes: `Int32`, `str | None`, tuples of structs. A value
-that the version in use can't carry comes out at `encode`, and is then the caller's to leave out. Pure: the same
-Random makes the same message. Who calls: hostile.py, on the cluster's loop or in a test's thread.
+that the version in use can't carry comes out at `encode`, and is then the caller's to leave out. Pure: the
+same Random makes the same message. Who calls: hostile.py, on the cluster's loop or in a test's thread.
 """
 
 from __future__ import annotations

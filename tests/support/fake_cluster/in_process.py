@@ -18,7 +18,6 @@ from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.header import decode_request_header, encode_response_header
 from tests.support.fake_cluster import api_versions, requests
 from tests.support.fake_cluster.broker import EndConnectionError
-from tests.support.fake_cluster.hostile import HostileAnswer, Hostility
 from tests.support.fake_cluster.metadata_cache import AliveBroker, MetadataCache
 from tests.support.fake_cluster.reactions import Reaction, Sending
 from tests.support.fake_cluster.sasl_handshake import SaslSession
@@ -26,6 +25,7 @@ from tests.support.fake_cluster.state import ClusterState
 
 if TYPE_CHECKING:
     from tests.support.fake_cluster.api_versions import Versions
+    from tests.support.fake_cluster.hostile import Hostility
 
 _SIZE: Final = struct.Struct(">i")
 FIRST_PORT: Final = 9_001
@@ -48,7 +48,7 @@ class InProcessBrokers:
             self.state.controller.broker_started(AliveBroker(broker_id, HOST, port), cache)
 
     def answer(self, broker_id: int, payload: bytes) -> Sending | None:
-        """What the broker sends for a request frame (without its size). SchemaError for what is no request."""
+        """What the broker sends for a request frame without its size. SchemaError for what is none."""
         header = decode_request_header(payload)
         api, version = header.api, header.version
         reaction = Reaction()
@@ -68,9 +68,6 @@ class InProcessBrokers:
                 return Sending(then_close=True)
         if response is None:
             return None
-        if isinstance(reaction, HostileAnswer):
-            body = reaction.encode(response, version)
-        else:
-            body = response.encode(version)
+        body = reaction.encode(response, version)
         head = encode_response_header(api, version, header.correlation_id)
         return reaction.shape(_SIZE.pack(len(head) + len(body)) + head + body)

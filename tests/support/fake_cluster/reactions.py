@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tests.support.fake_cluster.requests import Response
+
 _SIZE: Final = struct.Struct(">i")
 _SIZE_AND_CORRELATION: Final = struct.Struct(">ii")
 _PATIENCE_S: Final = 30.0
@@ -40,6 +42,10 @@ class Reaction:
 
     #: Whether the request is applied at all (records stored, topics made).
     applies_request: bool = field(default=True, init=False)
+
+    def encode(self, response: Response, version: int) -> bytes:
+        """The answer's body at a version. Called on the cluster's loop, before `shape`."""
+        return response.encode(version)
 
     def shape(self, frame: bytes) -> Sending:
         """What to send for a whole answer frame. Called on the cluster's loop."""

@@ -1,0 +1,142 @@
+"""A producer and SASL, against the fake cluster: what is calm, and what is told of one that wants it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from client_core import KafkaProducer, MetadataResult, ProducerConfig
+from client_core.events import NodeDisconnected
+from client_core.protocol.api_keys import ApiKey
+from tests.network.sasl.jwts import jwt_of
+from tests.support.fake_cluster import Disconnect, FakeCluster, SaslDemand
+from tests.support.live_producer import PATIENCE_MS, Told, live_producer, look_up
+from tests.support.recorded_events import RecordedEvents
+from tests.support.tcp_peers import PATIENCE_S, ScriptedPeer
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Mapping
+
+    import pytest
+
+HOUR_MS: Final = 3_600_000
+
+
+class SlowEndpoint(ScriptedPeer):
+    """A token endpoint that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.token = jwt_of("alice", expires_ms=int(time.time() * 1000) + HOUR_MS)
+        self.was_asked = threading.Event()
+        self.may_answer = threading.Event()
+        super().__init__(self._answer)
+
+    def _answer(self, connection: socket.socket) -> None:
+        connection.recv(65536)
+        self.was_asked.set()
+        assert self.may_answer.wait(PATIENCE_S)
+        body = f'{{"access_token": "{self.token}"}}'
+        connection.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+
+    def settings(self) -> Mapping[str, str]:
+        return {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": f"http://127.0.0.1:{self.address[1]}/token",
+            "sasl.oauthbearer.client.credentials.client.id": "pilot",
+            "sasl.oauthbearer.client.credentials.client.secret": "fish",
+        }
+
+
+def test_a_start_that_waits_for_its_first_token_is_no_failure_of_the_broker(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    events = RecordedEvents()
+    with SlowEndpoint() as endpoint, FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        cluster.demand_sasl(SaslDemand(("OAUTHBEARER",), tokens={endpoint.token: "alice"}))
+        with live_producer(cluster.bootstrap_servers, endpoint.settings(), events=events) as producer:
+            caplog.clear()  # that nothing encrypts it is told, rightly
+            told = look_up(producer, "orders")
+            assert endpoint.was_asked.wait(PATIENCE_S)
+            turns = producer.status().loop_turns
+            while producer.status().loop_turns < turns + 3:  # the I/O thread does not wait for the token
+                producer.wakeup()
+            assert not told.is_told
+            endpoint.may_answer.set()
+            assert not told.result(MetadataResult).topic_errors
+            of_start = [(record.levelname, record.message) for record in caplog.records]
+            assert [text for level, text in of_start if level != "INFO"] == []
+            assert sum("token" in text for _, text in of_start) == 1
+            assert events.of(NodeDisconnected) == []
+
+
+def test_a_producer_that_was_never_started_asks_for_no_token() -> None:
+    with SlowEndpoint() as endpoint:
+        before = set(threading.enumerate())
+        settings = {"bootstrap.servers": "127.0.0.1:9", **endpoint.settings()}
+        producer = KafkaProducer(ProducerConfig.from_mapping(settings))
+        assert set(threading.enumerate()) <= before
+        producer.close()
+        assert set(threading.enumerate()) <= before
+        assert not endpoint.was_asked.is_set()
+
+
+def test_a_listener_that_ends_connections_behind_api_versions_may_want_sasl(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    events = RecordedEvents()
+    with FakeCluster() as cluster:
+        cluster.create_topic("orders")
+        cluster.demand_sasl(SaslDemand(("PLAIN",)))
+        with live_producer(cluster.bootstrap_servers, events=events) as producer:
+            assert look_up(producer, "orders", deadline_in_ms=300).result(MetadataResult).error is not None
+            ended = events.of(NodeDisconnected)
+            assert ended
+            for end in ended:
+                assert end.reason == "closed"
+                assert "may want SASL; set security.protocol to SASL_PLAINTEXT or SASL_SSL" in end.detail
+            status = producer.status()
+            assert "the listener may want SASL" in (status.nodes[0].last_error or "")
+            assert any(
+                record.levelname == "WARNING" and "may want SASL" in record.message
+                for record in caplog.records
+            )
+
+
+def test_a_broker_that_has_answered_and_goes_away_is_not_suspected_to_want_sasl() -> None:
+    events = RecordedEvents()
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        with live_producer(cluster.bootstrap_servers, events=events) as producer:
+            look_up(producer, "orders").result(MetadataResult)
+            cluster.drop_connections(cluster.broker_ids[0])
+            now_ms = producer.clock.now_ms()
+            told = Told()
+            producer.request_update(deadline_ms=now_ms + PATIENCE_MS, done=told)
+            assert told.result(MetadataResult).error is None
+    ended = events.of(NodeDisconnected)
+    assert ended
+    assert not [end for end in ended if "SASL" in end.detail]
+
+
+def test_a_client_with_sasl_is_not_told_to_use_it() -> None:
+    events = RecordedEvents()
+    settings = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "secret of hers",
+    }
+    with FakeCluster(brokers=1) as cluster:
+        cluster.demand_sasl(SaslDemand(("PLAIN",), passwords={"alice": "secret of hers"}))
+        cluster.react_next(ApiKey.METADATA, Disconnect())
+        with live_producer(cluster.bootstrap_servers, settings, events=events) as producer:
+            look_up(producer, "orders").result(MetadataResult)
+    ended = events.of(NodeDisconnected)
+    assert ended
+    assert not [end for end in ended if "may want SASL" in end.detail]
