@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from client_core.clock import FOREVER_MS
 from client_core.cluster import TopicPartition
 from client_core.errors import IllegalStateError
-from client_core.producer.drain_order import DrainOrder
 from client_core.producer.partitioner import PartitionLoad
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from client_core.cluster import Cluster, Node
+    from client_core.producer.drain_order import DrainOrder
     from client_core.producer.producer_batch import ProducerBatch, ProducerIdAndEpoch
     from client_core.producer.topic_queues import TopicQueues, WaitingQueues
 
@@ -101,6 +101,7 @@ class BatchDrain:
         linger_ms: int,
         adaptive_partitioning: bool,
         partition_availability_timeout_ms: int,
+        drain_order: DrainOrder,
     ) -> None:
         self.muted: Final[set[TopicPartition]] = set()
         self.unbuildable: Final[list[Unbuildable]] = []
@@ -109,7 +110,7 @@ class BatchDrain:
         self._linger_ms = linger_ms
         self._adaptive_partitioning = adaptive_partitioning
         self._availability_timeout_ms = partition_availability_timeout_ms
-        self._drain_order = DrainOrder()
+        self._drain_order = drain_order
         self._node_latency: dict[int, _NodeLatency] = {}
         self._topics_with_load: set[TopicQueues] = set()
 

@@ -22,6 +22,7 @@ from client_core.clock import FOREVER_MS
 from client_core.errors import IllegalStateError, KafkaError
 from client_core.producer.batch_appender import BatchAppender
 from client_core.producer.batch_drain import BatchDrain
+from client_core.producer.drain_order import DrainOrder
 from client_core.producer.incomplete_batches import IncompleteBatches
 from client_core.producer.partition_sequences import is_later
 from client_core.producer.partitioner import BuiltInPartitioner
@@ -51,7 +52,11 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AccumulatorConfig:
-    """How records are batched, and how long they may wait. Defaults are Kafka's."""
+    """How records are batched, and how long they may wait. Defaults are Kafka's.
+
+    Java looks for expired batches no further than to the first of a partition that is not expired. A batch
+    that came back behind a younger one then waits beyond its time; `expires_behind_younger` has it found.
+    """
 
     batch_bytes: int = 16384
     linger_ms: int = 5
@@ -59,6 +64,7 @@ class AccumulatorConfig:
     compression: Compression = NO_COMPRESSION
     adaptive_partitioning: bool = True
     partition_availability_timeout_ms: int = 0
+    expires_behind_younger: bool = True
 
 
 class RecordAccumulator:
@@ -71,8 +77,9 @@ class RecordAccumulator:
         retry_backoff: ExponentialBackoff,
         random: Random,
         sequences: Sequences | None = None,
+        drain_order: DrainOrder | None = None,
     ) -> None:
-        """`sequences`: the TransactionManager of an idempotent producer."""
+        """`sequences`: the TransactionManager of an idempotent producer. `drain_order`: another than ours."""
         self._config = config
         self._pool = pool
         self._retry_backoff = retry_backoff
@@ -97,6 +104,7 @@ class RecordAccumulator:
             linger_ms=config.linger_ms,
             adaptive_partitioning=config.adaptive_partitioning,
             partition_availability_timeout_ms=config.partition_availability_timeout_ms,
+            drain_order=DrainOrder() if drain_order is None else drain_order,
         )
 
     def __repr__(self) -> str:
@@ -249,8 +257,8 @@ class RecordAccumulator:
                         expired.append(batch)
                         continue
                     self.maybe_update_next_batch_expiry(batch)
-                    if self._sequences is None or not batch.was_drained:
-                        break  # without sequences as in Java: the first one speaks for those behind it
+                    if not batch.was_drained or not self._config.expires_behind_younger:
+                        break
                     place += 1  # what came back stands in front, in the order of its answers, not of its age
         return expired
 

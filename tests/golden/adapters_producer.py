@@ -7,6 +7,7 @@ accumulator's trace says and answers what Java's step answered.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ from client_core.clock import FOREVER_MS
 from client_core.cluster import Cluster, Node, PartitionInfo, TopicPartition
 from client_core.errors import BufferExhaustedError
 from client_core.producer.buffer_pool import BufferPool
+from client_core.producer.drain_order import DrainOrder
 from client_core.producer.producer_record import ProducerRecord
 from client_core.producer.record_accumulator import AccumulatorConfig, RecordAccumulator
 from client_core.record.codecs import compression_of
@@ -162,11 +164,14 @@ class TracedAccumulator:
                 linger_ms=case["linger_ms"],
                 delivery_timeout_ms=case["delivery_timeout_ms"],
                 adaptive_partitioning=False,
+                expires_behind_younger=False,
             ),
             self._pool,
             ExponentialBackoff(case["retry_backoff_ms"], case["retry_backoff_max_ms"], random),
             random,
+            drain_order=DrainOrder(self._rank),
         )
+        self._take_drain_order(case)
         rows = case["topic_t_partition_leader_epoch"]
         self._metadata = _Snapshot({p: leader for p, leader, _ in rows}, {p: epoch for p, _, epoch in rows})
         self._batches: dict[str, ProducerBatch] = {}
@@ -270,7 +275,16 @@ class TracedAccumulator:
         self._accumulator.reenqueue(batch, self._now_ms)
         return {"attempts_after": batch.attempts}
 
+    def _take_drain_order(self, said: dict[str, Any]) -> None:
+        """Java's partitions of a node stand in the order of its hash map, which only the recording knows."""
+        orders = said["partitions_for_node_order"].values()
+        self._ranks = {partition: rank for rank, partition in enumerate(chain.from_iterable(orders))}
+
+    def _rank(self, partition: int) -> int:
+        return self._ranks.get(partition, len(self._ranks))
+
     def _do_leader_change(self, step: dict[str, Any]) -> dict[str, Any]:
+        self._take_drain_order(step)
         self._metadata = self._metadata.with_leader(step["partition"], step["leader"], step["epoch"])
         return {}
 

@@ -9,7 +9,7 @@ import pytest
 from tests.golden.adapters import in_order
 from tests.golden.adapters_producer import TracedAccumulator
 
-#: What a step asks for; the rest of it is what Java answered. Java's drain order is ours: see drain_order.py.
+#: What a step asks for; the rest of it is what Java answered.
 _ASKED = {
     "op",
     "partition",

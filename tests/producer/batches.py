@@ -176,6 +176,7 @@ class Bench:
         sequences: Sequences | None = None,
         random: Random | None = None,
         compression: Compression = NO_COMPRESSION,
+        expires_behind_younger: bool = True,
     ) -> None:
         self.clock = MockClock(now_ms=5_000)
         self.leaders = Leaders(leaders)
@@ -189,6 +190,7 @@ class Bench:
                 compression=compression,
                 adaptive_partitioning=adaptive,
                 partition_availability_timeout_ms=availability_timeout_ms,
+                expires_behind_younger=expires_behind_younger,
             ),
             self.pool,
             ExponentialBackoff(retry_backoff_ms, retry_backoff_max_ms, self.random),

@@ -6,14 +6,13 @@ tests/support/hostile_simulation.py and hostile_runs.py; `make fuzz` does the sa
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 import pytest
 
 from client_core.protocol.api_keys import ApiKey
 from tests.support.fake_cluster import FakeCluster
-from tests.support.hostile_runs import survive_over_sockets
+from tests.support.hostile_runs import survive_over_sockets, without_log
 from tests.support.hostile_simulation import memory_in_process, survive_in_process
 from tests.support.live_producer import live_producer, submit
 
@@ -25,10 +24,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _no_log() -> Iterator[None]:
-    """Thousands of well-founded complaints would be kept for a failure that they don't explain."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+    with without_log():
+        yield
 
 
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "not idempotent"])

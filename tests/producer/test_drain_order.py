@@ -26,6 +26,14 @@ def test_partitions_come_from_the_highest_to_the_lowest_at_first() -> None:
     assert partitions(order.arranged(0, of(1, 0, 3))) == [3, 1, 0]
 
 
+def test_the_order_may_be_another_one() -> None:
+    order = DrainOrder([2, 0, 1].index)
+    order.use(cluster_of([0, 0, 0]), {T})
+    assert partitions(order.arranged(0, of(0, 1, 2))) == [2, 0, 1]
+    order.got_round(0)
+    assert partitions(order.arranged(0, of(0, 1, 2))) == [1, 2, 0]
+
+
 def test_each_round_begins_one_partition_earlier_in_the_circle() -> None:
     order = DrainOrder()
     order.use(cluster_of([0, 0, 0]), {T})

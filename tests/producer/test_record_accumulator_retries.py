@@ -354,8 +354,8 @@ def test_a_batch_that_expires_soon_is_drained_all_the_same() -> None:
 
 
 @pytest.mark.behaviour("ACC-11")
-def test_without_sequences_an_older_batch_behind_a_younger_one_expires_with_it() -> None:
-    # What comes back stands in front: the younger one ahead of the older one here. Java looks no further.
+def test_an_older_batch_that_came_back_before_a_younger_one_expires_in_time() -> None:
+    # Without sequences what comes back stands in front: the younger one ahead of the older one here.
     bench = Bench(batch_bytes=size_of(LARGER), delivery_timeout_ms=3_200, retry_backoff_ms=0, leaders=(0,))
     bench.append([LARGER])
     bench.clock.advance(1_000)
@@ -365,7 +365,25 @@ def test_without_sequences_an_older_batch_behind_a_younger_one_expires_with_it()
         bench.accumulator.reenqueue(batch, bench.now_ms)
     assert list(bench.accumulator.batches_of(tp(0)))[:2] == [younger, older]
     bench.clock.advance(2_200)
-    assert bench.accumulator.expired_batches(bench.now_ms) == []
+    assert bench.accumulator.expired_batches(bench.now_ms) == [older]
     assert bench.accumulator.next_batch_expiry_ms == younger.created_ms + 3_200
+
+
+def test_it_may_expire_with_the_younger_one_as_in_java() -> None:
+    bench = Bench(
+        batch_bytes=size_of(LARGER),
+        delivery_timeout_ms=3_200,
+        retry_backoff_ms=0,
+        leaders=(0,),
+        expires_behind_younger=False,
+    )
+    bench.append([LARGER])
+    bench.clock.advance(1_000)
+    bench.append([LARGER] * 2)
+    older, younger = bench.drain(0) + bench.drain(0)
+    for batch in (older, younger):
+        bench.accumulator.reenqueue(batch, bench.now_ms)
+    bench.clock.advance(2_200)
+    assert bench.accumulator.expired_batches(bench.now_ms) == []
     bench.clock.advance(1_000)
     assert bench.accumulator.expired_batches(bench.now_ms)[:2] == [younger, older]
