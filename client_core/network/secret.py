@@ -87,10 +87,10 @@ class Secret:
         stamp = _stamp(path)
         if stamp == self._stamp:
             return
-        text = _read(path)
+        found = _read(path)
         self._stamp, self._complained_of = stamp, None
-        if text != self._text:
-            self._text = text
+        if found != self._text:
+            self._text = found
             log.info("%s was read again from %s", self.name, path)
             self._events.emit(SecretReloaded(self.name, None))
 
@@ -104,6 +104,11 @@ class Secret:
         return f"<Secret {self._source!r}>"
 
 
+def text(secret: Secret | None) -> str | None:
+    """What a secret holds now, if there is one."""
+    return None if secret is None else secret.read()
+
+
 def _stamp(path: str) -> _Stamp:
     status = os.stat(path)
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
@@ -111,10 +116,10 @@ def _stamp(path: str) -> _Stamp:
 
 def _read(path: str) -> str:
     """A file's text without the line end that editors leave. Raises OSError, ValueError."""
-    text = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
-    if not text:
+    found = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    if not found:
         raise ValueError(f"{path} is empty")
-    return text
+    return found
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -16,15 +16,15 @@ Kafka 4.3. Of Java's three kinds of stores PEM is the one that is read (KIP-651)
 
 from __future__ import annotations
 
-import logging
 import ssl
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.errors import ConfigError
-from client_core.events import NO_EVENTS, CertificateLoaded, SecretReloaded
+from client_core.events import NO_EVENTS, CertificateLoaded
 from client_core.network import ssl_pem
 from client_core.network.certificate_expiry import certificate_expires_at_s
-from client_core.network.secret import Secret
+from client_core.network.in_force import InForce
+from client_core.network.secret import Secret, text
 from client_core.network.ssl_cipher_suites import tls_choice
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from client_core.events import EventSink
     from client_core.network.secret import SecretSource
     from client_core.network.security_config import SslConfig
-
-log = logging.getLogger(__name__)
 
 #: Files that people have where PEM is wanted, by their first bytes: Java's own format, and ASN.1.
 _FOREIGN_STORES: Final[Mapping[bytes, str]] = {
@@ -82,15 +80,12 @@ class SslContexts:
         self._key = self._secret(config.key, read)
         self._chain = self._secret(config.certificate_chain, read)
         self._key_password = self._secret(config.key_password, read)
-        self._texts = self._read()
-        self._refused: _Texts | None = None
-        self._made = self._make(self._texts)
-        self._tell_expiry()
+        self._in_force = InForce(self._read, self._make, events)
 
     @property
     def certificate_expires_at_s(self) -> int | None:
         """The Unix time at which our own certificate expires; None without one."""
-        return self._made.certificate_expires_at_s
+        return self._in_force.now().certificate_expires_at_s
 
     @property
     def checked_after_handshake(self) -> frozenset[str]:
@@ -102,28 +97,7 @@ class SslContexts:
 
     def context(self) -> ssl.SSLContext:
         """The context for a new connection; a new one if a file changed and is sound. Never raises."""
-        texts = self._read()
-        if texts not in (self._texts, self._refused):
-            self._renew(texts)
-        return self._made.context
-
-    def _renew(self, texts: _Texts) -> None:
-        try:
-            made = self._make(texts)
-        except ConfigError as error:
-            self._refused = texts
-            name = error.name or ""
-            log.warning("%s; what was read before stays in force", error)
-            self._events.emit(SecretReloaded(name, error.message.removeprefix(f"{name}: ")))
-            return
-        self._texts, self._refused, self._made = texts, None, made
-        self._tell_expiry()
-        log.info("New connections use the certificates that were read again")
-
-    def _tell_expiry(self) -> None:
-        expires_at_s = self._made.certificate_expires_at_s
-        if expires_at_s is not None:
-            self._events.emit(CertificateLoaded(expires_at_s))
+        return self._in_force.now().context
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -154,7 +128,7 @@ class SslContexts:
         return read[source]
 
     def _read(self) -> _Texts:
-        return _Texts(*map(_text, (self._truststore, self._key, self._chain, self._key_password)))
+        return _Texts(*map(text, (self._truststore, self._key, self._chain, self._key_password)))
 
     # -- making ----------------------------------------------------------------------------------------------
 
@@ -174,7 +148,9 @@ class SslContexts:
             _trust(context, texts.truststore, self._truststore.name)
         if self._key is None or texts.key is None or self._chain is None or texts.chain is None:
             return _Made(context, None)
-        return _Made(context, self._identify(context, texts, self._key.name, self._chain.name))
+        expires_at_s = self._identify(context, texts, self._key.name, self._chain.name)
+        self._events.emit(CertificateLoaded(expires_at_s))
+        return _Made(context, expires_at_s)
 
     def _identify(self, context: ssl.SSLContext, texts: _Texts, key_name: str, chain_name: str) -> int:
         """Loads our certificate; returns when it expires."""
@@ -205,10 +181,6 @@ class SslContexts:
 
     def __repr__(self) -> str:
         return f"<SslContexts {self._config!r}>"
-
-
-def _text(secret: Secret | None) -> str | None:
-    return None if secret is None else secret.read()
 
 
 def _foreign_store(source: SecretSource) -> str | None:

@@ -296,7 +296,7 @@ def test_no_complaint_shows_a_secret(config: SslConfig) -> None:
         assert "a wrong password" not in said
         error = error.__cause__
     contexts = SslContexts(identified(CLIENT.key_encrypted_with(PASSWORD), CLIENT.chain, PASSWORD))
-    shown = repr(contexts) + repr(contexts._texts)
+    shown = repr(contexts) + repr(contexts._in_force) + repr(contexts._in_force._made_of)
     assert PASSWORD not in shown
     assert "-----BEGIN" not in shown
 
@@ -367,7 +367,7 @@ def test_a_broken_certificate_leaves_the_old_one_in_force_and_is_complained_of_o
     failure = "certificate 1 of 1 is not base64; was the text cut?"
     assert events.of(SecretReloaded) == [
         SecretReloaded("ssl.keystore.certificate.chain", None),
-        SecretReloaded("ssl.keystore.certificate.chain", failure),
+        SecretReloaded("ssl.keystore.certificate.chain", f"ssl.keystore.certificate.chain: {failure}"),
     ]
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert warnings == [

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from client_core.errors import ConfigError, SaslAuthenticationError
+from client_core.network.in_force import InForce
 from client_core.network.sasl.http_jwt_retriever import TOKEN_ENDPOINT_URL
-from client_core.network.sasl.sasl_credentials import Complaints
 from client_core.network.secret import Secret, SecretSource
 
 if TYPE_CHECKING:
@@ -32,35 +32,26 @@ class FileLogin:
         self._path = _path(url)
         self._validator = validator
         self._clock = clock
-        self._complaints = Complaints(events)
-        self._secret = Secret(SecretSource(TOKEN_ENDPOINT_URL, path=self._path), events)
-        self._text = self._secret.read()
-        self._token = self._validated()
+        secret = Secret(SecretSource(TOKEN_ENDPOINT_URL, path=self._path), events)
+        self._token = InForce(secret.read, self._validated, events)
 
     def token(self) -> OAuthBearerToken:
         """The file's token. Raises SaslAuthenticationError when it has expired."""
-        text = self._secret.read()
-        if text != self._text:
-            self._text = text
-            try:
-                self._token = self._validated()
-                self._complaints.clear()
-            except ConfigError as error:
-                self._complaints.tell(error)
-        past_ms = self._clock.wall_ms() - self._token.lifetime_ms
+        token = self._token.now()
+        past_ms = self._clock.wall_ms() - token.lifetime_ms
         if past_ms >= 0:
             raise SaslAuthenticationError(
                 f"the token in {self._path} expired {past_ms // 1000} s ago; whoever writes that file must"
                 " renew it, and the clocks must agree"
             )
-        return self._token
+        return token
 
     def close(self) -> None:
         """It holds nothing."""
 
-    def _validated(self) -> OAuthBearerToken:
+    def _validated(self, text: str) -> OAuthBearerToken:
         try:
-            return self._validator.validate(self._text)
+            return self._validator.validate(text)
         except SaslAuthenticationError as error:
             raise ConfigError(
                 f"{TOKEN_ENDPOINT_URL}: {self._path} holds no token that a broker could accept:"

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.errors import ConfigError
+from client_core.network.in_force import InForce
 from client_core.network.sasl.jaas_config import JAAS_CONFIG
 from client_core.network.sasl.oauth_bearer_sasl_client import validate_extensions
-from client_core.network.sasl.sasl_credentials import Complaints, JaasOptions
-from client_core.network.secret import HIDDEN, Secret
+from client_core.network.sasl.sasl_credentials import JaasOptions
+from client_core.network.secret import HIDDEN, Secret, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,39 +52,45 @@ class ClientCredentials:
         return f"<ClientCredentials {HIDDEN}>"
 
 
+class _Given(NamedTuple):
+    """What there is to choose from. Not to be shown."""
+
+    options: Mapping[str, str]  # of the JAAS config
+    client_id: str | None
+    client_secret: str | None
+
+    def __repr__(self) -> str:
+        return f"<_Given {HIDDEN}>"
+
+
 class OAuthCredentials:
     """Client id, secret and scope, as they are now. One owner thread."""
 
     def __init__(self, config: SaslConfig, oauth_bearer: OAuthBearerConfig, events: EventSink) -> None:
         """Raises ConfigError when there are none, or a file of theirs can't be read."""
-        self._jaas = (
+        jaas = (
             None if config.jaas_config is None else JaasOptions(config.jaas_config, config.mechanism, events)
         )
-        self._id = None if oauth_bearer.client_id is None else Secret(oauth_bearer.client_id, events)
-        self._secret = (
-            None if oauth_bearer.client_secret is None else Secret(oauth_bearer.client_secret, events)
-        )
+        client_id = None if oauth_bearer.client_id is None else Secret(oauth_bearer.client_id, events)
+        secret = None if oauth_bearer.client_secret is None else Secret(oauth_bearer.client_secret, events)
         self._scope = oauth_bearer.scope
-        self._complaints = Complaints(events)
-        self._last = self._checked()
+        self._credentials = InForce(
+            lambda: _Given({} if jaas is None else jaas.read(), text(client_id), text(secret)),
+            self._checked,
+            events,
+        )
 
     def read(self) -> ClientCredentials:
         """Those of now, or the last ones that were complete. Never raises."""
-        try:
-            self._last = self._checked()
-            self._complaints.clear()
-        except ConfigError as error:
-            self._complaints.tell(error)
-        return self._last
+        return self._credentials.now()
 
-    def _checked(self) -> ClientCredentials:
-        options: Mapping[str, str] = {} if self._jaas is None else self._jaas.read()
-        scope = self._scope or options.get("scope", "")
+    def _checked(self, given: _Given) -> ClientCredentials:
+        scope = self._scope or given.options.get("scope", "")
         if not scope.isascii():
             raise ConfigError("sasl.oauthbearer.scope must be ASCII", name="sasl.oauthbearer.scope")
         return ClientCredentials(
-            _sendable(_CLIENT_ID, "clientId", self._id, options),
-            _sendable(_CLIENT_SECRET, "clientSecret", self._secret, options),
+            _sendable(_CLIENT_ID, given.client_id, "clientId", given.options),
+            _sendable(_CLIENT_SECRET, given.client_secret, "clientSecret", given.options),
             scope.strip() or None,
         )
 
@@ -120,9 +127,9 @@ def _not_taken(option: str, remedy: str) -> ConfigError:
     return ConfigError(f"{JAAS_CONFIG}: {option} is not supported: {remedy}", name=JAAS_CONFIG)
 
 
-def _sendable(setting: str, option: str, secret: Secret | None, options: Mapping[str, str]) -> str:
+def _sendable(setting: str, given: str | None, option: str, options: Mapping[str, str]) -> str:
     """The setting's value, else the option's, without blanks around it. Raises ConfigError."""
-    value = (options.get(option, "") if secret is None else secret.read()).strip()
+    value = (options.get(option, "") if given is None else given).strip()
     if not value:
         raise ConfigError(
             f"{setting} is missing: the token endpoint is asked with it; set it, or {option} in"

@@ -1,8 +1,8 @@
 """Who we are, read anew for each authentication: from settings of their own, or from the JAAS config.
 
 A secret may be a file that changes while the client runs; what it holds now counts for the next connection
-and the next re-authentication. A JAAS config that was right at the start and is wrong now leaves the last one
-in force and is complained of once, as `Secret` does with a file that can't be read.
+and the next re-authentication. What was right at the start and is wrong now leaves the last in force
+(`in_force.py`).
 
 Who calls: `sasl_authenticators.py` once, then the thread that authenticates or logs in. One owner. Source:
 JaasContext, PlainLoginModule, ScramLoginModule, ConfigOrJaas, Kafka 4.3.
@@ -10,14 +10,13 @@ JaasContext, PlainLoginModule, ScramLoginModule, ConfigOrJaas, Kafka 4.3.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from client_core.errors import ConfigError
-from client_core.events import SecretReloaded
+from client_core.network.in_force import InForce
 from client_core.network.sasl.jaas_config import JAAS_CONFIG, JaasConfig
-from client_core.network.secret import HIDDEN, Secret
+from client_core.network.secret import HIDDEN, Secret, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from client_core.events import EventSink
     from client_core.network.secret import SecretSource
     from client_core.network.security_config import SaslConfig
-
-_log = logging.getLogger(__name__)
 
 PLAIN: Final = "PLAIN"
 SCRAM_SHA_256: Final = "SCRAM-SHA-256"
@@ -62,45 +59,17 @@ class PasswordCredentials:
         return f"<PasswordCredentials {HIDDEN}>"
 
 
-class Complaints:
-    """Tells of what won't do any more, each thing once."""
-
-    def __init__(self, events: EventSink) -> None:
-        self._events = events
-        self._told: str | None = None
-
-    def tell(self, error: ConfigError) -> None:
-        if error.message != self._told:
-            self._told = error.message
-            _log.warning("%s; what was read before stays in force", error)
-            self._events.emit(SecretReloaded(error.name or JAAS_CONFIG, error.message))
-
-    def clear(self) -> None:
-        self._told = None
-
-
 class JaasOptions:
     """The options of the JAAS config's login module. One owner thread."""
 
     def __init__(self, source: SecretSource, mechanism: str, events: EventSink) -> None:
         """Raises ConfigError when it can't be read, or names another mechanism's module."""
         self._mechanism = mechanism
-        self._secret = Secret(source, events)
-        self._complaints = Complaints(events)
-        self._text = self._secret.read()
-        self._options = _options(self._text, mechanism)
+        self._options = InForce(Secret(source, events).read, lambda text: _options(text, mechanism), events)
 
     def read(self) -> Mapping[str, str]:
-        """The options of now, or the last ones that made sense."""
-        text = self._secret.read()
-        if text != self._text:
-            self._text = text
-            try:
-                self._options = _options(text, self._mechanism)
-                self._complaints.clear()
-            except ConfigError as error:
-                self._complaints.tell(error)
-        return self._options
+        """The options of now, or the last ones that made sense. Never raises."""
+        return self._options.now()
 
     def __repr__(self) -> str:
         return f"<JaasOptions {self._mechanism} {HIDDEN}>"
@@ -116,38 +85,36 @@ class PasswordLogin:
                 f"{JAAS_CONFIG} and {_USERNAME} are both set; take out one of them", name=JAAS_CONFIG
             )
         self._mechanism = config.mechanism
-        self._jaas = (
-            None if config.jaas_config is None else JaasOptions(config.jaas_config, config.mechanism, events)
+        self._credentials: (
+            InForce[Mapping[str, str], PasswordCredentials]
+            | InForce[tuple[str | None, str | None], PasswordCredentials]
         )
-        self._username = None if config.username is None else Secret(config.username, events)
-        self._password = None if config.password is None else Secret(config.password, events)
-        self._complaints = Complaints(events)
-        self._last = self._checked()
+        if config.jaas_config is not None:
+            options = JaasOptions(config.jaas_config, config.mechanism, events)
+            self._credentials = InForce(options.read, self._of_jaas_config, events)
+        else:
+            username = None if config.username is None else Secret(config.username, events)
+            password = None if config.password is None else Secret(config.password, events)
+            self._credentials = InForce(lambda: (text(username), text(password)), self._of_settings, events)
 
     def read(self) -> PasswordCredentials:
         """Name and password of now, or the last ones that could be sent. Never raises."""
-        try:
-            self._last = self._checked()
-            self._complaints.clear()
-        except ConfigError as error:
-            self._complaints.tell(error)
-        return self._last
+        return self._credentials.now()
 
-    def _checked(self) -> PasswordCredentials:
-        if self._jaas is not None:
-            options = self._jaas.read()
-            where = {name: f"{JAAS_CONFIG}: {name}" for name in ("username", "password")}
-            username, password = options.get("username"), options.get("password")
-            token_auth = options.get(_TOKEN_AUTH, "").lower() == "true" and self._mechanism != PLAIN
-        else:
-            where = {"username": _USERNAME, "password": _PASSWORD}
-            username = None if self._username is None else self._username.read()
-            password = None if self._password is None else self._password.read()
-            token_auth = False
+    def _of_jaas_config(self, options: Mapping[str, str]) -> PasswordCredentials:
+        username, password = (
+            _sendable(options.get(name), f"{JAAS_CONFIG}: {name}", self._mechanism)
+            for name in ("username", "password")
+        )
+        token_auth = options.get(_TOKEN_AUTH, "").lower() == "true" and self._mechanism != PLAIN
+        return PasswordCredentials(username, password, {_TOKEN_AUTH: "true"} if token_auth else {})
+
+    def _of_settings(self, given: tuple[str | None, str | None]) -> PasswordCredentials:
+        username, password = given
         return PasswordCredentials(
-            _sendable(username, where["username"], self._mechanism),
-            _sendable(password, where["password"], self._mechanism),
-            {_TOKEN_AUTH: "true"} if token_auth else {},
+            _sendable(username, _USERNAME, self._mechanism),
+            _sendable(password, _PASSWORD, self._mechanism),
+            {},
         )
 
     def __repr__(self) -> str:
