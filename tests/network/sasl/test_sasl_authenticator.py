@@ -324,38 +324,24 @@ def test_sasl_unsupported_client_versions() -> None:
         ]
 
 
-@pytest.mark.parametrize(
+#: How Java's tests of servers without SaslAuthenticate go: each way, each kind of mechanism.
+OVER_OLD_SERVERS = pytest.mark.parametrize(
     ("security", "mechanism"),
     [
-        pytest.param(
-            "SASL_PLAINTEXT",
-            PLAIN,
-            marks=pytest.mark.java(
-                "SaslAuthenticatorTest.oldSaslPlainPlaintextServerWithoutSaslAuthenticateHeader"
-            ),
-        ),
-        pytest.param(
-            "SASL_PLAINTEXT",
-            SCRAM_256,
-            marks=pytest.mark.java(
-                "SaslAuthenticatorTest.oldSaslScramPlaintextServerWithoutSaslAuthenticateHeader"
-            ),
-        ),
-        pytest.param(
-            "SASL_SSL",
-            PLAIN,
-            marks=pytest.mark.java(
-                "SaslAuthenticatorTest.oldSaslPlainSslServerWithoutSaslAuthenticateHeader"
-            ),
-        ),
-        pytest.param(
-            "SASL_SSL",
-            SCRAM_256,
-            marks=pytest.mark.java(
-                "SaslAuthenticatorTest.oldSaslScramSslServerWithoutSaslAuthenticateHeader"
-            ),
-        ),
+        ("SASL_PLAINTEXT", PLAIN),
+        ("SASL_PLAINTEXT", SCRAM_256),
+        ("SASL_SSL", PLAIN),
+        ("SASL_SSL", SCRAM_256),
     ],
+)
+
+
+@OVER_OLD_SERVERS
+@pytest.mark.java(
+    "SaslAuthenticatorTest.oldSaslPlainPlaintextServerWithoutSaslAuthenticateHeader",
+    "SaslAuthenticatorTest.oldSaslScramPlaintextServerWithoutSaslAuthenticateHeader",
+    "SaslAuthenticatorTest.oldSaslPlainSslServerWithoutSaslAuthenticateHeader",
+    "SaslAuthenticatorTest.oldSaslScramSslServerWithoutSaslAuthenticateHeader",
 )
 @pytest.mark.behaviour("SASL-01")
 def test_an_old_server_gets_raw_tokens(security: str, mechanism: str) -> None:
@@ -366,38 +352,12 @@ def test_an_old_server_gets_raw_tokens(security: str, mechanism: str) -> None:
         assert rig.server.authentications == 1
 
 
-@pytest.mark.parametrize(
-    ("security", "mechanism"),
-    [
-        pytest.param(
-            "SASL_PLAINTEXT",
-            PLAIN,
-            marks=pytest.mark.java(
-                "SaslAuthenticatorTest.oldSaslPlainPlaintextServerWithoutSaslAuthenticateHeaderFailure"
-            ),
-        ),
-        pytest.param(
-            "SASL_PLAINTEXT",
-            SCRAM_256,
-            marks=pytest.mark.java(
-                "SaslAuthenticatorTest.oldSaslScramPlaintextServerWithoutSaslAuthenticateHeaderFailure"
-            ),
-        ),
-        pytest.param(
-            "SASL_SSL",
-            PLAIN,
-            marks=pytest.mark.java(
-                "SaslAuthenticatorTest.oldSaslPlainSslServerWithoutSaslAuthenticateHeaderFailure"
-            ),
-        ),
-        pytest.param(
-            "SASL_SSL",
-            SCRAM_256,
-            marks=pytest.mark.java(
-                "SaslAuthenticatorTest.oldSaslScramSslServerWithoutSaslAuthenticateHeaderFailure"
-            ),
-        ),
-    ],
+@OVER_OLD_SERVERS
+@pytest.mark.java(
+    "SaslAuthenticatorTest.oldSaslPlainPlaintextServerWithoutSaslAuthenticateHeaderFailure",
+    "SaslAuthenticatorTest.oldSaslScramPlaintextServerWithoutSaslAuthenticateHeaderFailure",
+    "SaslAuthenticatorTest.oldSaslPlainSslServerWithoutSaslAuthenticateHeaderFailure",
+    "SaslAuthenticatorTest.oldSaslScramSslServerWithoutSaslAuthenticateHeaderFailure",
 )
 def test_an_old_server_refuses_by_ending_the_connection(security: str, mechanism: str) -> None:
     """The state that is left is a hint that it ended amid authentication, and no more."""
