@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from client_core import Errors, UnsupportedCompressionTypeError, Written
-from client_core.events import BatchSent, BatchSplit, ProduceFinished
+from client_core.events import BatchSent, BatchSplit, NodeDisconnected, ProduceFinished
 from client_core.producer.config import ProducerConfig
 from client_core.producer.wiring import accumulator_config
 from client_core.protocol.api_keys import ApiKey
@@ -403,7 +403,8 @@ def test_zstd_is_not_sent_to_a_broker_that_does_not_know_it(idempotent: bool) ->
     with FakeCluster(brokers=1, versions={**KAFKA_4_3, ApiKey.PRODUCE.id: (3, 6)}) as cluster:
         cluster.create_topic("orders")
         settings: dict[str, str | bool] = {"compression.type": "zstd", "enable.idempotence": idempotent}
-        with live_producer(cluster.bootstrap_servers, settings) as producer:
+        events = RecordedEvents()
+        with live_producer(cluster.bootstrap_servers, settings, events=events) as producer:
             for _ in range(2):
                 failures = submit(producer, "orders", values(3), partition=0).failures()
                 assert [type(failure.error) for failure in failures] == [UnsupportedCompressionTypeError] * 3
@@ -413,6 +414,7 @@ def test_zstd_is_not_sent_to_a_broker_that_does_not_know_it(idempotent: bool) ->
             assert producer.status().buffer.batches == 0
             cluster.set_versions(KAFKA_4_3)  # an upgrade is seen at the next connect
             cluster.drop_connections(1)
+            events.wait_for(NodeDisconnected, lambda ended: ended.node_id == 1)
             assert submit(producer, "orders", values(3), partition=0).offsets() == [0, 1, 2]
         assert {seen.version for seen in cluster.requests(ApiKey.PRODUCE)} == {13}
 

@@ -1,24 +1,38 @@
-"""An EventSink that keeps what it is told."""
+"""An EventSink that keeps what it is told, and that can be waited for."""
 
 from __future__ import annotations
 
+from threading import Condition
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from client_core.events import Event
 
 _E = TypeVar("_E")
 
+_PATIENCE_S = 30.0
+
 
 class RecordedEvents:
-    """Events in the order in which they came."""
+    """Events in the order in which they came. Any thread."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self._changed = Condition()
 
     def emit(self, event: Event, /) -> None:
-        self.events.append(event)
+        with self._changed:
+            self.events.append(event)
+            self._changed.notify_all()
 
     def of(self, kind: type[_E]) -> list[_E]:
         """Those of one kind."""
         return [event for event in self.events if isinstance(event, kind)]
+
+    def wait_for(self, kind: type[_E], which: Callable[[_E], bool], timeout_s: float = _PATIENCE_S) -> None:
+        """Blocks until such an event was emitted; AssertionError after timeout_s."""
+        with self._changed:
+            told = self._changed.wait_for(lambda: any(map(which, self.of(kind))), timeout_s)
+        assert told, f"no such {kind.__name__} within {timeout_s:g} s; seen: {self.of(kind)}"
