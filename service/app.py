@@ -14,40 +14,33 @@ the lifespan starts it, `close_producer` ends it.
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
+from fastapi import APIRouter, FastAPI
 
 from client_core import CloseReport, KafkaProducer
-from service.asgi import HeaderPairs, Receive, Scope, Send
+from service.asgi import Receive, Scope, Send
 from service.completions import LoopCompletions
 from service.deps import Sidecar, build_sidecar
-from service.errors import Problem, ProblemError
+from service.dialects.table import dialects_of
+from service.error_answers import answer_errors
+from service.error_faces import ErrorFaces
 from service.face import Producer
 from service.fast_lookups import FastLookups
 from service.guards import Guards, hosts_of
 from service.http_metrics import Observed
 from service.metrics import ClientMetrics
-from service.produce_endpoint import CALLER_GONE, ProduceEndpoint
-from service.responses import of_problem
+from service.produce_endpoint import ProduceEndpoint
 from service.routes import cluster, leaders, operations, topics
 from service.routes.records import records_router
 from service.settings import Settings
 from service.version import pilotfish_version
-from service.waiting import CallerGoneError
-
-_log: Final = logging.getLogger(__name__)
 
 #: Random, so that a version of an earlier process is never taken for one of this.
 _BOOT_BYTES: Final = 4
-
-_PARAMETERS: Final = frozenset({"query", "path", "header", "body"})
 
 
 class App:
@@ -66,7 +59,10 @@ class App:
             producer = _make_producer(settings, self.client_metrics, self.completions)
         self.sidecar: Final = build_sidecar(settings, producer, secrets.token_hex(_BOOT_BYTES))
         endpoint = ProduceEndpoint(_never, self.sidecar)
-        self.api: Final = _make_api(self.sidecar, endpoint, self._lifespan)
+        dialects = dialects_of(self.sidecar)
+        faces = ErrorFaces({prefix: d.error_face for d in dialects for prefix in d.prefixes})
+        routers = [records_router(endpoint), *(d.router for d in dialects)]
+        self.api: Final = _make_api(self.sidecar, routers, faces, self._lifespan)
         inner = ProduceEndpoint(Observed(self.api, self.sidecar.http), self.sidecar)
         self._entry = Guards(
             FastLookups(inner, self.sidecar.table, self.sidecar.http),
@@ -74,6 +70,7 @@ class App:
             allowed_origins=settings.allowed_origins,
             max_body_bytes=settings.max_body_bytes,
             drain=self.sidecar.drain,
+            faces=faces,
             metrics=self.sidecar.http,
         )
 
@@ -116,7 +113,9 @@ async def _never(scope: Scope, receive: Receive, send: Send) -> None:
     raise AssertionError("FastAPI's own route hands nothing on")
 
 
-def _make_api(sidecar: Sidecar, endpoint: ProduceEndpoint, lifespan: Any) -> FastAPI:
+def _make_api(
+    sidecar: Sidecar, own_routers: Iterable[APIRouter], faces: ErrorFaces, lifespan: Any
+) -> FastAPI:
     api = FastAPI(
         title="Pilotfish",
         version=pilotfish_version(),
@@ -127,19 +126,9 @@ def _make_api(sidecar: Sidecar, endpoint: ProduceEndpoint, lifespan: Any) -> Fas
         redirect_slashes=False,
     )
     api.state.sidecar = sidecar
-    for router in (
-        cluster.router,
-        topics.router,
-        leaders.router,
-        records_router(endpoint),
-        operations.router,
-    ):
+    for router in (cluster.router, topics.router, leaders.router, operations.router, *own_routers):
         api.include_router(router)
-    api.add_exception_handler(ProblemError, _on_problem)
-    api.add_exception_handler(CallerGoneError, _on_caller_gone)
-    api.add_exception_handler(RequestValidationError, _on_invalid)
-    api.add_exception_handler(HTTPException, _on_http)
-    api.add_exception_handler(Exception, _on_bug)
+    answer_errors(api, faces)
     make_document = api.openapi
 
     def document() -> dict[str, Any]:
@@ -157,34 +146,3 @@ def _with_problem_type(document: dict[str, Any]) -> dict[str, Any]:
                 if status >= "400" and "application/json" in answer.get("content", {}):
                     answer["content"]["application/problem+json"] = answer["content"].pop("application/json")
     return document
-
-
-# -- errors of FastAPI's side: coroutines, or each of them would take a pool thread --------------------------
-
-
-async def _on_problem(_: Request, error: Exception) -> Response:
-    assert isinstance(error, ProblemError)
-    return of_problem(error.problem)
-
-
-async def _on_caller_gone(_: Request, error: Exception) -> Response:
-    return Response(status_code=CALLER_GONE)
-
-
-async def _on_invalid(_: Request, error: Exception) -> Response:
-    """A parameter that can't be used, named by where it stands."""
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return of_problem(Problem(422, f"{place}: {first['msg']}", place=place))
-
-
-async def _on_http(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    headers: HeaderPairs = [(n.lower().encode(), v.encode()) for n, v in (error.headers or {}).items()]
-    return of_problem(Problem(error.status_code, str(error.detail), headers=tuple(headers)))
-
-
-async def _on_bug(_: Request, error: Exception) -> Response:
-    _log.error("a request failed in a way that nobody foresaw", exc_info=error)
-    return of_problem(Problem(500, "the sidecar failed in a way that nobody foresaw; its log has the stack"))

@@ -6,7 +6,7 @@ A header list is what uvicorn hands in and takes: pairs of bytes, names in lower
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -14,6 +14,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 HeaderPairs = list[tuple[bytes, bytes]]
+
+#: Where in a scope the server leaves a way to end the connection without waiting for its last bytes.
+ABORT: Final = "pilotfish.abort"
 
 
 def header_values(scope: Scope, name: bytes) -> list[bytes]:

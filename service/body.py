@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 
-from client_core import Clock
 from service.asgi import Receive, Scope, header
 from service.errors import refused
 from service.guards import CLOSE
-from service.waiting import CallerGoneError, Place
+from service.waiting import CallerGoneError
+from service.waiting_room import Place
 
 
 def announced_bytes(scope: Scope) -> int:
@@ -20,20 +20,20 @@ def announced_bytes(scope: Scope) -> int:
     return int(header(scope, b"content-length") or 0)
 
 
-async def read_body(receive: Receive, place: Place, clock: Clock, within_ms: int) -> bytes:
+async def read_body(receive: Receive, place: Place, within_ms: int) -> bytes:
     """The whole body; bytes beyond what its head said are counted as they come.
 
     Raises CallerGoneError, or ProblemError: 408 where it does not come in time, 429 where it does not fit.
     """
     try:
         async with asyncio.timeout(within_ms / 1000):
-            return await _read(receive, place, clock)
+            return await _read(receive, place)
     except TimeoutError as e:
         detail = f"the body did not come within {within_ms} ms"
         raise refused(408, detail, CLOSE, retriable=True) from e
 
 
-async def _read(receive: Receive, place: Place, clock: Clock) -> bytes:
+async def _read(receive: Receive, place: Place) -> bytes:
     chunks: list[bytes] = []
     total = 0
     while True:
@@ -42,7 +42,7 @@ async def _read(receive: Receive, place: Place, clock: Clock) -> bytes:
             raise CallerGoneError("the caller closed the connection within its body")
         chunk: bytes = message.get("body", b"")
         total += len(chunk)
-        place.grow_to(total, clock.now_ms())
+        place.grow_to(total)
         chunks.append(chunk)
         if not message.get("more_body", False):
             return chunk if len(chunks) == 1 else b"".join(chunks)

@@ -13,16 +13,17 @@ from urllib.parse import unquote_to_bytes
 from fastapi import Depends, Request
 
 from client_core import ProducerConfig
+from service.drain import Drain
 from service.errors import refused
 from service.face import Producer
-from service.guards import Drain
 from service.http_metrics import HttpMetrics
 from service.listing import Listing
 from service.lookup_table import LookupTable
 from service.lookups import Lookups
+from service.producing import Producing
 from service.settings import Settings
 from service.unknown_topics import UnknownTopics
-from service.waiting import WaitingRoom
+from service.waiting_room import WaitingRoom
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Sidecar:
     listing: Listing
     room: WaitingRoom
     unknown: UnknownTopics
+    producing: Producing
     http: HttpMetrics
     drain: Drain
 
@@ -45,7 +47,7 @@ class Sidecar:
 def build_sidecar(settings: Settings, producer: Producer, boot: str) -> Sidecar:
     """The parts, put together over a producer."""
     config = settings.producer_config()
-    room = WaitingRoom(settings.max_waiting_requests, settings.max_waiting_bytes)
+    room = WaitingRoom(producer.clock, settings.max_waiting_requests, settings.max_waiting_bytes)
     unknown = UnknownTopics(settings.unknown_topic_memory_ms, settings.unknown_topics_per_second)
     return Sidecar(
         settings=settings,
@@ -64,6 +66,7 @@ def build_sidecar(settings: Settings, producer: Producer, boot: str) -> Sidecar:
         listing=Listing(producer, max_age_ms=settings.listing_max_age_ms, wait_ms=settings.lookup_wait_ms),
         room=room,
         unknown=unknown,
+        producing=Producing(producer, config, settings, unknown),
         http=HttpMetrics(),
         drain=Drain(),
     )

@@ -18,8 +18,10 @@ from typing import Final
 
 from starlette.exceptions import HTTPException
 
-from service.asgi import ASGIApp, HeaderPairs, Message, Receive, Scope, Send, respond_with
-from service.errors import PROBLEM_TYPE, Problem
+from service.asgi import ASGIApp, Message, Receive, Scope, Send, respond_with
+from service.drain import Drain
+from service.error_faces import ErrorFaces
+from service.errors import Problem
 from service.http_metrics import OTHER, HttpMetrics
 
 CLOSE: Final = (b"connection", b"close")
@@ -47,16 +49,6 @@ _SHUTTING_DOWN: Final = Problem(
 )
 
 
-class Drain:
-    """Whether the sidecar is on its way out. Set by the server on the event loop; read by any thread."""
-
-    def __init__(self) -> None:
-        #: SIGTERM came: not ready any more, but serving (drain_delay_ms).
-        self.announced = False
-        #: Nothing new is taken on.
-        self.begun = False
-
-
 class Guards:
     """The outermost ASGI callable."""
 
@@ -68,6 +60,7 @@ class Guards:
         allowed_origins: Sequence[str],
         max_body_bytes: int,
         drain: Drain,
+        faces: ErrorFaces,
         metrics: HttpMetrics,
     ) -> None:
         self._app = app
@@ -77,6 +70,7 @@ class Guards:
         self._origins = frozenset(origin.lower().encode() for origin in allowed_origins)
         self._max_body_bytes = max_body_bytes
         self._drain = drain
+        self._faces = faces
         self._metrics = metrics
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -137,8 +131,8 @@ class Guards:
 
     async def _refuse(self, scope: Scope, send: Send, problem: Problem) -> None:
         self._metrics.tally(scope["method"], OTHER, problem.status).add(0.0)
-        headers: HeaderPairs = problem.all_headers()
-        await respond_with(send, problem.status, PROBLEM_TYPE, problem.body(), headers)
+        told = self._faces.of(scope["path"])(problem)
+        await respond_with(send, told.status, told.media_type, told.body, problem.all_headers())
 
     def _counted(self, receive: Receive) -> Receive:
         """The same, for a body of unknown length: it is cut off where it gets too large."""

@@ -30,7 +30,8 @@ from service.face import Producer
 from service.freshness import parse_version
 from service.topic_names import fault_of_topic_name
 from service.unknown_topics import UnknownTopics
-from service.waiting import WaitingRoom, wait_for_result
+from service.waiting import wait_for_result
+from service.waiting_room import WaitingRoom
 
 #: Longer waits than an hour are a mistake in units.
 MAX_WAIT_MS: Final = 3_600_000
@@ -109,16 +110,13 @@ class Lookups:
         now_ms = self._clock.now_ms()
         if since_ms is None:
             since_ms = now_ms
-        place = self._room.enter(0, now_ms)
-        try:
+        with self._room.enter(0):
             result = await wait_for_result(
                 lambda done: self._producer.request_update(
                     min_version=min_version, max_age_ms=max_age_ms, deadline_ms=since_ms + wait_ms, done=done
                 ),
                 receive,
             )
-        finally:
-            place.leave(self._clock.now_ms())
         if result.error is not None:
             waited_ms = now_ms - since_ms + cast("MetadataResult", result).waited_ms
             raise ProblemError(problem_of(result.error, phase=Phase.METADATA, waited_ms=waited_ms))
@@ -149,18 +147,18 @@ class Lookups:
         now_ms = self._clock.now_ms()
         problems: dict[str, Problem] = {}
         begun: list[str] = []
-        place = self._room.enter(0, now_ms)
         try:
-            for name in names:
-                try:
-                    self._unknown.begin(name, now_ms)
-                    begun.append(name)
-                except ProblemError as e:
-                    problems[name] = e.problem
-            if begun:
-                problems.update(self._left_over(begun, await self._answer(begun, demands, now_ms, receive)))
+            with self._room.enter(0):
+                for name in names:
+                    try:
+                        self._unknown.begin(name, now_ms)
+                        begun.append(name)
+                    except ProblemError as e:
+                        problems[name] = e.problem
+                if begun:
+                    result = await self._answer(begun, demands, now_ms, receive)
+                    problems.update(self._left_over(begun, result))
         finally:
-            place.leave(self._clock.now_ms())
             for name in begun:
                 self._unknown.end(name)
         return problems

@@ -20,17 +20,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from client_core import (
-    Done,
-    Errors,
-    InvalidTopicError,
-    Phase,
-    ProducerRecord,
-    RecordFailure,
-    RecordMetadata,
-    Result,
-    Ticket,
-)
+from client_core import RecordMetadata
+from service.access.caller import caller_of
 from service.asgi import ASGIApp, HeaderPairs, Receive, Scope, Send, header, respond
 from service.body import announced_bytes, read_body
 from service.deps import Sidecar
@@ -40,19 +31,17 @@ from service.errors import (
     ProblemError,
     error_item,
     gravest,
-    problem_of,
     problem_of_body,
-    problem_of_failure,
     refused,
 )
 from service.guards import BodyTooLargeError
 from service.http_metrics import RouteTally
 from service.lookups import MAX_WAIT_MS
 from service.media_type import check_media_type
+from service.producing import Times, Told
 from service.records_codec import parse_records
 from service.strict_json import BodyError
-from service.topic_names import fault_of_topic_name
-from service.waiting import CallerGoneError, Place, wait_for_result
+from service.waiting import CallerGoneError
 
 ROUTE: Final = "/v1/topics/{topic}/records"
 
@@ -74,24 +63,16 @@ class Answer(NamedTuple):
     outcome: str
 
 
-class _Times(NamedTuple):
-    """The query of a produce, or Kafka's own settings. Both count from the request's head."""
-
-    max_block_ms: int
-    timeout_ms: int
-
-
 class ProduceEndpoint:
     """The ASGI callable; what it does not serve falls through."""
 
     def __init__(self, app: ASGIApp, sidecar: Sidecar) -> None:
         self._app = app
         self._sidecar = sidecar
-        self._producer = sidecar.producer
+        self._producing = sidecar.producing
         self._clock = sidecar.producer.clock
         self._room = sidecar.room
-        self._times = _Times(sidecar.config.max_block_ms, sidecar.config.delivery_timeout_ms)
-        self._acknowledged = 202 if sidecar.config.acks == "0" else 200
+        self._acknowledged = 200 if sidecar.producing.acknowledges else 202
         self._outcomes = {o: sidecar.http.produced(o) for o in ("success", "partial", "error")}
         self._tallies: dict[int, RouteTally] = {}
 
@@ -132,85 +113,31 @@ class ProduceEndpoint:
 
     async def _produce(self, topic: str, scope: Scope, receive: Receive) -> Answer:
         now_ms = self._clock.now_ms()
-        fault = fault_of_topic_name(topic)
-        if fault is not None:
-            raise ProblemError(problem_of(InvalidTopicError(fault)))
-        times = _times_of(scope["query_string"], self._times)
+        caller = caller_of(scope)
+        self._producing.check(topic, caller)
+        times = _times_of(scope["query_string"], self._producing.times)
         check_media_type(header(scope, b"content-type"), header(scope, b"content-encoding"))
-        place = self._room.enter(announced_bytes(scope), now_ms)
-        try:
-            body = await read_body(receive, place, self._clock, times.timeout_ms)
+        with self._room.enter(announced_bytes(scope), caller) as place:
+            body = await read_body(receive, place, times.timeout_ms)
             records = parse_records(topic, body)
-            result = await self._deliver(topic, records, times, now_ms, place, receive)
-        finally:
-            place.leave(self._clock.now_ms())
-        return self._tell(topic, records, result)
-
-    async def _deliver(
-        self,
-        topic: str,
-        records: list[ProducerRecord],
-        times: _Times,
-        now_ms: int,
-        place: Place,
-        receive: Receive,
-    ) -> Result:
-        def submit(done: Done) -> Ticket:
-            ticket = self._producer.submit(
-                topic,
-                records,
-                block_deadline_ms=now_ms + min(times.max_block_ms, times.timeout_ms),
-                deadline_ms=now_ms + times.timeout_ms,
-                since_ms=now_ms,
-                done=done,
-                settled=lambda _: place.settled(self._clock.now_ms()),
-                create=self._sidecar.settings.auto_create_topics,
+            result = await self._producing.deliver(
+                topic, records, times, since_ms=now_ms, place=place, receive=receive
             )
-            place.hand_on()
-            return ticket
-
-        unknown = topic not in self._producer.cache.topics
-        if unknown:
-            self._sidecar.unknown.begin(topic, now_ms)
-        try:
-            return await wait_for_result(submit, receive)
-        finally:
-            if unknown:
-                self._sidecar.unknown.end(topic)
+        return self._tell(topic, self._producing.outcomes(records, result))
 
     # -- the answer ------------------------------------------------------------------------------------------
 
-    def _tell(self, topic: str, records: Sequence[ProducerRecord], result: Result) -> Answer:
-        outcomes = result.outcomes
-        if result.error is not None and not outcomes:
-            return _of_problem(replace(problem_of(result.error), written="unknown"))
-        failed = sum(type(outcome) is RecordFailure for outcome in outcomes)
-        if not failed:
-            body = _results_body(topic, cast("Sequence[RecordMetadata]", outcomes))
+    def _tell(self, topic: str, told: Sequence[Told]) -> Answer:
+        problems = [one for one in told if isinstance(one, Problem)]
+        if not problems:
+            body = _results_body(topic, cast("Sequence[RecordMetadata]", told))
             return Answer(self._acknowledged, _headers(_JSON, body), body, "success")
-        problems = [
-            self._problem(record, outcome) if isinstance(outcome, RecordFailure) else None
-            for record, outcome in zip(records, outcomes, strict=True)
-        ]
-        items: list[object] = [
-            error_item(problem) if problem is not None else _receipt(cast("RecordMetadata", outcome))
-            for problem, outcome in zip(problems, outcomes, strict=True)
-        ]
-        if failed == len(outcomes):
-            return _of_problem(_in_common([p for p in problems if p is not None], items))
+        items: list[object] = [error_item(one) if isinstance(one, Problem) else _receipt(one) for one in told]
+        if len(problems) == len(told):
+            return _of_problem(_in_common(problems, items))
         body = msgspec.json.encode({"topic": topic, "results": items})
-        headers = [*_headers(_JSON, body), (b"pilotfish-failed-records", b"%d" % failed)]
+        headers = [*_headers(_JSON, body), (b"pilotfish-failed-records", b"%d" % len(problems))]
         return Answer(207, headers, body, "partial")
-
-    def _problem(self, record: ProducerRecord, failure: RecordFailure) -> Problem:
-        """One record's failure. Waiting in vain for a partition that the topic does not have is a 404."""
-        problem = problem_of_failure(failure)
-        if failure.phase is Phase.METADATA and record.partition is not None:
-            count = self._producer.cache.partition_count(record.topic)
-            if count is not None and record.partition >= count:
-                missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
-                return replace(problem, status=404, kafka_error=missing.name, code=missing.code)
-        return problem
 
     def _tally(self, status: int) -> RouteTally:
         tally = self._tallies.get(status)
@@ -230,13 +157,13 @@ def topic_of_path(raw_path: bytes) -> str | None:
 # -- what was asked ------------------------------------------------------------------------------------------
 
 
-def _times_of(query: bytes, defaults: _Times) -> _Times:
+def _times_of(query: bytes, defaults: Times) -> Times:
     """max_block_ms and timeout_ms; raises ProblemError for anything else, and for what stands twice."""
     if not query:
         return defaults
     times: dict[str, int] = {}
     for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
-        if name not in _Times._fields:
+        if name not in Times._fields:
             detail = "unknown parameter; there are max_block_ms and timeout_ms"
             raise refused(422, detail, place=f"query.{name}")
         if name in times:

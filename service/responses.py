@@ -7,7 +7,8 @@ from typing import Any, Final
 from fastapi import Request, Response
 
 from service.asgi import HeaderPairs
-from service.errors import PROBLEM_TYPE, Problem
+from service.error_faces import Refusal
+from service.errors import Problem
 from service.freshness import etag_of, matches
 from service.lookup_table import CACHE_CONTROL, JSON, Entry
 from service.schemas import ProblemAnswer
@@ -53,9 +54,10 @@ def of_json(body: bytes) -> Response:
     return _plain(200, [*_head(JSON, body), (b"cache-control", b"no-store")], body)
 
 
-def of_problem(problem: Problem) -> Response:
-    body = problem.body()
-    return _plain(problem.status, _head(PROBLEM_TYPE, body) + problem.all_headers(), body)
+def of_refusal(refusal: Refusal, problem: Problem) -> Response:
+    """A problem in the face that its caller can read."""
+    headers = _head(refusal.media_type, refusal.body) + problem.all_headers()
+    return _plain(refusal.status, headers, refusal.body)
 
 
 def as_is(status: int, headers: HeaderPairs, body: bytes) -> Response:

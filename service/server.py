@@ -162,7 +162,7 @@ class SidecarServer:
 
     async def _end(self, serving: asyncio.Task[None]) -> None:
         await asyncio.sleep(self._app.sidecar.settings.drain_delay_ms / 1000)
-        self._drain.begun = True
+        self._drain.begin()
         _log.info("no new work is taken on; delivering what was accepted")
         report_unacknowledged(await self._app.close_producer())
         self._api.should_exit = True

@@ -43,6 +43,9 @@ CONFIG_VARIABLE: Final = "PILOTFISH_CONFIG"
 #: flight, so a single record need not wait for company.
 SIDECAR_DEFAULTS: Final[Mapping[str, str]] = {"linger.ms": "0"}
 
+#: The dialects that can be spoken besides the native API.
+DIALECTS: Final = ("rest-v2", "rest-v3", "cloudevents", "dapr")
+
 #: What kubelet sets for a Service whose name begins with "pilotfish"; none of these is meant for us.
 _SERVICE_LINK: Final = re.compile(
     r"(.*_)?SERVICE_(HOST|PORT(_\w+)?)|(.*_)?PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?"
@@ -92,6 +95,28 @@ class Settings(BaseSettings):
     admin_port: Port = Field(
         default=9464, description="The port of /livez /readyz /startupz /metrics; 0: a free one."
     )
+    api_socket: str = Field(
+        default="",
+        description="A Unix domain socket on which the API listens as well, as a path; none if empty.",
+    )
+    api_socket_mode: Annotated[str, Field(pattern=r"^0?[0-7]{3}$")] = Field(
+        default="0600", description="Who may connect to api_socket, as chmod writes it."
+    )
+    api_tls_certificate_file: str = Field(
+        default="", description="PEM certificates with which the API's port speaks TLS; plain HTTP if empty."
+    )
+    api_tls_key_file: str = Field(default="", description="The PEM key of api_tls_certificate_file.")
+    api_tls_client_ca_file: str = Field(
+        default="", description="PEM certificates of those who sign clients; each client needs one then."
+    )
+    tokens_file: str = Field(
+        default="",
+        description="The callers' tokens, hashed, and what each may do (docs/access.md); anyone if empty.",
+    )
+    dialects: Annotated[
+        tuple[Literal["rest-v2", "rest-v3", "cloudevents", "dapr"], ...], NoDecode, BeforeValidator(_split)
+    ] = Field(default=DIALECTS, description="The APIs of others that are spoken besides the native one.")
+    console: bool = Field(default=True, description="Whether there is a page for people at /.")
     allowed_hosts: Names = Field(
         default=("localhost", "127.0.0.1", "[::1]"),
         description="Host headers that the API answers to, without port; * for any.",
@@ -122,7 +147,30 @@ class Settings(BaseSettings):
         default=10_000,
         description="How old the list of all topics may be before it is fetched again for who asks.",
     )
+    unknown_topic_wait_ms: Milliseconds = Field(
+        default=1_000,
+        description="How long a produce in one of the dialects waits for an unknown topic.",
+    )
     max_body_bytes: int = Field(default=16 * 1024 * 1024, ge=1, description="The largest request body.")
+    max_records_per_request: int = Field(
+        default=100_000, ge=1, description="How many records one request may bring."
+    )
+    request_timeout_ms: Milliseconds = Field(
+        default=30_000, description="How long a caller may take for the head of a request."
+    )
+    stall_timeout_ms: Annotated[int, Field(ge=1, le=3_600_000)] = Field(
+        default=30_000, description="How long a caller may take nothing of its answer before it is cut off."
+    )
+    max_watchers: int = Field(default=100, ge=0, description="How many may watch metadata at once.")
+    watch_queue_events: int = Field(
+        default=1_000, ge=1, description="How far a watcher may fall behind before it is cut off."
+    )
+    watch_heartbeat_ms: Annotated[int, Field(ge=100, le=3_600_000)] = Field(
+        default=15_000, description="How often a watcher hears something where nothing changes."
+    )
+    idempotency_max_bytes: int = Field(
+        default=8 * 1024 * 1024, ge=0, description="How much may be kept to answer Idempotency-Key again."
+    )
     max_waiting_requests: int = Field(
         default=10_000,
         ge=1,

@@ -8,6 +8,7 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
 from client_core import MetadataCache, partition_for_key
+from service.access.caller import caller_of
 from service.answers import leader_json
 from service.asgi import header
 from service.body import announced_bytes, read_body
@@ -52,15 +53,12 @@ async def leaders(request: Request, sidecar: SidecarDep, query: Annotated[Lookup
 
 
 async def _read_lookups(request: Request, sidecar: Sidecar) -> list[LeaderLookup]:
-    clock = sidecar.producer.clock
-    place = sidecar.room.enter(announced_bytes(request.scope), clock.now_ms())
+    with sidecar.room.enter(announced_bytes(request.scope), caller_of(request.scope)) as place:
+        body = await read_body(request.receive, place, sidecar.config.max_block_ms)
     try:
-        body = await read_body(request.receive, place, clock, sidecar.config.max_block_ms)
         return parse_lookups(body)
     except BodyError as e:
         raise ProblemError(problem_of_body(e)) from e
-    finally:
-        place.leave(clock.now_ms())
 
 
 def _leader(cache: MetadataCache, lookup: LeaderLookup) -> dict[str, Any] | None:

@@ -9,7 +9,8 @@ import pytest
 
 from service.body import announced_bytes, read_body
 from service.errors import ProblemError
-from service.waiting import CallerGoneError, Place, WaitingRoom
+from service.waiting import CallerGoneError
+from service.waiting_room import Place, WaitingRoom
 from tests.support.http_app import run
 from tests.support.mock_clock import MockClock
 
@@ -34,41 +35,41 @@ def piece(body: bytes, *, more: bool = False) -> dict[str, Any]:
 
 
 def place_in(room: WaitingRoom, announced: int = 0) -> Place:
-    return room.enter(announced, 0)
+    return room.enter(announced)
 
 
 def test_pieces_are_put_together_and_counted() -> None:
-    room = WaitingRoom(10, 1_000)
+    room = WaitingRoom(MockClock(), 10, 1_000)
     place = place_in(room)
-    body = run(read_body(coming(piece(b"ab", more=True), piece(b"c")), place, MockClock(), 1_000))
+    body = run(read_body(coming(piece(b"ab", more=True), piece(b"c")), place, 1_000))
     assert (body, room.bytes) == (b"abc", 3)
 
 
 def test_a_caller_who_leaves_within_the_body_is_gone() -> None:
     gone = coming(piece(b"ab", more=True), {"type": "http.disconnect"})
     with pytest.raises(CallerGoneError):
-        run(read_body(gone, place_in(WaitingRoom(10, 1_000)), MockClock(), 1_000))
+        run(read_body(gone, place_in(WaitingRoom(MockClock(), 10, 1_000)), 1_000))
 
 
 def test_a_body_that_does_not_come_in_time_is_408_and_ends_the_connection() -> None:
     slow = coming(piece(b"ab", more=True))
     with pytest.raises(ProblemError) as refused:
-        run(read_body(slow, place_in(WaitingRoom(10, 1_000), 100), MockClock(), 10))
+        run(read_body(slow, place_in(WaitingRoom(MockClock(), 10, 1_000), 100), 10))
     problem = refused.value.problem
     assert (problem.status, problem.retriable) == (408, True)
     assert problem.headers == ((b"connection", b"close"),)
 
 
 def test_a_body_that_is_there_needs_no_time() -> None:
-    place = place_in(WaitingRoom(10, 1_000))
-    assert run(read_body(coming(piece(b"{}")), place, MockClock(), 0)) == b"{}"
+    place = place_in(WaitingRoom(MockClock(), 10, 1_000))
+    assert run(read_body(coming(piece(b"{}")), place, 0)) == b"{}"
 
 
 def test_a_body_that_grows_beyond_the_room_is_429() -> None:
-    room = WaitingRoom(10, 5)
+    room = WaitingRoom(MockClock(), 10, 5)
     place_in(room, 4)
     with pytest.raises(ProblemError) as refused:
-        run(read_body(coming(piece(b"ab")), place_in(room), MockClock(), 1_000))
+        run(read_body(coming(piece(b"ab")), place_in(room), 1_000))
     assert refused.value.problem.status == 429
 
 

@@ -1,4 +1,4 @@
-"""Parked requests and the room they wait in."""
+"""Parked requests, and names that nobody knows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from client_core import Done, Result, UnknownTopicOrPartitionError
 from service.errors import ProblemError
 from service.unknown_topics import UnknownTopics
-from service.waiting import CallerGoneError, WaitingRoom, wait_for_result
+from service.waiting import CallerGoneError, wait_for_result
 from tests.support.fake_producer import FakeResult
 from tests.support.http_app import run, until
 
@@ -82,68 +82,6 @@ def test_a_result_after_the_caller_left_is_nobodys() -> None:
         parked.end(FakeResult())
 
     run(scenario())
-
-
-def test_the_room_turns_away_what_does_not_fit() -> None:
-    room = WaitingRoom(max_requests=2, max_bytes=100)
-    room.enter(60, 0)
-    with pytest.raises(ProblemError, match="60 bytes are waiting"):
-        room.enter(41, 0)
-    room.enter(40, 0)
-    with pytest.raises(ProblemError, match="2 requests are waiting"):
-        room.enter(0, 0)
-
-
-def test_a_body_larger_than_the_room_fits_into_an_empty_one() -> None:
-    room = WaitingRoom(max_requests=2, max_bytes=100)
-    place = room.enter(500, 0)
-    place.leave(0)
-    assert (room.requests, room.bytes) == (0, 0)
-
-
-def test_a_place_grows_with_what_is_read() -> None:
-    room = WaitingRoom(max_requests=9, max_bytes=100)
-    place, other = room.enter(0, 0), room.enter(50, 0)
-    place.grow_to(30, 0)
-    place.grow_to(20, 0)
-    assert room.bytes == 80
-    with pytest.raises(ProblemError):
-        place.grow_to(51, 0)
-    place.leave(0)
-    other.leave(0)
-    assert (room.requests, room.bytes) == (0, 0)
-
-
-@pytest.mark.parametrize("settles_first", [True, False])
-def test_bytes_that_were_handed_on_count_until_they_are_settled(settles_first: bool) -> None:
-    room = WaitingRoom(max_requests=9, max_bytes=100)
-    place = room.enter(60, 0)
-    place.hand_on()
-    if settles_first:
-        place.settled(0)
-        assert (room.requests, room.bytes) == (1, 0)
-        place.leave(0)
-    else:
-        place.leave(0)
-        assert (room.requests, room.bytes) == (0, 60)
-        place.settled(0)
-    assert (room.requests, room.bytes) == (0, 0)
-
-
-def retry_after(room: WaitingRoom, body_bytes: int, now_ms: int) -> int:
-    with pytest.raises(ProblemError) as refused:
-        room.enter(body_bytes, now_ms)
-    return int(dict(refused.value.problem.headers)[b"retry-after"])
-
-
-def test_retry_after_comes_from_how_fast_the_room_empties() -> None:
-    room = WaitingRoom(max_requests=99, max_bytes=1_000)
-    for _ in range(2):
-        room.enter(100, 0).leave(500)
-    room.enter(1_000, 500)
-    assert retry_after(room, 600, 900) == 3
-    assert retry_after(room, 600, 1_900) == 3
-    assert retry_after(room, 600, 5_000) == 30
 
 
 def test_a_new_unknown_name_is_counted_once_while_it_is_asked_for() -> None:

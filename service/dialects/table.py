@@ -1,0 +1,20 @@
+"""Which dialects there are, by the names that the setting `dialects` knows them by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from service.deps import Sidecar
+from service.dialects import cloudevents, dapr, rest_v2, rest_v3
+from service.dialects.dialect import Dialect
+from service.settings import DIALECTS
+
+_MAKE: Final[Mapping[str, Callable[[Sidecar], Dialect]]] = dict(
+    zip(DIALECTS, (rest_v2.dialect, rest_v3.dialect, cloudevents.dialect, dapr.dialect), strict=True)
+)
+
+
+def dialects_of(sidecar: Sidecar) -> list[Dialect]:
+    """Those that the settings ask for."""
+    return [_MAKE[name](sidecar) for name in sidecar.settings.dialects]

@@ -1,0 +1,162 @@
+"""Records on their way to Kafka, for every way to post them: native, streams, and the dialects.
+
+    enter     a place in the waiting room; the body is read within the request's time
+    submit    the caller's right to the topic is checked, the records go to the client as one ticket
+    outcomes  one receipt or one Problem per record, in order
+
+How long a topic that nobody knows is waited for is the way's own: natively as long as the request says
+(`max_block_ms`), in the dialects, whose callers can't say it, `unknown_topic_wait_ms`. Event loop only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from client_core import (
+    Done,
+    Errors,
+    InvalidTopicError,
+    Phase,
+    ProducerConfig,
+    ProducerRecord,
+    RecordFailure,
+    RecordMetadata,
+    Result,
+    Ticket,
+)
+from service.access.caller import Caller
+from service.asgi import Receive
+from service.errors import Problem, ProblemError, problem_of, problem_of_failure
+from service.face import Producer
+from service.settings import Settings
+from service.topic_names import fault_of_topic_name
+from service.unknown_topics import UnknownTopics
+from service.waiting import wait_for_result
+from service.waiting_room import Place
+
+#: What one record became.
+Told = RecordMetadata | Problem
+
+
+class Times(NamedTuple):
+    """How long a request may take, from its head on: for metadata and memory, and for the whole."""
+
+    max_block_ms: int
+    timeout_ms: int
+
+
+class Producing:
+    """What every produce endpoint shares."""
+
+    def __init__(
+        self, producer: Producer, config: ProducerConfig, settings: Settings, unknown: UnknownTopics
+    ) -> None:
+        self._producer = producer
+        self._clock = producer.clock
+        self._unknown = unknown
+        self._create = settings.auto_create_topics
+        self._unknown_topic_wait_ms = settings.unknown_topic_wait_ms
+        #: Kafka's own settings: max.block.ms and delivery.timeout.ms.
+        self.times: Final = Times(config.max_block_ms, config.delivery_timeout_ms)
+        #: Whether brokers acknowledge at all; with acks=0 offsets are null.
+        self.acknowledges: Final = config.acks != "0"
+
+    def check(self, topic: str, caller: Caller) -> None:
+        """Raises ProblemError for a name that can't be a topic's (400) and for one not allowed (403)."""
+        fault = fault_of_topic_name(topic)
+        if fault is not None:
+            raise ProblemError(problem_of(InvalidTopicError(fault)))
+        caller.check_produce(topic)
+
+    def dialect_times(self, topic: str) -> Times:
+        """For callers who can't say how long: an unknown topic is not waited for as long as memory is."""
+        if topic in self._producer.cache.topics:
+            return self.times
+        return self.times._replace(max_block_ms=min(self._unknown_topic_wait_ms, self.times.max_block_ms))
+
+    async def deliver(
+        self,
+        topic: str,
+        records: Sequence[ProducerRecord],
+        times: Times,
+        *,
+        since_ms: int,
+        place: Place,
+        receive: Receive,
+    ) -> Result:
+        """Submits records that were checked and waits for all of them.
+
+        The place's bytes count until the client has delivered them, whoever still waits. Raises ProblemError
+        where nothing was taken on, CallerGoneError where the caller left. `receive` must have given the whole
+        body.
+        """
+        unknown = topic not in self._producer.cache.topics
+        if unknown:
+            self._unknown.begin(topic, since_ms)
+        try:
+            return await wait_for_result(
+                lambda done: self.submit(topic, records, times, since_ms=since_ms, place=place, done=done),
+                receive,
+            )
+        finally:
+            if unknown:
+                self._unknown.end(topic)
+
+    def submit(
+        self,
+        topic: str,
+        records: Sequence[ProducerRecord],
+        times: Times,
+        *,
+        since_ms: int,
+        place: Place,
+        done: Done,
+        settled: Callable[[Result], None] | None = None,
+    ) -> Ticket:
+        """Hands records to the client, which calls `done` when they ended or their time is over.
+
+        `settled` is called when the client has none of them any more, with what became of them in truth.
+        Raises KafkaError or IllegalStateError where it takes none.
+        """
+
+        def released(result: Result) -> None:
+            place.settled()
+            if settled is not None:
+                settled(result)
+
+        ticket = self._producer.submit(
+            topic,
+            records,
+            block_deadline_ms=since_ms + min(times),
+            deadline_ms=since_ms + times.timeout_ms,
+            since_ms=since_ms,
+            done=done,
+            settled=released,
+            create=self._create,
+        )
+        place.hand_on()
+        return ticket
+
+    def outcomes(self, records: Sequence[ProducerRecord], result: Result) -> Sequence[Told]:
+        """One receipt or Problem per record, in order."""
+        outcomes = result.outcomes
+        if result.error is not None and not outcomes:
+            return [replace(problem_of(result.error), written="unknown")] * len(records)
+        if not any(type(outcome) is RecordFailure for outcome in outcomes):
+            return outcomes  # type: ignore[return-value]  # every one of them is a RecordMetadata
+        return [
+            self._problem(record, outcome) if isinstance(outcome, RecordFailure) else outcome
+            for record, outcome in zip(records, outcomes, strict=True)
+        ]
+
+    def _problem(self, record: ProducerRecord, failure: RecordFailure) -> Problem:
+        """One record's failure. Waiting in vain for a partition that the topic does not have is a 404."""
+        problem = problem_of_failure(failure)
+        if failure.phase is Phase.METADATA and record.partition is not None:
+            count = self._producer.cache.partition_count(record.topic)
+            if count is not None and record.partition >= count:
+                missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
+                return replace(problem, status=404, kafka_error=missing.name, code=missing.code)
+        return problem

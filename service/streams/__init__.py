@@ -1,0 +1,1 @@
+"""Records that come one by one on an open request, acknowledged as they are."""

@@ -1,0 +1,72 @@
+"""The room in which requests wait: what fits, what is counted for how long, and when to come back."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.errors import ProblemError
+from service.waiting_room import WaitingRoom
+from tests.support.mock_clock import MockClock
+
+
+def test_the_room_turns_away_what_does_not_fit() -> None:
+    room = WaitingRoom(MockClock(), max_requests=2, max_bytes=100)
+    room.enter(60)
+    with pytest.raises(ProblemError, match="60 bytes are waiting"):
+        room.enter(41)
+    room.enter(40)
+    with pytest.raises(ProblemError, match="2 requests are waiting"):
+        room.enter(0)
+
+
+def test_a_body_larger_than_the_room_fits_into_an_empty_one() -> None:
+    room = WaitingRoom(MockClock(), max_requests=2, max_bytes=100)
+    place = room.enter(500)
+    place.leave()
+    assert (room.requests, room.bytes) == (0, 0)
+
+
+def test_a_place_grows_with_what_is_read() -> None:
+    room = WaitingRoom(MockClock(), max_requests=9, max_bytes=100)
+    place, other = room.enter(0), room.enter(50)
+    place.grow_to(30)
+    place.grow_to(20)
+    assert room.bytes == 80
+    with pytest.raises(ProblemError):
+        place.grow_to(51)
+    place.leave()
+    other.leave()
+    assert (room.requests, room.bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("settles_first", [True, False])
+def test_bytes_that_were_handed_on_count_until_they_are_settled(settles_first: bool) -> None:
+    room = WaitingRoom(MockClock(), max_requests=9, max_bytes=100)
+    place = room.enter(60)
+    place.hand_on()
+    if settles_first:
+        place.settled()
+        assert (room.requests, room.bytes) == (1, 0)
+        place.leave()
+    else:
+        place.leave()
+        assert (room.requests, room.bytes) == (0, 60)
+        place.settled()
+    assert (room.requests, room.bytes) == (0, 0)
+
+
+def retry_after(room: WaitingRoom, body_bytes: int) -> int:
+    with pytest.raises(ProblemError) as refused:
+        room.enter(body_bytes)
+    return int(dict(refused.value.problem.headers)[b"retry-after"])
+
+
+def test_retry_after_comes_from_how_fast_the_room_empties() -> None:
+    clock = MockClock(now_ms=500)
+    room = WaitingRoom(clock, max_requests=99, max_bytes=1_000)
+    for _ in range(2):
+        room.enter(100).leave()
+    room.enter(1_000)
+    for advance_ms, after_s in [(400, 3), (1_000, 3), (3_100, 30)]:
+        clock.advance(advance_ms)
+        assert retry_after(room, 600) == after_s
