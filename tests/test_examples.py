@@ -1,0 +1,87 @@
+"""The clients in examples/, run as their readers would run them, each by its own language."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from client_core import partition_for_key
+from service.embedded import DEMO_TOPIC, EmbeddedCluster
+from tests.support.kafka_admin import KafkaAdmin, read_back
+from tests.support.sidecar import Sidecar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CLIENTS = Path(__file__).parent.parent / "examples" / "clients"
+
+#: How each is run, by its file's suffix. Python and the shell's curl are everywhere that tests run.
+RUN = {
+    ".sh": ["sh"],
+    ".py": [sys.executable],
+    ".mjs": ["node"],
+    ".go": ["go", "run"],
+    ".php": ["php"],
+}
+NEEDS = {".sh": "curl"}
+
+#: Go compiles its standard library when it meets it first.
+PATIENCE_S = 110
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(topics=(DEMO_TOPIC,)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def sidecar(cluster: EmbeddedCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
+    folder = tmp_path_factory.mktemp("sidecar")
+    with Sidecar(folder, bootstrap_servers=cluster.bootstrap_servers) as running:
+        yield running
+
+
+def needed_for(client: Path) -> str:
+    """The program without which it can't be run."""
+    return NEEDS.get(client.suffix, RUN[client.suffix][0])
+
+
+def test_every_language_that_is_promised_has_its_client() -> None:
+    assert {client.suffix for client in CLIENTS.iterdir()} == set(RUN)
+
+
+@pytest.mark.parametrize("client", sorted(CLIENTS.iterdir()), ids=lambda client: client.name)
+def test_a_client_finds_the_leader_and_produces(
+    client: Path, cluster: EmbeddedCluster, sidecar: Sidecar
+) -> None:
+    if shutil.which(needed_for(client)) is None:
+        pytest.skip(f"{needed_for(client)} is not on this machine")
+    ran = subprocess.run(
+        [*RUN[client.suffix], str(client)],
+        env={**os.environ, "PILOTFISH_URL": sidecar.api_url},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    leader, produced = (json.loads(line) for line in ran.stdout.split("\n") if line)
+    partitions = KafkaAdmin(cluster.bootstrap_servers).partitions(DEMO_TOPIC)
+    assert partitions is not None
+    partition = partition_for_key(b"customer-7", len(partitions))
+    assert leader["partition"] == partition
+    assert leader["leader"]["id"] == partitions[partition].leader
+    receipt = produced["results"][0]
+    assert receipt["partition"] == partition
+    written = {
+        (r.partition, r.offset): (r.key, r.value) for r in read_back(cluster.bootstrap_servers, DEMO_TOPIC)
+    }
+    assert written[partition, receipt["offset"]] == (b"customer-7", b'{"total":12.5}')
