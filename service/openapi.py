@@ -1,0 +1,76 @@
+"""The OpenAPI document as it leaves the house: what FastAPI knows of the routes, and what holds for all.
+
+    errors     under the media type that they really have
+    guards     what may be answered before a route is asked: 400, 401, 403, 421, and 503 in a shutdown
+    topics     how a topic's name may look, with one to try
+    security   a bearer token, where the sidecar was given any
+
+A route says only what is its own. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from service.topic_names import MAX_LENGTH
+
+_OF_GUARDS: Final = {
+    "400": "The request is malformed: a header or parameter stands twice, or the path is none of ours.",
+    "401": "The sidecar wants a token, and this is none that it knows.",
+    "403": "Not allowed: the page that asks is of another origin, or the topic is not among the caller's.",
+    "421": "The Host is not one that the sidecar answers to.",
+}
+_OF_GUARDS_WITH_BODY: Final = {
+    "503": "The sidecar is shutting down; nothing was written.",
+}
+
+_TOPIC: Final = {
+    "description": "A topic's name.",
+    "schema": {
+        "type": "string",
+        "pattern": "^[a-zA-Z0-9._-]+$",
+        "minLength": 1,
+        "maxLength": MAX_LENGTH,
+        "examples": ["orders"],
+    },
+    "example": "orders",
+}
+
+
+def finished(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with what holds for every operation. Changes and returns what it is given."""
+    for method, operation in _operations(document):
+        for status, answer in operation["responses"].items():
+            if status >= "400":
+                _rename_problem(answer)
+        _add_guards(operation, _OF_GUARDS if method == "get" else _OF_GUARDS | _OF_GUARDS_WITH_BODY)
+        for parameter in operation.get("parameters", ()):
+            if parameter["in"] == "path" and parameter["name"] == "topic":
+                parameter.update(_TOPIC)
+    document["components"].setdefault("securitySchemes", {})["token"] = {"type": "http", "scheme": "bearer"}
+    document["security"] = [{}, {"token": []}]
+    return document
+
+
+def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path in document["paths"].values():
+        yield from path.items()
+
+
+def _rename_problem(answer: dict[str, Any]) -> None:
+    """What is a problem document is called one; a dialect's errors are as its routes say."""
+    content = answer.get("content", {})
+    said = content.get("application/json", {}).get("schema", {})
+    if said.get("$ref", "").endswith("/ProblemAnswer"):
+        content["application/problem+json"] = content.pop("application/json")
+
+
+def _add_guards(operation: dict[str, Any], answers: dict[str, str]) -> None:
+    """The guards' refusals, in the form of the route's own."""
+    responses = operation["responses"]
+    own = next((a["content"] for s, a in sorted(responses.items()) if s >= "400" and "content" in a), None)
+    for status, description in answers.items():
+        if own is not None:
+            responses.setdefault(status, {"description": description, "content": own})
+    operation["responses"] = dict(sorted(responses.items()))
