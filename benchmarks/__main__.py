@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import Final
 
-ALL: Final = ("metadata_refresh", "lookups", "produce_library", "produce_http", "footprint")
+ALL: Final = ("metadata_refresh", "lookups", "waiting", "produce_library", "produce_http", "footprint")
 
 
 def main() -> int:

@@ -121,12 +121,24 @@ from client_core.events import (
 from client_core.metadata.metadata_cache import (
     MetadataCache,
 )
+from client_core.metadata.topic_configs import (
+    TopicConfig,
+    TopicConfigs,
+)
 from client_core.metadata.topic_listing import (
     ListedTopic,
     TopicListing,
 )
 from client_core.metadata.topic_table import (
     TopicTable,
+)
+from client_core.network.certificate_expiry import (
+    certificate_expires_at_s,
+)
+from client_core.producer.backlog import (
+    Backlog,
+    BatchCount,
+    TopicWait,
 )
 from client_core.producer.config import (
     ProducerConfig,
@@ -160,6 +172,7 @@ from client_core.producer.results import (
     ListingResult,
     MetadataResult,
     ProduceResult,
+    TopicConfigsResult,
 )
 from client_core.producer.status import (
     BufferStatus,
@@ -189,6 +202,8 @@ __all__ = [
     "ApiError",
     "AuthenticationError",
     "AuthorizationError",
+    "Backlog",
+    "BatchCount",
     "BatchRetried",
     "BatchSent",
     "BatchSplit",
@@ -287,11 +302,15 @@ __all__ = [
     "Ticket",
     "TimeoutError",
     "TopicAuthorizationError",
+    "TopicConfig",
+    "TopicConfigs",
+    "TopicConfigsResult",
     "TopicExistsError",
     "TopicListing",
     "TopicPartition",
     "TopicPartitions",
     "TopicTable",
+    "TopicWait",
     "Unacknowledged",
     "UnknownProducerIdError",
     "UnknownServerError",
@@ -303,6 +322,7 @@ __all__ = [
     "UnsupportedVersionError",
     "WaitFinished",
     "Written",
+    "certificate_expires_at_s",
     "error_for",
     "explains",
     "murmur2",

@@ -122,6 +122,7 @@ class NodeThrottled:
 class BatchSent:
     """A batch was drained into a Produce request."""
 
+    node_id: int
     records: int
     batch_bytes: int
     raw_bytes: int
@@ -131,10 +132,13 @@ class BatchSent:
 
 @dataclass(frozen=True, slots=True)
 class BatchRetried:
+    """A batch goes back to its queue: the node refused it, or did not answer."""
+
     topic: str
     partition: int
     records: int
     error: Errors
+    node_id: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import uvicorn
@@ -45,8 +45,8 @@ class _WaitingCollector(Collector):
         ]
 
 
-def make_registry(app: App) -> CollectorRegistry:
-    """Everything there is to scrape, of this app and nothing else in the process."""
+def make_registry(app: App, collectors: Iterable[Collector] = ()) -> CollectorRegistry:
+    """Everything there is to scrape, of this app and its server, and nothing else in the process."""
     sidecar = app.sidecar
     registry = CollectorRegistry()
     registry.register(app.client_metrics)
@@ -59,6 +59,8 @@ def make_registry(app: App) -> CollectorRegistry:
     )
     registry.register(sidecar.http)
     registry.register(_WaitingCollector(sidecar))
+    for collector in collectors:
+        registry.register(collector)
     registry.register(GC_COLLECTOR)
     ProcessCollector(registry=registry)
     return registry
@@ -128,9 +130,14 @@ class AdminThread:
         asyncio.run(self._server.serve(sockets=[self._bound]))
 
 
-def start_admin(app: App, bound: socket.socket, listening: Callable[[], bool]) -> AdminThread:
-    """The admin listener of an app, running. Called on the app's own event loop."""
+def start_admin(
+    app: App, bound: socket.socket, listening: Callable[[], bool], collectors: Iterable[Collector] = ()
+) -> AdminThread:
+    """The admin listener of an app, running. Called on the app's own event loop.
+
+    `collectors` are those of the server; the app's own are known.
+    """
     health = Health(app.sidecar, asyncio.get_running_loop(), listening)
-    admin = AdminThread(AdminApp(make_registry(app), health), bound)
+    admin = AdminThread(AdminApp(make_registry(app, collectors), health), bound)
     admin.start()
     return admin

@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 
 from client_core import Errors, MetadataCache, Node, PartitionInfo, TopicTable
+from service.access.caller import TopicRules
 
 _encode = msgspec.json.Encoder().encode
 
@@ -68,10 +69,12 @@ def leader_json(topic: TopicTable, partition: int, nodes: Mapping[int, Node]) ->
     }
 
 
-def broker_body(cache: MetadataCache, node: Node) -> bytes:
-    """A broker and what it leads among the topics known here. Walks them all: not for a hot path."""
+def broker_body(cache: MetadataCache, node: Node, rules: TopicRules) -> bytes:
+    """A broker and what it leads among the allowed topics known here. Walks them all: not for a hot path."""
     leads: dict[str, list[int]] = {}
     for name, topic in sorted(cache.topics.items()):
+        if not rules.allow(name):
+            continue
         partitions = [p for p in topic.numbers if topic.leader_id(p) == node.id]
         if partitions:
             leads[name] = partitions

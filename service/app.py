@@ -2,9 +2,10 @@
 
     Guards            who may ask, how much at once
     └── FastLookups   prepared answers
-        └── ProduceEndpoint
-            └── Observed
-                └── FastAPI   typed routes: slow paths, errors, /openapi.json
+        └── ParkedLookups   those that wait for a topic
+            └── ProduceEndpoint
+                └── Observed
+                    └── FastAPI   typed routes: slow paths, errors, /openapi.json
 
 A producer that is handed in belongs to the caller, who starts and closes it and has it post its completions
 on the loop that serves this app (`LoopCompletions`). Without one the app makes its own from the settings:
@@ -15,29 +16,38 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
 
-from client_core import CloseReport, KafkaProducer
+from client_core import Clock, CloseReport, EventSink, KafkaProducer, SystemClock
+from service.access.access import Access
 from service.asgi import Receive, Scope, Send
 from service.completions import LoopCompletions
+from service.console import OPEN_PATHS, console_router
 from service.deps import Sidecar, build_sidecar
 from service.dialects.table import dialects_of
 from service.error_answers import answer_errors
 from service.error_faces import ErrorFaces
+from service.event_fan_out import FanOut
 from service.face import Producer
 from service.fast_lookups import FastLookups
 from service.guards import Guards, hosts_of
 from service.http_metrics import Observed
 from service.metrics import ClientMetrics
+from service.openapi import finished
+from service.parked_lookups import ParkedLookups
 from service.produce_endpoint import ProduceEndpoint
 from service.routes import cluster, leaders, operations, topics
 from service.routes.records import records_router
 from service.settings import Settings
+from service.slowness.collector import Slowness
+from service.streams.ndjson import is_ndjson_stream
 from service.version import pilotfish_version
+from service.watch import routes as watch
+from service.watch.notice import SnapshotNotice
 
 #: Random, so that a version of an earlier process is never taken for one of this.
 _BOOT_BYTES: Final = 4
@@ -55,28 +65,53 @@ class App:
         self.client_metrics = ClientMetrics(
             by_topic=settings.topic_metrics, topic_limit=settings.topic_metrics_limit
         )
+        # Before the producer, which would have to be closed again where the file is wrong.
+        tokens_file = settings.tokens_file
+        self.access: Final = Access(tokens_file, self.client_metrics.emit) if tokens_file else None
+        clock = SystemClock() if producer is None else producer.clock
+        slowness, notice = Slowness(clock), SnapshotNotice()
+        #: Where the client's events go; a producer that is handed in is to be given it.
+        self.events: Final = FanOut(self.client_metrics, slowness, notice)
         if producer is None:
-            producer = _make_producer(settings, self.client_metrics, self.completions)
-        self.sidecar: Final = build_sidecar(settings, producer, secrets.token_hex(_BOOT_BYTES))
+            producer = _make_producer(settings, clock, self.events, self.completions)
+        boot = secrets.token_hex(_BOOT_BYTES)
+        self.sidecar: Final = build_sidecar(settings, producer, boot, slowness, notice)
         endpoint = ProduceEndpoint(_never, self.sidecar)
         dialects = dialects_of(self.sidecar)
         faces = ErrorFaces({prefix: d.error_face for d in dialects for prefix in d.prefixes})
         routers = [records_router(endpoint), *(d.router for d in dialects)]
+        if settings.console:
+            routers.append(console_router())
         self.api: Final = _make_api(self.sidecar, routers, faces, self._lifespan)
         inner = ProduceEndpoint(Observed(self.api, self.sidecar.http), self.sidecar)
+        parked = ParkedLookups(inner, self.sidecar.lookups, self._knows, self.sidecar.http)
         self._entry = Guards(
-            FastLookups(inner, self.sidecar.table, self.sidecar.http),
+            FastLookups(parked, self.sidecar.table, self.sidecar.http),
             allowed_hosts=hosts_of(settings.allowed_hosts, settings.api_host),
             allowed_origins=settings.allowed_origins,
             max_body_bytes=settings.max_body_bytes,
             drain=self.sidecar.drain,
             faces=faces,
             metrics=self.sidecar.http,
+            retry_after=self.sidecar.retry_after,
+            access=self.access,
+            # The same for everyone, and asked for by who can't send a token: browsers that navigate, health
+            # checks. /openapi.json is among them for the page at /docs, and closed where there are no pages.
+            open_paths=frozenset(
+                {
+                    *(OPEN_PATHS if settings.console else ()),
+                    *(path for d in dialects for path in d.open_paths),
+                }
+            ),
+            is_stream=_any_of([is_ndjson_stream, *(d.is_stream for d in dialects)]),
         )
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """No coroutine of its own, which each request would pay for."""
         return self._entry(scope, receive, send)
+
+    def _knows(self, topic: str) -> bool:
+        return topic in self.sidecar.producer.cache.topics
 
     async def close_producer(self) -> CloseReport:
         """Flushes and closes the app's own producer within drain_timeout_ms; says what it left."""
@@ -90,12 +125,17 @@ class App:
 
     @asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
-        self.completions.bind(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        self.completions.bind(loop)
+        if self.access is not None:
+            self.access.watch(loop)
         if self._owns_producer:
             self.sidecar.producer.start()
         if self.sidecar.settings.warm_topics:
             self.sidecar.producer.configure_topics(self.sidecar.settings.warm_topics)
         yield
+        if self.access is not None:
+            self.access.close()
         self.sidecar.listing.close()
         await self.close_producer()
 
@@ -105,8 +145,14 @@ def create_app(settings: Settings, producer: Producer | None = None) -> App:
     return App(settings, producer)
 
 
-def _make_producer(settings: Settings, events: ClientMetrics, completions: LoopCompletions) -> Producer:
-    return KafkaProducer(settings.producer_config(), events=events, completions=completions)
+def _make_producer(
+    settings: Settings, clock: Clock, events: EventSink, completions: LoopCompletions
+) -> Producer:
+    return KafkaProducer(settings.producer_config(), clock=clock, events=events, completions=completions)
+
+
+def _any_of(tests: Sequence[Callable[[Scope], bool]]) -> Callable[[Scope], bool]:
+    return lambda scope: any(test(scope) for test in tests)
 
 
 async def _never(scope: Scope, receive: Receive, send: Send) -> None:
@@ -126,23 +172,14 @@ def _make_api(
         redirect_slashes=False,
     )
     api.state.sidecar = sidecar
-    for router in (cluster.router, topics.router, leaders.router, operations.router, *own_routers):
+    routers = (cluster.router, topics.router, leaders.router, watch.router, operations.router)
+    for router in (*routers, *own_routers):
         api.include_router(router)
-    answer_errors(api, faces)
+    answer_errors(api, faces, sidecar.retry_after)
     make_document = api.openapi
 
     def document() -> dict[str, Any]:
-        return _with_problem_type(make_document())
+        return finished(make_document())
 
     api.openapi = document  # type: ignore[method-assign]  # FastAPI's own way of changing the document
     return api
-
-
-def _with_problem_type(document: dict[str, Any]) -> dict[str, Any]:
-    """The document, its errors under the media type that they really have."""
-    for path in document["paths"].values():
-        for operation in path.values():
-            for status, answer in operation["responses"].items():
-                if status >= "400" and "application/json" in answer.get("content", {}):
-                    answer["content"]["application/problem+json"] = answer["content"].pop("application/json")
-    return document

@@ -18,6 +18,9 @@ HeaderPairs = list[tuple[bytes, bytes]]
 #: Where in a scope the server leaves a way to end the connection without waiting for its last bytes.
 ABORT: Final = "pilotfish.abort"
 
+#: There in a scope whose request came over a Unix domain socket.
+UNIX: Final = "pilotfish.unix"
+
 
 def header_values(scope: Scope, name: bytes) -> list[bytes]:
     """The headers of that lower-case name, in order."""

@@ -17,13 +17,21 @@ from service.drain import Drain
 from service.errors import refused
 from service.face import Producer
 from service.http_metrics import HttpMetrics
+from service.idempotency import IdempotencyKeys, KeyLimits
 from service.listing import Listing
 from service.lookup_table import LookupTable
 from service.lookups import Lookups
 from service.producing import Producing
+from service.retry_after import RetryAfter
 from service.settings import Settings
+from service.slowness.collector import Slowness
+from service.slowness.report import StatusReport
+from service.streams.record_stream import StreamLimits, Streams
+from service.topic_configs import ConfigsOfTopics
 from service.unknown_topics import UnknownTopics
 from service.waiting_room import WaitingRoom
+from service.watch.feed import ChangeFeed, make_feed
+from service.watch.notice import SnapshotNotice
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,39 +45,77 @@ class Sidecar:
     table: LookupTable
     lookups: Lookups
     listing: Listing
+    configs: ConfigsOfTopics
     room: WaitingRoom
     unknown: UnknownTopics
     producing: Producing
+    streams: Streams
+    keys: IdempotencyKeys
     http: HttpMetrics
     drain: Drain
+    retry_after: RetryAfter
+    feed: ChangeFeed
+    status: StatusReport
 
 
-def build_sidecar(settings: Settings, producer: Producer, boot: str) -> Sidecar:
-    """The parts, put together over a producer."""
+def build_sidecar(
+    settings: Settings, producer: Producer, boot: str, slowness: Slowness, notice: SnapshotNotice
+) -> Sidecar:
+    """The parts, put together over a producer, among whose event sinks `slowness` and `notice` must be."""
     config = settings.producer_config()
-    room = WaitingRoom(producer.clock, settings.max_waiting_requests, settings.max_waiting_bytes)
+    room = WaitingRoom(
+        producer.clock,
+        settings.max_waiting_requests,
+        settings.max_waiting_bytes,
+        shared_bytes=config.buffer_memory,
+    )
     unknown = UnknownTopics(settings.unknown_topic_memory_ms, settings.unknown_topics_per_second)
+    http = HttpMetrics()
+    drain = Drain()
+    retry_after = RetryAfter(producer.clock, room, drain, config, settings)
+    lookups = Lookups(
+        producer, config, boot=boot, lookup_wait_ms=settings.lookup_wait_ms, room=room, unknown=unknown
+    )
+    feed = make_feed(producer, lookups, drain, settings, boot, notice)
+    producing = Producing(producer, config, settings, unknown, retry_after)
     return Sidecar(
         settings=settings,
         config=config,
         producer=producer,
         boot=boot,
         table=LookupTable(producer, boot),
-        lookups=Lookups(
-            producer,
-            config,
-            boot=boot,
-            lookup_wait_ms=settings.lookup_wait_ms,
-            room=room,
-            unknown=unknown,
-        ),
+        lookups=lookups,
         listing=Listing(producer, max_age_ms=settings.listing_max_age_ms, wait_ms=settings.lookup_wait_ms),
+        configs=ConfigsOfTopics(
+            producer, max_age_ms=settings.topic_configs_max_age_ms, wait_ms=settings.topic_configs_wait_ms
+        ),
         room=room,
         unknown=unknown,
-        producing=Producing(producer, config, settings, unknown),
-        http=HttpMetrics(),
-        drain=Drain(),
+        producing=producing,
+        streams=Streams(producer, producing, room, drain, http, limits=StreamLimits.of(settings)),
+        keys=IdempotencyKeys(producer.clock, _key_limits(settings, config), http.keys_forgotten_early),
+        http=http,
+        drain=drain,
+        retry_after=retry_after,
+        feed=feed,
+        status=StatusReport(
+            producer=producer,
+            config=config,
+            boot=boot,
+            slow_after_ms=settings.slow_after_ms,
+            slowness=slowness,
+            room=room,
+            http=http,
+            drain=drain,
+            watchers=lambda: feed.watchers,
+        ),
     )
+
+
+def _key_limits(settings: Settings, config: ProducerConfig) -> KeyLimits:
+    """A key outlives every record that the request under it could still have on its way."""
+    hold_ms = max(settings.idempotency_memory_ms, 2 * config.delivery_timeout_ms)
+    return KeyLimits(settings.idempotency_max_bytes, settings.idempotency_max_keys, hold_ms)
 
 
 async def sidecar_of(request: Request) -> Sidecar:

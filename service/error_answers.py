@@ -17,16 +17,18 @@ from service.error_faces import ErrorFaces
 from service.errors import Problem, ProblemError, problem_of_body
 from service.produce_endpoint import CALLER_GONE
 from service.responses import of_refusal
+from service.retry_after import RetryAfter
 from service.strict_json import BodyError
 from service.waiting import CallerGoneError
 
 _log: Final = logging.getLogger(__name__)
 
 
-def answer_errors(api: FastAPI, faces: ErrorFaces) -> None:
+def answer_errors(api: FastAPI, faces: ErrorFaces, retry_after: RetryAfter) -> None:
     """Has the API's errors answered in these faces."""
 
     def answered(request: Request, problem: Problem) -> Response:
+        problem = retry_after.on(problem)
         return of_refusal(faces.of(request.url.path)(problem), problem)
 
     async def on_problem(request: Request, error: Exception) -> Response:
@@ -50,6 +52,8 @@ def answer_errors(api: FastAPI, faces: ErrorFaces) -> None:
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         headers: HeaderPairs = [(n.lower().encode(), v.encode()) for n, v in (error.headers or {}).items()]
+        if error.status_code == 405 and (b"allow", b"GET") in headers:
+            headers = [(b"allow", b"GET, HEAD")]  # the guards know how to answer that one
         return answered(request, Problem(error.status_code, str(error.detail), headers=tuple(headers)))
 
     async def on_bug(request: Request, error: Exception) -> Response:

@@ -2,7 +2,8 @@
 
 Two implementations: `client_core.KafkaProducer` and `tests/support/fake_producer.py`. Every call may come
 from any thread and none blocks, but for `close`. Deadlines are absolute, by the producer's own clock. A
-done-callback gets a MetadataResult, ListingResult or ProduceResult, by the call that made its ticket.
+done-callback gets a MetadataResult, ListingResult, TopicConfigsResult or ProduceResult, by the call that made
+its ticket.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from client_core import (
+    Backlog,
     ClientStatus,
     Clock,
     CloseReport,
@@ -32,6 +34,7 @@ class Producer(Protocol):
     def close(self, timeout_ms: int) -> CloseReport: ...
     def wakeup(self) -> None: ...
     def status(self) -> ClientStatus: ...
+    def backlog(self) -> Backlog: ...
     def configure_topics(self, names: Iterable[str]) -> None: ...
     def request_topics(
         self,
@@ -51,6 +54,7 @@ class Producer(Protocol):
         done: Done,
     ) -> Ticket: ...
     def list_topics(self, *, deadline_ms: int, done: Done) -> Ticket: ...
+    def describe_topic_configs(self, topic: str, *, deadline_ms: int, done: Done) -> Ticket: ...
     def submit(
         self,
         topic: str,

@@ -1,7 +1,9 @@
 """Prepared look-ups, in front of FastAPI: a GET whose answer lies ready costs a dictionary access.
 
 A miss falls through. So does every other method, and whatever has a query that the table has no key for:
-FastAPI's routes judge it, wait where that is asked for, and name what is wrong. Event loop only.
+FastAPI's routes judge it, wait where that is asked for, and name what is wrong. A topic that the caller may
+not read falls through before anybody looks for it, so that its answer takes as long as that of one that is
+not there. Event loop only.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ import re
 from time import perf_counter
 from typing import Final
 
+from service.access.caller import ANYONE, Caller, caller_of
 from service.asgi import ASGIApp, Receive, Scope, Send
 from service.freshness import matches
 from service.http_metrics import HttpMetrics, RouteTally
-from service.lookup_table import Entry, LookupTable
+from service.lookup_table import TOPICS, Entry, LookupTable
 
 #: What makes a query more than one plain parameter.
 _ENCODED: Final = re.compile(rb"[&%+;#]|[^\x21-\x7e]")
@@ -35,6 +38,10 @@ class FastLookups:
         started = perf_counter()
         query: bytes = scope["query_string"]
         path: bytes = scope.get("raw_path") or b""
+        caller = caller_of(scope)
+        if caller is not ANYONE and not _may_look(caller, path):
+            await self._app(scope, receive, send)
+            return
         entry = self._entry(path, query) if query else self._table.find(path)
         if entry is None:
             await self._app(scope, receive, send)
@@ -60,3 +67,10 @@ class FastLookups:
         if query.startswith(b"key=") and not _ENCODED.search(query):
             return self._table.find_by_key(path, query[len(b"key=") :])
         return self._table.find(b"%s?%s" % (path, query))
+
+
+def _may_look(caller: Caller, path: bytes) -> bool:
+    """Whether the path is about no topic, or about one that the caller may read."""
+    if not path.startswith(TOPICS):
+        return True
+    return caller.read.allow(path[len(TOPICS) :].partition(b"/")[0].decode("latin-1"))

@@ -1,10 +1,14 @@
 """What stands in front of every path, the plain-ASGI ones included: who may ask, and how much at once.
 
-    Host     must be one that we answer to: a web page whose name was made to point at 127.0.0.1 is not let in
-    Origin   must be our own or an allowed one: a web page can't post behind its reader's back
+    Host     must be one that we answer to: a web page whose name was made to point at 127.0.0.1 is not let
+             in. Over a Unix domain socket any will do: no page gets there, and clients make something up
+    Origin   must be our own or an allowed one: a web page can't post behind its reader's back. Over a Unix
+             domain socket, where a proxy may have brought it, none is our own: nobody has a page from there
     once     neither of them may stand twice, or one would be judged and the other believed
+    token    where tokens are in use, it says who calls (`access/`); a few paths that hold no data are open
     path     an encoded slash is part of a name to us and none to routers: nobody may choose which
-    length   a body larger than the limit is refused by its head, or while it is read
+    length   a body larger than the limit is refused by its head, or while it is read; but a stream of records
+             may be of any length, since whoever serves it bounds each record and what is open of them
     drain    while the sidecar shuts down, nothing but look-ups is taken on
 
 A request that passes costs one walk over its headers. CORS has no answers here: no page needs to read us.
@@ -13,16 +17,21 @@ Event loop only.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from typing import Final
 
 from starlette.exceptions import HTTPException
 
-from service.asgi import ASGIApp, Message, Receive, Scope, Send, respond_with
+from service.access.access import Access, authorizations_of
+from service.access.admission import Admission
+from service.access.caller import set_caller
+from service.asgi import UNIX, ASGIApp, Message, Receive, Scope, Send, respond_with
 from service.drain import Drain
 from service.error_faces import ErrorFaces
 from service.errors import Problem
+from service.head import as_get, head_of
 from service.http_metrics import OTHER, HttpMetrics
+from service.retry_after import RetryAfter
 
 CLOSE: Final = (b"connection", b"close")
 
@@ -62,7 +71,15 @@ class Guards:
         drain: Drain,
         faces: ErrorFaces,
         metrics: HttpMetrics,
+        retry_after: RetryAfter,
+        access: Access | None = None,
+        open_paths: Container[str] = (),
+        is_stream: Callable[[Scope], bool] = lambda _: False,
     ) -> None:
+        """`is_stream` tells by the head whose body is bounded record by record.
+
+        `access` is None where no tokens are in use; `open_paths` may be read without one.
+        """
         self._app = app
         self._any_host = "*" in allowed_hosts
         self._hosts = frozenset(host.lower().encode() for host in allowed_hosts)
@@ -72,6 +89,10 @@ class Guards:
         self._drain = drain
         self._faces = faces
         self._metrics = metrics
+        self._retry_after = retry_after
+        self._access = access
+        self._open_paths = open_paths
+        self._is_stream = is_stream
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Judges, and hands on: no coroutine of its own, which each request would pay for."""
@@ -89,33 +110,43 @@ class Guards:
             elif name == b"content-length":
                 length = value
         if host not in self._known_hosts or origin is not None or length is not None or twice:
-            problem = self._refusal(host, origin, length, twice=twice)
+            problem = self._refusal(scope, host, origin, length, twice=twice)
             if problem is not None:
                 return self._refuse(scope, send, problem)
+        if self._access is not None and not self._is_open(scope):
+            admitted = _admitted(self._access, scope, receive, send)
+            if isinstance(admitted, Problem):
+                return self._refuse(scope, send, admitted)
+            receive, send = admitted.receive, admitted.send
         if b"%" in scope["raw_path"] and b"%2f" in scope["raw_path"].lower():
             return self._refuse(scope, send, _ENCODED_SLASH)
         if scope["method"] != "GET":
+            if scope["method"] == "HEAD":
+                return self._app(as_get(scope), receive, head_of(send))
             if self._drain.begun:
-                return self._refuse(scope, send, _SHUTTING_DOWN)
-            if length is None:
+                return self._refuse(scope, send, self._retry_after.on(_SHUTTING_DOWN))
+            if length is None and not self._is_stream(scope):
                 receive = self._counted(receive)
         return self._app(scope, receive, send)
 
     # -- judging ---------------------------------------------------------------------------------------------
 
     def _refusal(
-        self, host: bytes | None, origin: bytes | None, length: bytes | None, *, twice: bool
+        self, scope: Scope, host: bytes | None, origin: bytes | None, length: bytes | None, *, twice: bool
     ) -> Problem | None:
         if twice:
             return Problem(400, "Host or Origin stands twice", written="no", headers=(CLOSE,))
-        if not self._knows_host(host):
+        if UNIX not in scope and not self._knows_host(host):
             detail = "this Host is not one that the sidecar answers to (allowed_hosts)"
             return Problem(421, detail, written="no")
-        if origin is not None and not self._knows_origin(origin, host):
+        if origin is not None and not self._knows_origin(scope, origin, host):
             return Problem(403, "this Origin may not call the sidecar (allowed_origins)", written="no")
-        if length is not None and not (length.isdigit() and int(length[:20]) <= self._max_body_bytes):
+        if length is not None and not (self._fits(length) or self._is_stream(scope)):
             return Problem(413, body_too_large_detail(self._max_body_bytes), written="no", headers=(CLOSE,))
         return None
+
+    def _fits(self, length: bytes) -> bool:
+        return length.isdigit() and int(length[:20]) <= self._max_body_bytes
 
     def _knows_host(self, host: bytes | None) -> bool:
         known = self._any_host or (host is not None and without_port(host.lower()) in self._hosts)
@@ -123,9 +154,15 @@ class Guards:
             self._known_hosts.add(host)
         return known
 
-    def _knows_origin(self, origin: bytes, host: bytes | None) -> bool:
+    def _knows_origin(self, scope: Scope, origin: bytes, host: bytes | None) -> bool:
         origin = origin.lower()
-        return origin in self._origins or (host is not None and origin == b"http://" + host.lower())
+        if origin in self._origins:
+            return True
+        own = None if host is None or UNIX in scope else f"{scope['scheme']}://".encode() + host.lower()
+        return origin == own
+
+    def _is_open(self, scope: Scope) -> bool:
+        return scope["path"] in self._open_paths and scope["method"] in ("GET", "HEAD")
 
     # -- doing -----------------------------------------------------------------------------------------------
 
@@ -148,6 +185,16 @@ class Guards:
             return message
 
         return counted
+
+
+def _admitted(access: Access, scope: Scope, receive: Receive, send: Send) -> Admission | Problem:
+    """The request as its caller's, who is put into the scope; or why it is refused."""
+    judged = access.judge(authorizations_of(scope))
+    if isinstance(judged, Problem):
+        return judged
+    digest, caller = judged
+    set_caller(scope, caller)
+    return Admission(access, digest, caller, scope, receive, send)
 
 
 def without_port(host: bytes) -> bytes:

@@ -60,6 +60,16 @@ class HttpMetrics(Collector):
         )
         for outcome in ("success", "partial", "error"):
             self._produce.child(outcome)
+        self._replays = counters(
+            "pilotfish_idempotency_replays",
+            "Requests that were answered as an earlier one under their key was.",
+        )
+        self._keys_forgotten = counters(
+            "pilotfish_idempotency_keys_forgotten_early",
+            "Answers under an Idempotency-Key that gave way to others: a retry of theirs would write again.",
+        )
+        self.replays = self._replays.child()
+        self.keys_forgotten_early = self._keys_forgotten.child()
         self.in_progress = 0
 
     def tally(self, method: str, route: str, status: int) -> RouteTally:
@@ -78,6 +88,8 @@ class HttpMetrics(Collector):
         yield counter_family(self._requests)
         yield histogram_family(self._seconds)
         yield histogram_family(self._produce)
+        yield counter_family(self._replays)
+        yield counter_family(self._keys_forgotten)
         yield GaugeMetricFamily(
             "pilotfish_http_requests_in_progress",
             "HTTP requests that are being worked on or waiting; prepared look-ups are not among them.",

@@ -1,61 +1,255 @@
-"""uvicorn's HTTP/1.1, with three things that it leaves to others.
+"""uvicorn's HTTP/1.1, with what it leaves to others.
 
-    no HTTP       never reaches the application, so its problem document is spelled here
-    heads         have no limit of uvicorn's own, and are kept until they are complete: here is one
+    no HTTP       never reaches the application, so its problem document is spelled here, and stands behind
+                  the answers that are still due
+    heads         have no limit of uvicorn's own, and are kept until they are complete: here is one, of bytes
+                  and of time. So it is for what is neither head nor body: chunk extensions and trailers.
+                  What is wrong with a complete one says `http_heads.py`
+    trailers      are dropped: uvicorn puts them among the headers that were judged already
     upgrades      are declined by going on as if none had been offered (RFC 9110 section 7.8). The parser ends
                   at such a head, and uvicorn would lose the body: Java's own HTTP client offers h2c with each
                   first request of a connection, produces among them
+    pipelines     are bounded; who hangs up ends the request that runs, not only the last one of the queue
+    last answers  can be read by callers who are still sending: what comes is thrown away for a moment
+                  (`http_endings.py`)
+    slow callers  are ended by one timer per connection that looks now and then (`connections.py`), so that a
+                  request costs none; every wait of uvicorn's for a caller who takes nothing ends with it
 
 One object per connection; event loop only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from http import HTTPStatus
-from typing import Final, cast
+import asyncio
+import socket
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import httptools
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from service.errors import PROBLEM_TYPE, Problem
+from service.asgi import ABORT, UNIX
+from service.connections import Connections
+from service.errors import Problem
+from service.http_endings import LingeringTransport, closing_if_not_asked_for, spelled
+from service.http_heads import (
+    MAX_TARGET_BYTES,
+    NO_URL,
+    TOO_LONG,
+    RefusedError,
+    check_coding,
+    settled,
+    without_offer,
+)
+
+if TYPE_CHECKING:
+    from uvicorn import Config
+    from uvicorn._types import ASGI3Application
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+    from uvicorn.server import ServerState
 
 #: As much as Node and nginx take, give or take. What came in one read with its beginning is not counted.
 MAX_HEAD_BYTES: Final = 64 * 1024
 
-#: What belongs to the offer of another protocol; the words of Connection that speak of it too.
-_OFFER: Final = frozenset({b"upgrade", b"http2-settings"})
+#: How many requests may wait for the answer to the one before them; each is kept whole.
+MAX_PIPELINED: Final = 128
+
+#: How long what still comes is thrown away after the last answer.
+LINGER_S: Final = 2.0
+
+#: How long a caller over TLS may take to say goodbye when there is nothing more to say.
+_GOODBYE_S: Final = 0.1
+
+
+class _NoTrailers(list[tuple[bytes, bytes]]):
+    """Where the parser's further headers go once the head is complete."""
+
+    def append(self, _: tuple[bytes, bytes]) -> None:
+        """Drops it."""
+
+
+_DROPPED: Final = _NoTrailers()
 
 
 class ApiProtocol(HttpToolsProtocol):
     """One connection."""
 
-    #: A head whose end has not come yet, and how much of it came after the read that it began in.
-    _head: Mapping[str, object] | None = None
-    _head_bytes = 0
+    def __init__(
+        self, config: Config, server_state: ServerState, app_state: dict[str, Any], connections: Connections
+    ) -> None:
+        super().__init__(config, server_state, app_state)
+        self._connections = connections
+        #: Since when there is no request to answer: the connection's beginning, or the last answer's end.
+        self._since_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        #: A message has begun and has not come whole; the last of them that did not come in one read, and
+        #: when it began.
+        self._is_partial = False
+        self._head: Mapping[str, object] | None = None
+        self._head_since_s = 0.0
+        #: What came since the last thing that was of use, and whether the last read brought anything.
+        self._loose_bytes = 0
+        self._has_moved = False
+        #: The request that is being answered; `cycle` is the last one that came.
+        self._running: RequestResponseCycle | None = None
+        #: Nothing more is read but thrown away; what is said when the answers that are due are out.
+        self._is_deaf = False
+        self._last_words: Problem | None = None
+        #: What had not gone out yet when it was last looked at, and since when it has been so much.
+        self._unsent_bytes = 0
+        self._unsent_since_s = 0.0
+
+    # -- the connection --------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        super().connection_made(transport)
+        self._abort = transport.abort
+        own = transport.get_extra_info("socket")
+        self._is_unix = own is not None and own.family == socket.AF_UNIX
+        self._since_s = self._unsent_since_s = self.loop.time()
+        self._timer = self.loop.call_later(self._connections.limits.look_s, self._look)
+        self._connections.served(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._timer is not None:
+            self._timer.cancel()
+        running = self._running
+        if running is not None and not running.response_complete:
+            running.disconnected = True
+            running.message_event.set()
+        self.pipeline.clear()
+        if self.is_made:
+            self._connections.left(self)
+
+    @property
+    def is_made(self) -> bool:
+        """Whether there is, or was, a connection under it."""
+        return self._timer is not None
+
+    @property
+    def _last(self) -> RequestResponseCycle | None:
+        """The last request whose head was complete, and its answer."""
+        return cast("RequestResponseCycle | None", self.cycle)
+
+    @property
+    def _has_head(self) -> bool:
+        """Whether the last message that began has its head; uvicorn puts the method in then."""
+        return "method" in cast("Mapping[str, object]", self.scope)
+
+    @property
+    def _is_serving(self) -> bool:
+        last = self._last
+        return last is not None and not last.response_complete
+
+    @property
+    def waits_since_s(self) -> float | None:
+        """Since when it has been waiting for a request to come whole; None while it has one."""
+        return None if self._is_serving else self._since_s
+
+    def close(self) -> None:
+        """Ends it when what was written is out. Over TLS the caller has a moment for its own goodbye."""
+        self.transport.close()
+        if self.scheme == "https" and not self.transport.get_write_buffer_size():
+            self.loop.call_later(_GOODBYE_S, self._abort)
+
+    def abort(self) -> None:
+        """Ends it at once, whatever is unsent."""
+        self._abort()
+
+    def shutdown(self) -> None:
+        """The server ends: so does the connection, after the answers that are due."""
+        if self._is_serving:
+            self.cycle.keep_alive = False
+        else:
+            self.close()
+
+    # -- what comes ------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        self._unset_keepalive_if_required()
+        if self._is_deaf:
+            return
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._decline(data[upgrade.args[0] :])
             return
-        except httptools.HttpParserError as e:
-            # A callback of ours that fails is uvicorn's, on a target that it can't take apart.
-            no_url = isinstance(e, httptools.HttpParserCallbackError)
-            self._refuse(Problem(400, f"not HTTP/1.1: {'the target is no URL' if no_url else e}"))
+        except httptools.HttpParserCallbackError as e:
+            self._refuse(_problem_within(e))
             return
-        # None before the first message; the method is put in when a head is complete.
-        head = cast("Mapping[str, object] | None", self.scope)
-        if head is not None and "method" not in head:
-            self._bound(head, len(data))
+        except httptools.HttpParserError as e:
+            self._refuse(Problem(400, f"not HTTP/1.1: {e}", written="no"))
+            return
+        if self._is_partial:
+            self._bound(len(data))
 
-    def _bound(self, head: Mapping[str, object], came_bytes: int) -> None:
-        self._head_bytes = self._head_bytes + came_bytes if head is self._head else 0
-        self._head = head
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self._refuse(Problem(431, f"the head of the request is larger than {MAX_HEAD_BYTES} bytes"))
+    def _bound(self, came_bytes: int) -> None:
+        """A message is not complete: bounds what comes of it that is no body."""
+        if self.scope is not self._head:
+            self._head = self.scope
+            self._head_since_s = self.loop.time()
+        self._loose_bytes = 0 if self._has_moved else self._loose_bytes + came_bytes
+        self._has_moved = False
+        if self._loose_bytes <= MAX_HEAD_BYTES:
+            return
+        if self._has_head:
+            what = "what stands between the chunks of a body or behind them"
+            self._refuse(Problem(431, f"{what} is larger than {MAX_HEAD_BYTES} bytes", written="no"))
+        elif not self.headers and len(self.url) > MAX_TARGET_BYTES:
+            self._refuse(TOO_LONG)
+        else:
+            detail = f"the head of the request is larger than {MAX_HEAD_BYTES} bytes"
+            self._refuse(Problem(431, detail, written="no"))
+
+    def on_message_begin(self) -> None:
+        if self.pipeline and len(self.pipeline) >= MAX_PIPELINED:
+            self.cycle.keep_alive = False
+            raise RefusedError(None)
+        super().on_message_begin()
+        # Ours, beside ASGI's own.
+        self.scope[ABORT] = self._abort  # type: ignore[typeddict-unknown-key]
+        if self._is_unix:
+            self.scope[UNIX] = True  # type: ignore[typeddict-unknown-key]
+        self._is_partial = self._has_moved = True
+
+    def on_headers_complete(self) -> None:
+        method = self.parser.get_method()
+        url = self.url
+        if url[:1] != b"/" or len(url) > MAX_TARGET_BYTES or b"#" in url:
+            self.url = settled(url, method, self.headers)
+        if method == b"GET":
+            super().on_headers_complete()
+        else:
+            check_coding(self.headers)
+            super().on_headers_complete()
+            self._linger_behind()
+        self.headers = _DROPPED
+        self._has_moved = True
+
+    def _linger_behind(self) -> None:
+        """The request may be answered before its body has come; an offer to upgrade is no request yet."""
+        cycle = self._last
+        if cycle is not None and cycle.scope is self.scope:
+            lingering = LingeringTransport(self.transport, self._end_of_answers)
+            cycle.transport = cast("asyncio.Transport", lingering)
+
+    def on_body(self, body: bytes) -> None:
+        self._has_moved = True
+        cycle = self.cycle
+        if cycle.response_complete:
+            return
+        cycle.body += body
+        if len(cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        cycle.message_event.set()
+
+    def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
+        self._is_partial = False
+        self.cycle.more_body = False
+        self.cycle.message_event.set()
 
     def _should_upgrade(self) -> bool:
         """Of a head that offers an upgrade nothing is to be begun: it comes again, without it."""
@@ -65,23 +259,135 @@ class ApiProtocol(HttpToolsProtocol):
         """Reads the request again, without the offer, and then what came behind its head."""
         method = self.parser.get_method()
         if method == b"CONNECT":
-            self._refuse(Problem(400, "not HTTP/1.1: this is no proxy"))
+            self._refuse(Problem(400, "not HTTP/1.1: this is no proxy", written="no"))
             return
-        version = self.parser.get_http_version().encode()
-        lines = [b"%s %s HTTP/%s" % (method, self.url, version)]
-        for name, value in self.headers:
-            if name == b"connection":
-                words = [word.strip() for word in value.split(b",")]
-                value = b", ".join(word for word in words if word.lower() not in _OFFER)
-            if name not in _OFFER and value:
-                lines.append(b"%s: %s" % (name, value))
+        version = self.parser.get_http_version()
+        headers = cast("list[tuple[bytes, bytes]]", self.scope["headers"])
         self.parser = httptools.HttpRequestParser(self)
-        self.data_received(b"\r\n".join([*lines, b"", rest]))
+        self.data_received(without_offer(method, self.url, version, headers) + rest)
 
-    def _refuse(self, problem: Problem) -> None:
-        body = problem.body()
-        status = HTTPStatus(problem.status)
-        head = f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode()
-        headers = b"content-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-        self.transport.write(head + headers % (PROBLEM_TYPE, len(body)) + body)
-        self.transport.close()
+    # -- answers ---------------------------------------------------------------------------------------------
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        if cycle.waiting_for_100_continue:
+            app = closing_if_not_asked_for(app, cycle)
+        task = self.loop.create_task(cycle.run_asgi(app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        if self.pipeline:
+            self.flow.resume_reading()
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self._last_words is not None:
+            self._say(self._last_words)
+        else:
+            self.flow.resume_reading()
+            self._since_s = self.loop.time()
+
+    def _end_of_answers(self) -> None:
+        """The last answer is written: closes, when the caller had a chance to read it."""
+        if self.cycle.more_body:
+            self._linger()
+        else:
+            self.transport.close()
+
+    def _refuse(self, problem: Problem | None) -> None:
+        """Reads nothing more; says why (or nothing) when the answers that are due are out."""
+        self._is_deaf = True
+        last = self._last
+        if last is not None and last.more_body:
+            self._give_up(last, problem)
+        elif self._is_serving:
+            self._last_words = problem
+        elif problem is not None:
+            self._say(problem)
+
+    def _give_up(self, cycle: RequestResponseCycle, problem: Problem | None) -> None:
+        """The last request can't be read to its end."""
+        if cycle.response_complete or cycle.response_started or problem is None:
+            self.transport.close()  # there is an answer already, or a part of one
+        elif self.pipeline and self.pipeline[0][0] is cycle:
+            self.pipeline.popleft()
+            self._last_words = problem
+        else:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            self._say(problem)
+
+    def _say(self, problem: Problem) -> None:
+        """Answers outside of any request, and ends the connection."""
+        self.transport.write(spelled(problem))
+        self._linger()
+
+    def _linger(self) -> None:
+        """Throws away what still comes, for a moment: closing at once would take the answer away too."""
+        if self.transport.is_closing():
+            return
+        self._is_deaf = True
+        self._last_words = None
+        self.pipeline.clear()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.flow.resume_reading()
+        self.loop.call_later(LINGER_S, self.transport.close)
+
+    # -- slow callers ----------------------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._connections.fell_behind(self, self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._unsent_bytes = -1  # it was less meanwhile, whatever it will be at the next look
+        self._connections.caught_up(self)
+
+    def _look(self) -> None:
+        """Whether the caller does its part. Called now and then, as long as the connection is there."""
+        limits, now_s = self._connections.limits, self.loop.time()
+        self._timer = self.loop.call_later(limits.look_s, self._look)
+        if self._takes_nothing(now_s, limits.stall_s):
+            if self._unsent_bytes:
+                self._connections.ended("stalled")
+            self._abort()
+        elif self.transport.is_closing() or self._is_deaf or self._is_serving:
+            return
+        elif self._last is None or (self._is_partial and not self._has_head):
+            # The first head counts from the connection's beginning, another one from its own.
+            since_s = self._since_s if self._last is None else max(self._since_s, self._head_since_s)
+            if now_s - since_s >= limits.head_s:
+                self._end("slow_head", self._say_too_slow)
+        elif self._is_partial:
+            if now_s - self._since_s >= limits.head_s:  # the answer is out: there is nothing more to say
+                self._end("slow_body", self.close)
+        elif now_s - self._since_s >= limits.keep_alive_s:
+            self.close()
+
+    def _takes_nothing(self, now_s: float, stall_s: float) -> bool:
+        """Whether so long nothing has gone out, not even the goodbye of a connection that is closing."""
+        unsent_bytes = self.transport.get_write_buffer_size()
+        has_to_go = unsent_bytes > 0 or self.transport.is_closing()
+        if not has_to_go or unsent_bytes != self._unsent_bytes:
+            self._unsent_bytes, self._unsent_since_s = unsent_bytes, now_s
+            return False
+        return now_s - self._unsent_since_s >= stall_s
+
+    def _end(self, reason: str, how: Callable[[], None]) -> None:
+        self._connections.ended(reason)
+        how()
+
+    def _say_too_slow(self) -> None:
+        within_ms = round(self._connections.limits.head_s * 1000)
+        detail = f"no whole head of a request came within {within_ms} ms (request_timeout_ms)"
+        self._say(Problem(408, detail, retriable=True, written="no"))
+
+
+def _problem_within(error: httptools.HttpParserCallbackError) -> Problem | None:
+    """What a callback found wrong: ours, or uvicorn's with a target that it can't take apart."""
+    cause = error.__context__
+    return cause.problem if isinstance(cause, RefusedError) else NO_URL

@@ -23,6 +23,7 @@ from client_core import (
     TimeoutError,
     TopicListing,
 )
+from service.access.caller import ALL_TOPICS, TopicRules
 from service.answers import topic_id_text
 from service.errors import ProblemError, problem_of
 from service.face import Producer
@@ -31,7 +32,7 @@ from service.lookups import Demands
 #: A list that nobody asked for in so long is dropped.
 KEEP_S: Final = 300.0
 
-#: How many prefixes' bodies lie ready beside one list.
+#: How many bodies, by prefix and by whose they are, lie ready beside one list.
 _MAX_BODIES: Final = 64
 
 
@@ -42,11 +43,11 @@ class Listed:
     listing: TopicListing
     refreshed_ms: int
     refreshed_wall_ms: int
-    _bodies: dict[tuple[str, bool], bytes] = field(default_factory=dict)
+    _bodies: dict[tuple[str, bool, TopicRules], bytes] = field(default_factory=dict)
 
-    def body(self, prefix: str, *, internal: bool) -> bytes:
-        """The JSON of the topics with that prefix, by name; internal ones only where asked for."""
-        found = self._bodies.get((prefix, internal))
+    def body(self, prefix: str, *, internal: bool, rules: TopicRules = ALL_TOPICS) -> bytes:
+        """The JSON of the allowed topics with that prefix, by name; internal ones only where asked for."""
+        found = self._bodies.get((prefix, internal, rules))
         if found is None:
             topics = [
                 {
@@ -57,11 +58,11 @@ class Listed:
                     "error": Errors.of(topic.error_code).name if topic.error_code else None,
                 }
                 for name, topic in sorted(self.listing.topics.items())
-                if name.startswith(prefix) and (internal or not topic.is_internal)
+                if name.startswith(prefix) and (internal or not topic.is_internal) and rules.allow(name)
             ]
             found = msgspec.json.encode({"topics": topics})
             if len(self._bodies) < _MAX_BODIES:
-                self._bodies[prefix, internal] = found
+                self._bodies[prefix, internal, rules] = found
         return found
 
 

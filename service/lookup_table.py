@@ -26,7 +26,8 @@ from service.freshness import etag_of, freshness_headers, version_text
 
 JSON: Final = b"application/json"
 
-_TOPICS: Final = b"/v1/topics/"
+#: What every path about one topic begins with; the topic's name is the next segment.
+TOPICS: Final = b"/v1/topics/"
 _LEADER: Final = b"/leader"
 
 #: Callers may keep an answer, but ask each time whether it still holds.
@@ -138,9 +139,9 @@ class LookupTable:
 
     def find_by_key(self, path: bytes, key: bytes) -> Entry | None:
         """The answer to `/v1/topics/{topic}/leader?key=…`: that of the key's partition."""
-        if not path.startswith(_TOPICS) or not path.endswith(_LEADER):
+        if not path.startswith(TOPICS) or not path.endswith(_LEADER):
             return None
-        topic = self._producer.cache.topics.get(path[len(_TOPICS) : -len(_LEADER)].decode("latin-1"))
+        topic = self._producer.cache.topics.get(path[len(TOPICS) : -len(_LEADER)].decode("latin-1"))
         if topic is None or not topic.partition_count:
             return None
         return self.find(b"%s?partition=%d" % (path, partition_for_key(key, topic.partition_count)))

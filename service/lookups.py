@@ -6,7 +6,7 @@
     min_version     waits for that update; a version of another process's boot is 412 at once
 
 `know` decides what is missing, waits for it as a ticket, and says topic by topic what is wrong. It never
-creates a topic. Event loop only.
+creates a topic, and asks nobody for one that the caller may not read. Event loop only.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from client_core import (
     MetadataResult,
     Phase,
     ProducerConfig,
+    Result,
     TimeoutError,
 )
+from service.access.caller import ANYONE, Caller, not_authorized
 from service.asgi import Receive
 from service.errors import Problem, ProblemError, explained, problem_of, refused
 from service.face import Producer
@@ -70,34 +72,41 @@ class Lookups:
         self._room = room
         self._unknown = unknown
 
-    async def know(self, topics: Iterable[str], demands: Demands, receive: Receive) -> dict[str, Problem]:
+    async def know(
+        self, topics: Iterable[str], demands: Demands, receive: Receive, caller: Caller = ANYONE
+    ) -> dict[str, Problem]:
         """Waits until the topics are known and as fresh as demanded; answers what is wrong with the others.
 
         Raises ProblemError where the demand itself can't be met, CallerGoneError where nobody waits any more.
         """
         since_ms = self._clock.now_ms()
-        names = list(dict.fromkeys(topics))
         min_version = self._number_of(demands.min_version)
-        problems, to_ask = self._judge(names, demands)
+        names, forbidden = caller.split(dict.fromkeys(topics))
+        problems = {name: not_authorized(name) for name in forbidden}
+        if forbidden and not names:
+            return problems
+        faults, to_ask = self._judge(names, demands)
+        problems.update(faults)
         if to_ask:
-            problems.update(await self._ask(to_ask, demands, receive))
+            problems.update(await self._ask(to_ask, demands, receive, caller))
         known = [name for name in names if name not in problems]
-        await self._freshen(known, demands, min_version, since_ms, receive)
+        await self._freshen(known, demands, min_version, since_ms, receive, caller)
         return problems
 
-    async def know_cluster(self, demands: Demands, receive: Receive) -> None:
+    async def know_cluster(self, demands: Demands, receive: Receive, caller: Caller = ANYONE) -> None:
         """Waits until a broker has answered at all, and until the answer is as fresh as demanded."""
         since_ms = self._clock.now_ms()
         min_version = self._number_of(demands.min_version)
         if self._producer.cache.is_bootstrap:
             wait_ms = self._lookup_wait_ms if demands.max_block_ms is None else demands.max_block_ms
-            await self.refresh(wait_ms, receive, max_age_ms=MAX_WAIT_MS)
-        await self._freshen([], demands, min_version, since_ms, receive)
+            await self.refresh(wait_ms, receive, caller, max_age_ms=MAX_WAIT_MS)
+        await self._freshen([], demands, min_version, since_ms, receive, caller)
 
     async def refresh(
         self,
         wait_ms: int,
         receive: Receive,
+        caller: Caller = ANYONE,
         *,
         min_version: int | None = None,
         max_age_ms: int | None = None,
@@ -110,8 +119,8 @@ class Lookups:
         now_ms = self._clock.now_ms()
         if since_ms is None:
             since_ms = now_ms
-        with self._room.enter(0):
-            result = await wait_for_result(
+        with self._room.enter(0, caller):
+            result: Result = await wait_for_result(
                 lambda done: self._producer.request_update(
                     min_version=min_version, max_age_ms=max_age_ms, deadline_ms=since_ms + wait_ms, done=done
                 ),
@@ -142,16 +151,18 @@ class Lookups:
                 to_ask.append(name)
         return problems, to_ask
 
-    async def _ask(self, names: list[str], demands: Demands, receive: Receive) -> dict[str, Problem]:
+    async def _ask(
+        self, names: list[str], demands: Demands, receive: Receive, caller: Caller
+    ) -> dict[str, Problem]:
         """Asks the brokers for topics and waits; answers the problems that are left."""
         now_ms = self._clock.now_ms()
         problems: dict[str, Problem] = {}
         begun: list[str] = []
         try:
-            with self._room.enter(0):
+            with self._room.enter(0, caller):
                 for name in names:
                     try:
-                        self._unknown.begin(name, now_ms)
+                        self._unknown.begin(name, now_ms, caller)
                         begun.append(name)
                     except ProblemError as e:
                         problems[name] = e.problem
@@ -167,7 +178,7 @@ class Lookups:
         self, names: list[str], demands: Demands, now_ms: int, receive: Receive
     ) -> MetadataResult:
         wait_ms = self._lookup_wait_ms if demands.max_block_ms is None else demands.max_block_ms
-        result = await wait_for_result(
+        result: Result = await wait_for_result(
             lambda done: self._producer.request_topics(
                 names,
                 deadline_ms=now_ms + wait_ms,
@@ -206,7 +217,13 @@ class Lookups:
         return number
 
     async def _freshen(
-        self, names: list[str], demands: Demands, min_version: int | None, since_ms: int, receive: Receive
+        self,
+        names: list[str],
+        demands: Demands,
+        min_version: int | None,
+        since_ms: int,
+        receive: Receive,
+        caller: Caller,
     ) -> None:
         cache = self._producer.cache
         too_old = demands.max_age_ms is not None and self._age_ms(names) > demands.max_age_ms
@@ -215,6 +232,7 @@ class Lookups:
             await self.refresh(
                 self._max_block_ms if demands.max_block_ms is None else demands.max_block_ms,
                 receive,
+                caller,
                 min_version=min_version if too_early else None,
                 max_age_ms=demands.max_age_ms if too_old else None,
                 since_ms=since_ms,

@@ -60,6 +60,8 @@ class ClientMetrics(Collector):
         self._last_refresh_s: float | None = None
         self._leaderless: int | None = None
         self._certificate_expires_at_s: int | None = None
+        #: When the certificate of our own listener expires, where it has one. Read when a scrape comes.
+        self.listener_expires_at_s: Callable[[], int] | None = None
 
         counter, histogram = self._counter, self._histogram
         self._refreshes = counter(
@@ -159,6 +161,8 @@ class ClientMetrics(Collector):
         )
         if expires_at_s is not None:
             expiry.add_metric((), expires_at_s)
+        if self.listener_expires_at_s is not None:
+            expiry.add_sample(expiry.name, {"listener": "api"}, self.listener_expires_at_s())
         yield expiry
 
     # -- events, under the lock ------------------------------------------------------------------------------

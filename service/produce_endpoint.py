@@ -1,45 +1,37 @@
 """POST /v1/topics/{topic}/records as plain ASGI: read, understand, submit, wait, answer.
 
-The body is validated whole before its first record is appended. The request then waits as one ticket with one
-deadline, whatever the number of its records, and its answer tells of each of them in order:
+    application/json            many records, answered as a whole   produce_forms.py, records_codec.py
+    application/octet-stream    one record, answered likewise       octet_stream.py
+    application/x-ndjson        a stream, answered as it goes       streams/ndjson.py
 
-    all acknowledged 200 · some 207 · acks=0 202 · none: the common cause's status, else the gravest
+A body that is answered as a whole is validated whole before its first record is appended. The request then
+waits as one ticket with one deadline, whatever the number of its records (produce_answers.py tells of them);
+with an Idempotency-Key it is produced once, however often it comes (once.py).
 
-FastAPI's route (routes/records.py) calls `answer` too, for paths that are written in an unusual way, and
-documents it. Event loop only.
+FastAPI's route (routes/records.py) calls `answer` and `open_stream` too, for paths that are written in an
+unusual way, and documents them. Event loop only.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Final, NamedTuple, cast
-from urllib.parse import parse_qsl
+from typing import Final
 
-import msgspec
-
-from client_core import RecordMetadata
 from service.access.caller import caller_of
-from service.asgi import ASGIApp, HeaderPairs, Receive, Scope, Send, header, respond
+from service.asgi import ASGIApp, Receive, Scope, Send, header_values, respond
 from service.body import announced_bytes, read_body
 from service.deps import Sidecar
-from service.errors import (
-    PROBLEM_TYPE,
-    Problem,
-    ProblemError,
-    error_item,
-    gravest,
-    problem_of_body,
-    refused,
-)
+from service.errors import Problem, ProblemError, problem_of_body
 from service.guards import BodyTooLargeError
 from service.http_metrics import RouteTally
-from service.lookups import MAX_WAIT_MS
-from service.media_type import check_media_type
-from service.producing import Times, Told
-from service.records_codec import parse_records
+from service.idempotency import Name, key_of
+from service.once import Once
+from service.produce_answers import Answer, answer_of, answer_of_problem
+from service.produce_forms import form_of
+from service.streaming import StreamedAnswer
+from service.streams.ndjson import NdjsonProduce, is_ndjson
 from service.strict_json import BodyError
 from service.waiting import CallerGoneError
 
@@ -47,20 +39,9 @@ ROUTE: Final = "/v1/topics/{topic}/records"
 
 _BEFORE: Final = b"/v1/topics/"
 _AFTER: Final = b"/records"
-_JSON: Final = (b"content-type", b"application/json")
-_PROBLEM: Final = (b"content-type", PROBLEM_TYPE)
 
 #: What a log would call the status of a request whose caller left.
 CALLER_GONE: Final = 499
-
-
-class Answer(NamedTuple):
-    """A whole response, and how the metrics call it."""
-
-    status: int
-    headers: HeaderPairs
-    body: bytes
-    outcome: str
 
 
 class ProduceEndpoint:
@@ -73,6 +54,11 @@ class ProduceEndpoint:
         self._clock = sidecar.producer.clock
         self._room = sidecar.room
         self._acknowledged = 200 if sidecar.producing.acknowledges else 202
+        self._max_records = sidecar.settings.max_records_per_request
+        self._once = Once(
+            sidecar.producing, sidecar.keys, self._clock, self._acknowledged, sidecar.http.replays
+        )
+        self._ndjson = NdjsonProduce(sidecar)
         self._outcomes = {o: sidecar.http.produced(o) for o in ("success", "partial", "error")}
         self._tallies: dict[int, RouteTally] = {}
 
@@ -82,6 +68,9 @@ class ProduceEndpoint:
             topic = topic_of_path(scope.get("raw_path") or b"")
         if topic is None:
             await self._app(scope, receive, send)
+            return
+        if is_ndjson(scope):
+            await self._stream(topic, scope, receive, send)
             return
         started = perf_counter()
         metrics = self._sidecar.http
@@ -98,16 +87,42 @@ class ProduceEndpoint:
             self._tally(status).add(took_s)
             self._outcomes[outcome].observe(took_s)
 
+    async def _stream(self, topic: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """What the stream brings is counted where it is produced; here only that it was one request."""
+        started = perf_counter()
+        self._sidecar.http.in_progress += 1
+        status = self._acknowledged
+        try:
+            await self.open_stream(topic, scope, receive)(scope, receive, send)
+        except ProblemError as e:
+            answer = answer_of_problem(e.problem)
+            status = answer.status
+            self._outcomes[answer.outcome].observe(perf_counter() - started)
+            await respond(send, status, answer.headers, answer.body)
+        finally:
+            self._sidecar.http.in_progress -= 1
+            self._tally(status).add(perf_counter() - started)
+
+    def open_stream(self, topic: str, scope: Scope, receive: Receive) -> StreamedAnswer:
+        """The answer to an NDJSON request, which must be called. Raises ProblemError: nothing was written."""
+        try:
+            return self._ndjson.answer(topic, scope, receive)
+        except ProblemError as e:
+            raise ProblemError(replace(e.problem, written="no")) from e
+
     async def answer(self, topic: str, scope: Scope, receive: Receive) -> Answer:
-        """Serves one request. Raises CallerGoneError where nobody is left to answer."""
+        """Serves one request that is answered as a whole.
+
+        Raises CallerGoneError where nobody is left to answer.
+        """
         try:
             return await self._produce(topic, scope, receive)
         except ProblemError as e:
-            return _of_problem(replace(e.problem, written="no"))
+            return answer_of_problem(self._sidecar.retry_after.on(replace(e.problem, written="no")))
         except BodyError as e:
-            return _of_problem(problem_of_body(e))
+            return answer_of_problem(problem_of_body(e))
         except BodyTooLargeError as e:
-            return _of_problem(Problem(413, e.detail, written="no"))
+            return answer_of_problem(Problem(413, e.detail, written="no"))
 
     # -- the way of a request --------------------------------------------------------------------------------
 
@@ -115,29 +130,20 @@ class ProduceEndpoint:
         now_ms = self._clock.now_ms()
         caller = caller_of(scope)
         self._producing.check(topic, caller)
-        times = _times_of(scope["query_string"], self._producing.times)
-        check_media_type(header(scope, b"content-type"), header(scope, b"content-encoding"))
+        form = form_of(topic, scope, self._producing.times, self._max_records)
+        keys = header_values(scope, b"idempotency-key")
+        name = Name(caller.name, topic, key_of(keys)) if keys else None
         with self._room.enter(announced_bytes(scope), caller) as place:
-            body = await read_body(receive, place, times.timeout_ms)
-            records = parse_records(topic, body)
+            body = await read_body(receive, place, form.times.timeout_ms)
+            if name is not None:
+                return await self._once.answer(
+                    name, form, body, since_ms=now_ms, place=place, receive=receive
+                )
+            records = form.parse(body)
             result = await self._producing.deliver(
-                topic, records, times, since_ms=now_ms, place=place, receive=receive
+                topic, records, form.times, since_ms=now_ms, place=place, receive=receive
             )
-        return self._tell(topic, self._producing.outcomes(records, result))
-
-    # -- the answer ------------------------------------------------------------------------------------------
-
-    def _tell(self, topic: str, told: Sequence[Told]) -> Answer:
-        problems = [one for one in told if isinstance(one, Problem)]
-        if not problems:
-            body = _results_body(topic, cast("Sequence[RecordMetadata]", told))
-            return Answer(self._acknowledged, _headers(_JSON, body), body, "success")
-        items: list[object] = [error_item(one) if isinstance(one, Problem) else _receipt(one) for one in told]
-        if len(problems) == len(told):
-            return _of_problem(_in_common(problems, items))
-        body = msgspec.json.encode({"topic": topic, "results": items})
-        headers = [*_headers(_JSON, body), (b"pilotfish-failed-records", b"%d" % len(problems))]
-        return Answer(207, headers, body, "partial")
+        return answer_of(topic, self._producing.outcomes(records, result), self._acknowledged)
 
     def _tally(self, status: int) -> RouteTally:
         tally = self._tallies.get(status)
@@ -152,69 +158,3 @@ def topic_of_path(raw_path: bytes) -> str | None:
         return None
     name = raw_path[len(_BEFORE) : -len(_AFTER)]
     return name.decode("latin-1") if name and b"/" not in name and b"%" not in name else None
-
-
-# -- what was asked ------------------------------------------------------------------------------------------
-
-
-def _times_of(query: bytes, defaults: Times) -> Times:
-    """max_block_ms and timeout_ms; raises ProblemError for anything else, and for what stands twice."""
-    if not query:
-        return defaults
-    times: dict[str, int] = {}
-    for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
-        if name not in Times._fields:
-            detail = "unknown parameter; there are max_block_ms and timeout_ms"
-            raise refused(422, detail, place=f"query.{name}")
-        if name in times:
-            raise refused(400, "stands twice", place=f"query.{name}")
-        limit = defaults.timeout_ms if name == "timeout_ms" else MAX_WAIT_MS
-        if not (value.isascii() and value.isdigit()) or len(value) > 9 or int(value) > limit:
-            of_what = " (delivery.timeout.ms)" if name == "timeout_ms" else ""
-            detail = f"must be a whole number from 0 to {limit}{of_what}"
-            raise refused(422, detail, place=f"query.{name}")
-        times[name] = int(value)
-    return defaults._replace(**times)
-
-
-# -- how it is told ------------------------------------------------------------------------------------------
-
-
-def _results_body(topic: str, receipts: Sequence[RecordMetadata]) -> bytes:
-    """`{"topic":…,"results":[…]}` of records that were all acknowledged; topic names need no escapes."""
-    results = ",".join(
-        [
-            f'{{"partition":{partition},"offset":{_json(offset)},"timestamp":{timestamp_ms}}}'
-            for _, partition, offset, timestamp_ms in receipts
-        ]
-    )
-    return f'{{"topic":"{topic}","results":[{results}]}}'.encode()
-
-
-def _json(offset: int | None) -> int | str:
-    return "null" if offset is None else offset
-
-
-def _receipt(receipt: RecordMetadata) -> dict[str, int | None]:
-    return {
-        "partition": receipt.partition,
-        "offset": receipt.offset,
-        "timestamp": receipt.timestamp_ms,
-    }
-
-
-def _in_common(problems: list[Problem], items: list[object]) -> Problem:
-    """The one problem of a request of which nothing was acknowledged."""
-    status = gravest(problem.status for problem in problems)
-    chosen = next(problem for problem in problems if problem.status == status)
-    written = "unknown" if any(problem.written == "unknown" for problem in problems) else "no"
-    return replace(chosen, written=written, results=items)
-
-
-def _of_problem(problem: Problem) -> Answer:
-    body = problem.body()
-    return Answer(problem.status, _headers(_PROBLEM, body) + problem.all_headers(), body, "error")
-
-
-def _headers(content_type: tuple[bytes, bytes], body: bytes) -> HeaderPairs:
-    return [content_type, (b"content-length", b"%d" % len(body))]

@@ -30,6 +30,7 @@ from service.access.caller import Caller
 from service.asgi import Receive
 from service.errors import Problem, ProblemError, problem_of, problem_of_failure
 from service.face import Producer
+from service.retry_after import RetryAfter
 from service.settings import Settings
 from service.topic_names import fault_of_topic_name
 from service.unknown_topics import UnknownTopics
@@ -51,11 +52,17 @@ class Producing:
     """What every produce endpoint shares."""
 
     def __init__(
-        self, producer: Producer, config: ProducerConfig, settings: Settings, unknown: UnknownTopics
+        self,
+        producer: Producer,
+        config: ProducerConfig,
+        settings: Settings,
+        unknown: UnknownTopics,
+        retry_after: RetryAfter,
     ) -> None:
         self._producer = producer
         self._clock = producer.clock
         self._unknown = unknown
+        self._retry_after = retry_after
         self._create = settings.auto_create_topics
         self._unknown_topic_wait_ms = settings.unknown_topic_wait_ms
         #: Kafka's own settings: max.block.ms and delivery.timeout.ms.
@@ -70,11 +77,20 @@ class Producing:
             raise ProblemError(problem_of(InvalidTopicError(fault)))
         caller.check_produce(topic)
 
-    def dialect_times(self, topic: str) -> Times:
-        """For callers who can't say how long: an unknown topic is not waited for as long as memory is."""
-        if topic in self._producer.cache.topics:
+    def dialect_times(
+        self, topic: str, partition: int | None = None, *, since_ms: int | None = None
+    ) -> Times:
+        """For callers who can't say how long: an unknown topic is not waited for as long as memory is.
+
+        Nor is a partition that the topic does not have; `partition` is the greatest that is asked for. With
+        `since_ms`, when the request came, the time that its body took is no part of that wait.
+        """
+        count = self._producer.cache.partition_count(topic)
+        if count is not None and (partition is None or partition < count):
             return self.times
-        return self.times._replace(max_block_ms=min(self._unknown_topic_wait_ms, self.times.max_block_ms))
+        read_ms = 0 if since_ms is None else self._clock.now_ms() - since_ms
+        wait_ms = min(self._unknown_topic_wait_ms + read_ms, self.times.max_block_ms)
+        return self.times._replace(max_block_ms=wait_ms)
 
     async def deliver(
         self,
@@ -94,7 +110,7 @@ class Producing:
         """
         unknown = topic not in self._producer.cache.topics
         if unknown:
-            self._unknown.begin(topic, since_ms)
+            self._unknown.begin(topic, since_ms, place.caller)
         try:
             return await wait_for_result(
                 lambda done: self.submit(topic, records, times, since_ms=since_ms, place=place, done=done),
@@ -122,6 +138,7 @@ class Producing:
         """
 
         def released(result: Result) -> None:
+            self._retry_after.settled(result, place.bytes)
             place.settled()
             if settled is not None:
                 settled(result)
@@ -139,6 +156,37 @@ class Producing:
         place.hand_on()
         return ticket
 
+    def launch(
+        self,
+        topic: str,
+        records: Sequence[ProducerRecord],
+        times: Times,
+        *,
+        since_ms: int,
+        place: Place,
+        done: Done,
+        settled: Callable[[Result], None] | None = None,
+    ) -> None:
+        """`submit` for those who stay to the end, whoever leaves: an unknown topic is counted until `done`.
+
+        Raises ProblemError where too many of those are asked for, besides what `submit` raises.
+        """
+        unknown = topic not in self._producer.cache.topics
+        if unknown:
+            self._unknown.begin(topic, since_ms, place.caller)
+
+        def ended(result: Result) -> None:
+            if unknown:
+                self._unknown.end(topic)
+            done(result)
+
+        try:
+            self.submit(topic, records, times, since_ms=since_ms, place=place, done=ended, settled=settled)
+        except BaseException:
+            if unknown:
+                self._unknown.end(topic)
+            raise
+
     def outcomes(self, records: Sequence[ProducerRecord], result: Result) -> Sequence[Told]:
         """One receipt or Problem per record, in order."""
         outcomes = result.outcomes
@@ -146,8 +194,11 @@ class Producing:
             return [replace(problem_of(result.error), written="unknown")] * len(records)
         if not any(type(outcome) is RecordFailure for outcome in outcomes):
             return outcomes  # type: ignore[return-value]  # every one of them is a RecordMetadata
+        request_bytes = sum(len(record.key or b"") + len(record.value or b"") for record in records)
         return [
-            self._problem(record, outcome) if isinstance(outcome, RecordFailure) else outcome
+            self._retry_after.on(self._problem(record, outcome), request_bytes)
+            if isinstance(outcome, RecordFailure)
+            else outcome
             for record, outcome in zip(records, outcomes, strict=True)
         ]
 

@@ -9,11 +9,15 @@ something else on the way: a member that stands twice is found because the body 
 understood of it, and every fault is a BodyError that names its place, such as `records[3].key`. `value`
 must be there, since a forgotten one would be a tombstone.
 
-Who calls: produce_endpoint, on the event loop. Pure.
+`LineCodec` reads the same records one by one, as a stream brings them: a fault is then that of one of them.
+
+Who calls: produce_endpoint and streams/ndjson, on the event loop; dialects take single members' readers.
+Pure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -72,20 +76,81 @@ _KEY_FORMAT: Final = len(',"key_format":')
 _VALUE_FORMAT: Final = len(',"value_format":')
 
 
-def parse_records(topic: str, body: bytes) -> list[ProducerRecord]:
+def parse_records(topic: str, body: bytes, max_records: int = MAX_INT32) -> list[ProducerRecord]:
     """The records of a produce body, in order. Raises BodyError with the place of the first fault."""
     text = compact(body)
+    _bound(text, max_records)
     envelope = _decode(text)
     if not envelope.records:
         raise BodyError(422, "records", "at least one record is needed")
     decode_key = DECODERS[_format(envelope.key_format, "key_format", Format.TEXT)]
     decode_value = DECODERS[_format(envelope.value_format, "value_format", Format.JSON)]
 
+    records, understood = _records(topic, envelope.records, decode_key, decode_value)
+    understood += _RECORDS + len(records) - 1
+    understood += 0 if envelope.key_format is UNSET else _KEY_FORMAT + len(envelope.key_format)
+    understood += 0 if envelope.value_format is UNSET else _VALUE_FORMAT + len(envelope.value_format)
+    if understood != len(text):
+        # More was written than was understood: names stand twice, or were merely written with escapes.
+        fault = find_fault(body)
+        if fault is not None:
+            raise fault
+    return records
+
+
+class LineCodec:
+    """Records that stand on a line of their own each, all of them in the same formats."""
+
+    def __init__(self, topic: str, key_format: Format, value_format: Format) -> None:
+        self._topic = topic
+        self._decode_key = DECODERS[key_format]
+        self._decode_value = DECODERS[value_format]
+
+    def parse(self, lines: Sequence[bytes], first: int) -> list[ProducerRecord | BodyError]:
+        """A record or its fault for each line, in order; the first of them is `records[first]`."""
+        try:
+            # Nearly always all of them are sound, and cost little together.
+            return list(self._parse(lines, first))
+        except BodyError:
+            return [self._one(line, index) for index, line in enumerate(lines, first)]
+
+    def _one(self, line: bytes, index: int) -> ProducerRecord | BodyError:
+        try:
+            return self._parse([line], index)[0]
+        except BodyError as e:
+            if e.place.startswith("records["):
+                return e
+            place = f"records[{index}]"
+            return BodyError(e.status, f"{place}.{e.place}" if e.place else place, e.message)
+
+    def _parse(self, lines: Sequence[bytes], first: int) -> list[ProducerRecord]:
+        texts = [compact(line) for line in lines]
+        try:
+            items = [_RECORD.decode(text) for text in texts]
+        except msgspec.ValidationError as e:
+            raise located(e, "") from e
+        records, understood = _records(self._topic, items, self._decode_key, self._decode_value, first)
+        if understood != sum(map(len, texts)):
+            for line in lines:
+                fault = find_fault(line)
+                if fault is not None:
+                    raise fault
+        return records
+
+
+def _records(
+    topic: str,
+    items: Sequence[_Record],
+    decode_key: Callable[[bytes], bytes | None],
+    decode_value: Callable[[bytes], bytes | None],
+    first: int = 0,
+) -> tuple[list[ProducerRecord], int]:
+    """The records, the first of which is `records[first]`, and how much of their JSON was understood."""
     records: list[ProducerRecord] = []
-    understood = _RECORDS + len(envelope.records) - 1
+    understood = 0
     index, member = 0, ""
     try:
-        for index, item in enumerate(envelope.records):
+        for index, item in enumerate(items, first):
             key = partition = timestamp = None
             headers: tuple[tuple[str, bytes | None], ...] = ()
             member = "value"
@@ -101,29 +166,38 @@ def parse_records(topic: str, body: bytes) -> list[ProducerRecord]:
                 member = "partition"
                 raw = bytes(item.partition)
                 understood += _PARTITION + len(raw)
-                partition = _integer(raw, MAX_INT32)
+                partition = whole_number(raw, MAX_INT32)
             if item.timestamp is not UNSET:
                 member = "timestamp"
                 raw = bytes(item.timestamp)
                 understood += _TIMESTAMP + len(raw)
-                timestamp = _integer(raw, MAX_TIMESTAMP_MS)
+                timestamp = whole_number(raw, MAX_TIMESTAMP_MS)
             if item.headers is not UNSET:
                 member = "headers"
                 raw = bytes(item.headers)
-                headers, of_headers = _headers(raw, f"records[{index}].headers")
+                headers, of_headers = record_headers(raw, f"records[{index}].headers")
                 understood += _HEADERS_MEMBER + of_headers
             records.append(ProducerRecord(topic, value, key, partition, timestamp, headers))
     except ValueError as e:
         raise BodyError(422, f"records[{index}].{member}", str(e)) from e
+    return records, understood
 
-    understood += 0 if envelope.key_format is UNSET else _KEY_FORMAT + len(envelope.key_format)
-    understood += 0 if envelope.value_format is UNSET else _VALUE_FORMAT + len(envelope.value_format)
-    if understood != len(text):
-        # More was written than was understood: names stand twice, or were merely written with escapes.
-        fault = find_fault(body)
-        if fault is not None:
-            raise fault
-    return records
+
+def _bound(text: bytes, max_records: int) -> None:
+    """Raises a 413 for too many records, before an object is made of each of their members.
+
+    In compact JSON records are parted by `},{`, and so is much else: only where there are many of them are
+    the records counted.
+    """
+    if text.count(b"},{") < max_records:
+        return
+    try:
+        count = len(_OUTLINE.decode(text).records)
+    except msgspec.ValidationError:
+        return  # it has no such list, which _decode says better
+    if count > max_records:
+        detail = f"{count} records are more than {max_records} (max_records_per_request)"
+        raise BodyError(413, "records", detail)
 
 
 def _decode(text: bytes) -> _Body:
@@ -138,16 +212,16 @@ def _misfit(text: bytes, error: msgspec.ValidationError) -> BodyError:
     try:
         outline = _OUTLINE.decode(text)
     except msgspec.ValidationError:
-        return _located(error, "")
+        return located(error, "")
     for index, raw in enumerate(outline.records):
         try:
             _RECORD.decode(raw)
         except msgspec.ValidationError as e:
-            return _located(e, f"records[{index}]")
-    return _located(error, "")
+            return located(e, f"records[{index}]")
+    return located(error, "")
 
 
-def _located(error: msgspec.ValidationError, place: str) -> BodyError:
+def located(error: msgspec.ValidationError, place: str) -> BodyError:
     """msgspec's `what - at `$.path`` as a place and a message."""
     message, _, path = str(error).partition(" - at `$")
     return BodyError(422, (place + path.rstrip("`")).lstrip("."), message)
@@ -162,7 +236,7 @@ def _format(raw: Raw | UnsetType, name: str, default: Format) -> Format:
         raise BodyError(422, name, "must be json, text or base64") from e
 
 
-def _integer(raw: bytes, greatest: int) -> int | None:
+def whole_number(raw: bytes, greatest: int) -> int | None:
     """A whole number from 0 to `greatest` in plain digits, or None for null."""
     if raw == b"null":
         return None
@@ -171,14 +245,14 @@ def _integer(raw: bytes, greatest: int) -> int | None:
     raise ValueError(f"must be a whole number from 0 to {greatest}, or null")
 
 
-def _headers(raw: bytes, place: str) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+def record_headers(raw: bytes, place: str) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     """The headers, and how much of their JSON was understood."""
     if raw == b"null":
         return (), len(raw)
     try:
         items = _HEADERS.decode(raw)
     except msgspec.ValidationError as e:
-        raise _located(e, place) from e
+        raise located(e, place) from e
     headers: list[tuple[str, bytes | None]] = []
     understood = 2 + max(len(items) - 1, 0)
     for index, item in enumerate(items):

@@ -40,13 +40,13 @@ def of_entry(request: Request, entry: Entry) -> Response:
     return _plain(200, entry.headers, entry.body)
 
 
-def of_body(request: Request, body: bytes, freshness: HeaderPairs) -> Response:
+def of_body(request: Request, body: bytes, freshness: HeaderPairs, media_type: bytes = JSON) -> Response:
     """An answer made on the spot, or 304."""
     etag = etag_of(body)
     headers_304 = [(b"etag", etag), CACHE_CONTROL, *freshness]
     if _holds(request, etag):
         return _plain(304, headers_304, b"")
-    return _plain(200, [*_head(JSON, body), *headers_304], body)
+    return _plain(200, [*_head(media_type, body), *headers_304], body)
 
 
 def of_json(body: bytes) -> Response:

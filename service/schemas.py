@@ -15,16 +15,16 @@ from service.payload import Format
 from service.records_codec import MAX_INT32
 
 
-def _digits_only(value: object) -> object:
+def digits_only(value: object) -> object:
     """pydantic would take 1.0, 1_0 and blanks around for whole numbers."""
     if isinstance(value, str) and not (value.isascii() and value.isdigit()):
         raise ValueError("must be a whole number in plain digits")
     return value
 
 
-WholeNumber = Annotated[int, BeforeValidator(_digits_only)]
-Milliseconds = Annotated[WholeNumber, Field(ge=0, le=MAX_WAIT_MS)]
-Int32 = Annotated[WholeNumber, Field(ge=0, le=MAX_INT32)]
+# The bounds stand first, or the document would not know them for an integer's.
+Milliseconds = Annotated[int, Field(ge=0, le=MAX_WAIT_MS), BeforeValidator(digits_only)]
+Int32 = Annotated[int, Field(ge=0, le=MAX_INT32), BeforeValidator(digits_only)]
 
 
 class _Query(BaseModel):
@@ -175,56 +175,6 @@ class ProblemAnswer(BaseModel):
     waited_ms: int | None = None
     place: str | None = None
     results: list[Receipt | FailedItem] | None = None
-
-
-class NodeState(BaseModel):
-    id: int
-    host: str
-    port: int
-    state: str
-    in_flight_requests: int
-    oldest_in_flight_age_ms: int | None
-    backoff_left_ms: int
-    throttle_left_ms: int
-    last_error: str | None
-    last_error_age_ms: int | None
-
-
-class MetadataState(BaseModel):
-    update_version: int
-    request_version: int
-    age_ms: int | None
-    refresh_in_progress: bool
-    topics: int
-    partitions: int
-    last_error: str | None
-    last_error_age_ms: int | None
-
-
-class BufferState(BaseModel):
-    total_bytes: int
-    available_bytes: int
-    waiters: int
-    batches: int
-    records: int
-    oldest_batch_age_ms: int | None
-
-
-class StatusAnswer(BaseModel):
-    state: str
-    draining: bool
-    version: str
-    waiting_requests: int
-    waiting_bytes: int
-    loop_turns: int
-    loop_age_ms: int
-    waiting_for_metadata: int
-    waiting_for_buffer: int
-    in_flight_batches: int
-    producer_id: int | None
-    metadata: MetadataState
-    buffer: BufferState
-    nodes: list[NodeState]
 
 
 # -- bodies that are read by msgspec, not by pydantic --------------------------------------------------------

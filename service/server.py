@@ -8,25 +8,28 @@ second one ends the process at once.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Final
-
-import uvicorn
 
 from client_core import CloseReport, ConfigError
 from service.admin import start_admin
+from service.api_server import ApiServer, connections_that_fit
 from service.app import App, create_app
-from service.http_protocol import ApiProtocol
+from service.connections import Connections, Limits
+from service.listener_tls import ListenerTls, tls_of
+from service.listeners import Listener
 from service.logs import set_up_logging
 from service.settings import Settings
+from service.unix_socket import UnixSocket, bind_unix_socket
 from service.version import pilotfish_version
+from service.watched_file import FileFaultError
 
 _log: Final = logging.getLogger(__name__)
 
@@ -34,12 +37,6 @@ _log: Final = logging.getLogger(__name__)
 #: crosses threads four times may wait 20 ms; at 0.5 ms the switches themselves still cost nothing that can
 #: be measured.
 SWITCH_INTERVAL_S: Final = 0.0005
-
-#: After the producer has ended, every answer is there and only has to be written.
-_LAST_ANSWERS_S: Final = 5
-
-#: Longer than the pools of HTTP clients keep a connection, so that they close first and nobody meets a reset.
-_KEEP_ALIVE_S: Final = 75
 
 _BACKLOG: Final = 2048
 
@@ -61,21 +58,31 @@ def serve(settings: Settings, when_started: Callable[[str], None] | None = None)
     """
     set_up_logging(settings.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    try:
-        api = bound_socket(settings.api_host, settings.api_port, "api_port")
-        admin = bound_socket(settings.admin_host, settings.admin_port, "admin_port")
-    except OSError as e:
-        _log.error("%s", e)
-        return 1
-    _log.info("settings: %r", settings)
-    try:
-        app = create_app(settings)
-    except ConfigError as e:
-        _log.error("kafka: %s", e.message)
-        return WRONG_SETTING
-    _log.info("kafka: %r", app.sidecar.config)  # which masks its secrets
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(SidecarServer(app, api, admin, when_started=when_started).run())
+    with ExitStack() as stack:
+        try:
+            api = stack.enter_context(bound_socket(settings.api_host, settings.api_port, "api_port"))
+            admin = stack.enter_context(bound_socket(settings.admin_host, settings.admin_port, "admin_port"))
+            unix = None
+            if settings.api_socket:
+                unix = bind_unix_socket(settings.api_socket, int(settings.api_socket_mode, 8), _BACKLOG)
+                stack.callback(unix.close)
+        except OSError as e:
+            _log.error("%s", e)
+            return 1
+        _log.info("settings: %r", settings)
+        try:
+            tls = tls_of(settings)
+            app = create_app(settings)
+        except ConfigError as e:
+            _log.error("kafka: %s", e.message)
+            return WRONG_SETTING
+        except FileFaultError as e:
+            _log.error("%s", e)
+            return WRONG_SETTING
+        _log.info("kafka: %r", app.sidecar.config)  # which masks its secrets
+        server = SidecarServer(app, api, admin, unix=unix, tls=tls, when_started=when_started)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(server.run())
 
 
 def bound_socket(host: str, port: int, name: str) -> socket.socket:
@@ -100,28 +107,25 @@ class SidecarServer:
         api: socket.socket,
         admin: socket.socket,
         *,
+        unix: UnixSocket | None = None,
+        tls: ListenerTls | None = None,
         when_started: Callable[[str], None] | None = None,
     ) -> None:
+        """`api` speaks TLS where there is any; the Unix domain socket never does."""
         self._app = app
         self._when_started = when_started
         self._drain = app.sidecar.drain
-        self._api_socket = api
         self._admin_socket = admin
-        self._api = _QuietServer(
-            uvicorn.Config(
-                app,
-                http=ApiProtocol,
-                ws="none",
-                interface="asgi3",
-                lifespan="on",
-                log_config=None,
-                access_log=app.sidecar.settings.access_log,
-                server_header=False,
-                proxy_headers=False,
-                timeout_keep_alive=_KEEP_ALIVE_S,
-                timeout_graceful_shutdown=_LAST_ANSWERS_S,
-            )
-        )
+        self._tls = tls
+        scheme, context = ("http", None) if tls is None else ("https", tls.context)
+        self._url = f"{scheme}://{_address(api)}"
+        self._listeners = [Listener(api, self._url, context=context)]
+        if unix is not None:
+            self._listeners.append(Listener(unix.socket, unix.path, close=unix.close))
+        limits = Limits.of(app.sidecar.settings)
+        limits = limits._replace(max_connections=connections_that_fit(limits.max_connections))
+        self._connections = Connections(limits)
+        self._api = ApiServer(app, self._listeners, self._connections)
         self._asked_to_end = asyncio.Event()
         self._asked_at_s = 0.0
 
@@ -130,12 +134,14 @@ class SidecarServer:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
-        admin = start_admin(self._app, self._admin_socket, lambda: self._api.started)
-        serving = loop.create_task(self._api.serve(sockets=[self._api_socket]))
+        if self._tls is not None:
+            self._tls.watch(loop, self._app.client_metrics)
+        admin = start_admin(self._app, self._admin_socket, lambda: self._api.started, [self._connections])
+        serving = loop.create_task(self._api.serve())
         _log.info(
-            "pilotfish %s serves on %s, metrics and probes on %s",
+            "pilotfish %s serves on %s, metrics and probes on http://%s",
             pilotfish_version(),
-            _address(self._api_socket),
+            " and ".join(listener.name for listener in self._listeners),
             _address(self._admin_socket),
         )
         asked = loop.create_task(self._asked_to_end.wait())
@@ -150,6 +156,8 @@ class SidecarServer:
         finally:
             asked.cancel()
             telling.cancel()
+            if self._tls is not None:
+                self._tls.close()
             admin.stop(timeout_s=2)
 
     async def _tell_start(self) -> None:
@@ -158,7 +166,7 @@ class SidecarServer:
         producer = self._app.sidecar.producer
         while not self._api.started or producer.status().metadata.age_ms is None:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(_LOOK_S)
-        self._when_started(f"http://{_address(self._api_socket)}")
+        self._when_started(self._url)
 
     async def _end(self, serving: asyncio.Task[None]) -> None:
         await asyncio.sleep(self._app.sidecar.settings.drain_delay_ms / 1000)
@@ -181,14 +189,6 @@ class SidecarServer:
         self._drain.announced = True
         self._asked_at_s = now_s
         self._asked_to_end.set()
-
-
-class _QuietServer(uvicorn.Server):
-    """uvicorn without handlers for signals: ours know what to do first."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
 
 
 def report_unacknowledged(report: CloseReport) -> None:

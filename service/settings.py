@@ -39,6 +39,9 @@ PREFIX: Final = "PILOTFISH_"
 KAFKA_PREFIX: Final = "PILOTFISH_KAFKA_"
 CONFIG_VARIABLE: Final = "PILOTFISH_CONFIG"
 
+#: A caller's token, for the commands that ask a sidecar; no setting of one.
+TOKEN_VARIABLE: Final = "PILOTFISH_TOKEN"
+
 #: The one default of Kafka's that the sidecar changes: batches form by themselves while requests are in
 #: flight, so a single record need not wait for company.
 SIDECAR_DEFAULTS: Final[Mapping[str, str]] = {"linger.ms": "0"}
@@ -116,6 +119,18 @@ class Settings(BaseSettings):
     dialects: Annotated[
         tuple[Literal["rest-v2", "rest-v3", "cloudevents", "dapr"], ...], NoDecode, BeforeValidator(_split)
     ] = Field(default=DIALECTS, description="The APIs of others that are spoken besides the native one.")
+    dapr_app_id: str = Field(
+        default="pilotfish",
+        min_length=1,
+        description="What Dapr's envelopes name as their source, and Dapr's metadata as the id.",
+    )
+    dapr_pubsub_names: Names = Field(
+        default=("*",),
+        description="The pubsub components that Dapr's callers may publish to; * for any name.",
+    )
+    dapr_labels_max_bytes: int = Field(
+        default=65_536, ge=0, description="How much Dapr's callers may keep as labels of the metadata."
+    )
     console: bool = Field(default=True, description="Whether there is a page for people at /.")
     allowed_hosts: Names = Field(
         default=("localhost", "127.0.0.1", "[::1]"),
@@ -147,6 +162,14 @@ class Settings(BaseSettings):
         default=10_000,
         description="How old the list of all topics may be before it is fetched again for who asks.",
     )
+    topic_configs_max_age_ms: Milliseconds = Field(
+        default=60_000,
+        description="How old the configs of a topic may be before they are fetched again for who asks.",
+    )
+    topic_configs_wait_ms: Milliseconds = Field(
+        default=1_000,
+        description="How long the configs of a topic are waited for, before it is told without them.",
+    )
     unknown_topic_wait_ms: Milliseconds = Field(
         default=1_000,
         description="How long a produce in one of the dialects waits for an unknown topic.",
@@ -155,11 +178,22 @@ class Settings(BaseSettings):
     max_records_per_request: int = Field(
         default=100_000, ge=1, description="How many records one request may bring."
     )
-    request_timeout_ms: Milliseconds = Field(
+    max_connections: int = Field(
+        default=10_000,
+        ge=1,
+        description="How many connections to the API may be open; fewer where the process may have fewer "
+        "files.",
+    )
+    request_timeout_ms: Annotated[int, Field(ge=1, le=3_600_000)] = Field(
         default=30_000, description="How long a caller may take for the head of a request."
     )
     stall_timeout_ms: Annotated[int, Field(ge=1, le=3_600_000)] = Field(
         default=30_000, description="How long a caller may take nothing of its answer before it is cut off."
+    )
+    max_unsent_bytes: int = Field(
+        default=64 * 1024 * 1024,
+        ge=1,
+        description="How many bytes of answers may wait for callers that do not take them.",
     )
     max_watchers: int = Field(default=100, ge=0, description="How many may watch metadata at once.")
     watch_queue_events: int = Field(
@@ -168,8 +202,49 @@ class Settings(BaseSettings):
     watch_heartbeat_ms: Annotated[int, Field(ge=100, le=3_600_000)] = Field(
         default=15_000, description="How often a watcher hears something where nothing changes."
     )
+    watch_history_events: int = Field(
+        default=10_000, ge=1, description="How many changes are kept for watchers that come again."
+    )
+    watch_history_bytes: int = Field(
+        default=16 * 1024 * 1024, ge=1, description="How many bytes of them are kept at most."
+    )
+    watch_linger_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
+        default=60_000, description="How long changes are followed after the last watcher left."
+    )
+    watch_look_up_ms: Annotated[int, Field(ge=100, le=3_600_000)] = Field(
+        default=5_000, description="How often a topic is asked for that is watched and not there."
+    )
+    slow_after_ms: Annotated[int, Field(ge=1, le=3_600_000)] = Field(
+        default=1_000, description="From when on /v1/status calls a wait slow."
+    )
+    max_streams: int = Field(
+        default=100, ge=0, description="How many requests that bring records one by one may be open at once."
+    )
+    stream_open_records: int = Field(
+        default=20_000,
+        ge=1,
+        description="How many records of one stream may be unacknowledged, or acknowledged and not yet read.",
+    )
+    stream_open_bytes: int = Field(
+        default=8 * 1024 * 1024, ge=1, description="How many bytes of one stream may be unacknowledged."
+    )
+    stream_max_line_bytes: int = Field(
+        default=4 * 1024 * 1024, ge=1, description="The largest record of a stream, as it is written there."
+    )
+    stream_idle_timeout_ms: Annotated[int, Field(ge=1, le=86_400_000)] = Field(
+        default=300_000, description="How long a stream may bring nothing before it is ended."
+    )
     idempotency_max_bytes: int = Field(
-        default=8 * 1024 * 1024, ge=0, description="How much may be kept to answer Idempotency-Key again."
+        default=8 * 1024 * 1024,
+        ge=0,
+        description="How much may be kept to answer Idempotency-Key again; 0 refuses such keys.",
+    )
+    idempotency_max_keys: int = Field(
+        default=10_000, ge=1, description="How many such keys may be remembered."
+    )
+    idempotency_memory_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
+        default=600_000,
+        description="How long such an answer is kept where there is room; twice delivery.timeout.ms or more.",
     )
     max_waiting_requests: int = Field(
         default=10_000,
@@ -345,7 +420,7 @@ def _from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[
     own.pop("kafka", None)
     kafka: dict[str, str] = {}
     for variable, value in sorted(environ.items()):
-        if not variable.startswith(PREFIX) or variable == CONFIG_VARIABLE:
+        if not variable.startswith(PREFIX) or variable in (CONFIG_VARIABLE, TOKEN_VARIABLE):
             continue
         name = variable.removeprefix(PREFIX).lower()
         if name in OWN_NAMES:

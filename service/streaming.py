@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from starlette.responses import Response
 
-from service.asgi import ABORT, HeaderPairs, Receive, Scope, Send
+from service.asgi import ABORT, HeaderPairs, Message, Receive, Scope, Send, header
 from service.waiting import CallerGoneError
+
+T = TypeVar("T")
 
 
 class Outlet:
@@ -53,33 +55,61 @@ class StreamedAnswer(Response):
         stall_ms: int,
         status: int = 200,
         watch: bool = True,
+        begin: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`begin` is awaited before the head is sent, as `AskedBody.ask` wants to be."""
         super().__init__(status_code=status)
         self.raw_headers = headers
         self._write = write
         self._stall_ms = stall_ms
         self._watch = watch
+        self._begin = begin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         outlet = Outlet(scope, send, self._stall_ms)
+        if self._begin is not None:
+            await self._begin()
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         with contextlib.suppress(CallerGoneError):  # nobody is left to end it for
             if self._watch:
-                await _unless_gone(self._write(outlet), receive)
+                await unless_gone(self._write(outlet), receive)
             else:
                 await self._write(outlet)
             await send({"type": "http.response.body", "body": b""})
 
 
-async def _unless_gone(work: Awaitable[None], receive: Receive) -> None:
-    """Does the work; raises CallerGoneError, the work cancelled, when the caller leaves before its end."""
+class AskedBody:
+    """A request's `receive`, for an answer that begins before the body has come.
+
+    A caller who waits to be asked for its body (`Expect: 100-continue`) would take an answer that comes first
+    for a refusal: servers ask when the application first receives, so that is begun before. One task calls.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._waits = header(scope, b"expect") is not None
+        self._receive = receive
+        self._first: asyncio.Future[Message] | None = None
+
+    async def ask(self) -> None:
+        """Has the caller asked for its body, if it waits for that."""
+        if self._waits:
+            self._first = asyncio.ensure_future(self._receive())
+            await asyncio.sleep(0)
+
+    async def __call__(self) -> Message:
+        first, self._first = self._first, None
+        return await (self._receive() if first is None else first)
+
+
+async def unless_gone(work: Awaitable[T], receive: Receive) -> T:
+    """What the work comes to; raises CallerGoneError, the work cancelled, when the caller leaves before."""
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(_gone(receive))
     try:
         await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             raise CallerGoneError("the caller closed the connection")
-        await working
+        return await working
     finally:
         for task in (working, watching):
             task.cancel()

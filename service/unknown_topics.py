@@ -1,13 +1,16 @@
 """Topics that the brokers do not know: remembered for a moment, new ones limited per second.
 
 Each unknown name costs the brokers a Metadata request or more, so a caller who makes names up must not
-become a load on the cluster. What is remembered is forgotten as soon as the topic appears, because look-ups
+become a load on the cluster, nor use up what others may ask: callers with tokens share each second's names
+as they share the waiting room. What is remembered is forgotten as soon as the topic appears, because look-ups
 read the snapshot first. Event loop only; takes now_ms.
 """
 
 from __future__ import annotations
 
 from client_core import KafkaError
+from service.access.caller import ANYONE, Caller
+from service.access.shares import is_one_too_many
 from service.errors import Problem, ProblemError
 
 
@@ -21,6 +24,7 @@ class UnknownTopics:
         self._being_asked: dict[str, int] = {}
         self._second = 0
         self._asked = 0
+        self._asked_by: dict[str, int] = {}
 
     @property
     def remembered_names(self) -> int:
@@ -40,11 +44,11 @@ class UnknownTopics:
             self._until = {name: kept for name, kept in self._until.items() if now_ms < kept[0]}
         self._until[topic] = (now_ms + self._memory_ms, error)
 
-    def begin(self, topic: str, now_ms: int) -> None:
+    def begin(self, topic: str, now_ms: int, caller: Caller = ANYONE) -> None:
         """Notes that the brokers are asked; raises a 429 where too many new names were in this second."""
         waiting = self._being_asked.get(topic, 0)
         if not waiting:
-            self._count(topic, now_ms)
+            self._count(topic, now_ms, caller)
         self._being_asked[topic] = waiting + 1
 
     def end(self, topic: str) -> None:
@@ -55,11 +59,18 @@ class UnknownTopics:
         else:
             del self._being_asked[topic]
 
-    def _count(self, topic: str, now_ms: int) -> None:
+    def _count(self, topic: str, now_ms: int, caller: Caller) -> None:
         second = now_ms // 1000
         if second != self._second:
-            self._second, self._asked = second, 0
+            self._second, self._asked, self._asked_by = second, 0, {}
         if self._asked >= self._names_per_second:
             detail = f"topic {topic} is not known, nor were {self._asked} others in this second"
             raise ProblemError(Problem(429, detail, retriable=True, written="no"))
+        own = self._asked_by.get(caller.name, 0)
+        if is_one_too_many(caller, own, self._asked, self._names_per_second):
+            detail = (
+                f"topic {topic} is not known, nor were {own} others that {caller.name} named in this second"
+            )
+            raise ProblemError(Problem(429, detail, retriable=True, written="no"))
         self._asked += 1
+        self._asked_by[caller.name] = own + 1

@@ -10,21 +10,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
-from client_core import Done, IllegalStateError, KafkaError, ProducerClosedError, Result, Ticket
+from client_core import IllegalStateError, KafkaError, ProducerClosedError, Ticket
 from service.asgi import Receive
-from service.errors import ProblemError, problem_of
+from service.errors import Problem, ProblemError, problem_of
 
 #: Longer than nearly every acknowledgement, shorter than anyone notices a place that nobody needs any more.
 _WATCH_AFTER_S: Final = 0.05
+
+
+_Result = TypeVar("_Result")
 
 
 class CallerGoneError(Exception):
     """The caller closed the connection while it waited: there is nobody to answer."""
 
 
-async def wait_for_result(take_ticket: Callable[[Done], Ticket], receive: Receive) -> Result:
+async def wait_for_result(
+    take_ticket: Callable[[Callable[[_Result], None]], Ticket], receive: Receive
+) -> _Result:
     """The ticket's result. Raises CallerGoneError, or ProblemError where the client takes no ticket.
 
     A caller who leaves and a task that is cancelled cancel the ticket.
@@ -32,18 +37,16 @@ async def wait_for_result(take_ticket: Callable[[Done], Ticket], receive: Receiv
     `receive` must have given the whole body already.
     """
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[Result] = loop.create_future()
+    future: asyncio.Future[_Result] = loop.create_future()
 
-    def done(result: Result) -> None:
+    def done(result: _Result) -> None:
         if not future.done():
             future.set_result(result)
 
     try:
         ticket = take_ticket(done)
     except (KafkaError, IllegalStateError) as e:
-        # Refused at the door: a record that is too large, or a client that was closed meanwhile.
-        error = e if isinstance(e, KafkaError) else ProducerClosedError("the sidecar is shutting down")
-        raise ProblemError(replace(problem_of(error), written="no")) from e
+        raise ProblemError(refusal_of(e)) from e
     if future.done():
         return future.result()
     watch: asyncio.Task[None] | None = None
@@ -64,7 +67,13 @@ async def wait_for_result(take_ticket: Callable[[Done], Ticket], receive: Receiv
             watch.cancel()
 
 
-async def _until_gone(receive: Receive, future: asyncio.Future[Result]) -> None:
+def refusal_of(error: KafkaError | IllegalStateError) -> Problem:
+    """Why the client took no ticket: a record that is too large, or a client that was closed meanwhile."""
+    said = error if isinstance(error, KafkaError) else ProducerClosedError("the sidecar is shutting down")
+    return replace(problem_of(said), written="no")
+
+
+async def _until_gone(receive: Receive, future: asyncio.Future[_Result]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     if not future.done():

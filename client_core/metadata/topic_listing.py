@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from client_core.metadata.metadata_request import FIRST_VERSION_WITHOUT_CREATION, MetadataRequestBuilder
 from client_core.metadata.metadata_response import MetadataResponse, TopicFailure, read_metadata_response
 from client_core.metadata.topic_layout import LATEST_VERSION
+from client_core.metadata.topic_table import TopicTable
 from client_core.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
@@ -23,13 +24,17 @@ if TYPE_CHECKING:
 
 
 class ListedTopic(NamedTuple):
-    """A topic in the list. `error_code` is 0 but for a topic that the broker can't describe at the moment."""
+    """A topic in the list. `error_code` is 0 but for a topic that the broker can't describe at the moment.
+
+    `replication_factor` is that of the first partition, 0 where none is described.
+    """
 
     name: str
     topic_id: UUID | None
     is_internal: bool
     partition_count: int
     error_code: int = 0
+    replication_factor: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,7 @@ class TopicListingRequestBuilder:
         return self._request.encode(version)
 
     def decode_response(self, body: bytes, version: int) -> TopicListing:
-        """The list; of the partitions only their number is kept. Raises SchemaError."""
+        """The list; of the partitions only what `ListedTopic` says is kept. Raises SchemaError."""
         return listing_of(read_metadata_response(body, version))
 
 
@@ -75,8 +80,12 @@ def listing_of(response: MetadataResponse) -> TopicListing:
             topic.topic_id,
             topic.is_internal,
             topic.partition_count,
-            topic.error_code if isinstance(topic, TopicFailure) else 0,
+            *_error_and_replicas(topic),
         )
         for topic in response.topics
     }
     return TopicListing(MappingProxyType(listed), response.error_code, response.throttle_time_ms)
+
+
+def _error_and_replicas(topic: TopicTable | TopicFailure) -> tuple[int, int]:
+    return (0, topic.replication_factor) if isinstance(topic, TopicTable) else (topic.error_code, 0)

@@ -26,7 +26,7 @@ from client_core.metadata.topic_layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
 #: Partitions that are other than the bytes say, by number; None: left out, since a greater epoch was seen.
@@ -199,6 +199,38 @@ class TopicTable:
             return numbers
         left_out = {number for number, laid_over in self.overlay.items() if laid_over is None}
         return tuple(number for number in numbers if number not in left_out)
+
+    @property
+    def replication_factor(self) -> int:
+        """How many replicas its first partition has, as AdminClient's users count them; 0 without partitions.
+
+        During a reassignment partitions differ, and have more than they will.
+        """
+        numbers = self.numbers
+        first = self.metadata(numbers[0]) if numbers else None
+        return 0 if first is None else len(first.replica_ids)
+
+    def differing(self, earlier: TopicTable, numbers: Iterable[int]) -> list[int]:
+        """Those of these partitions of ours that `earlier` has otherwise or not at all, in anything known.
+
+        Where the partitions are of one size their bytes are compared, which is much less than reading them.
+        """
+        located, was_located = self._located, earlier._located
+        stride = located.stride
+        if not stride or stride != was_located.stride or self.layout is not earlier.layout:
+            return [number for number in numbers if self.metadata(number) != earlier.metadata(number)]
+        raw, was_raw, overlays = self.raw, earlier.raw, self.overlay.keys() | earlier.overlay.keys()
+        first, was_first, was_count = located.offsets[0], was_located.offsets[0], len(was_located.numbers)
+        found = []
+        for number in numbers:
+            if number in overlays or number >= was_count:
+                same = self.metadata(number) == earlier.metadata(number)
+            else:
+                at, was_at = first + number * stride, was_first + number * stride
+                same = raw[at : at + stride] == was_raw[was_at : was_at + stride]
+            if not same:
+                found.append(number)
+        return found
 
     def leaders_and_epochs(self) -> list[tuple[int, ...]]:
         """Leader id and epoch of each raw number in order, negative for none. Of a partition that the

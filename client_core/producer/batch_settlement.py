@@ -62,6 +62,7 @@ class BatchSettlement:
         Raises nothing: the other batches of the same answer have to be settled, too.
         """
         batch.is_in_flight = False
+        batch.sent_to = None
         try:
             self._settle(batch, said, node_id, now_ms)
         except Exception as error:  # noqa: BLE001 -- a bug, or a batch that can't be decoded to be split
@@ -78,7 +79,7 @@ class BatchSettlement:
             # Of a duplicate the broker may no longer know the offset: success, without one (SND-11).
             self._succeed(batch, said, node_id, now_ms)
         elif self._can_retry(batch, said, now_ms):
-            self._retry(batch, said, now_ms)
+            self._retry(batch, said, node_id, now_ms)
         else:
             # Sequences of a batch that may be in the log, by an attempt whose answer was lost, are not
             # given away.
@@ -112,7 +113,7 @@ class BatchSettlement:
             return said.error.retriable
         return self._transaction_manager.can_retry(batch, said.error, said.log_start_offset)
 
-    def _retry(self, batch: ProducerBatch, said: PartitionResponse, now_ms: int) -> None:
+    def _retry(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
         _log.warning(
             "Produce to %s failed, retrying (%d attempts left): %s",
             batch.topic_partition,
@@ -121,7 +122,7 @@ class BatchSettlement:
         )
         self._accumulator.reenqueue(batch, now_ms)
         self._in_flight.remove(batch)
-        self._events.emit(BatchRetried(*batch.topic_partition, batch.record_count, said.error))
+        self._events.emit(BatchRetried(*batch.topic_partition, batch.record_count, said.error, node_id))
 
     def _succeed(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
         if self._transaction_manager is not None:
@@ -188,6 +189,7 @@ class BatchSettlement:
         """A drained batch could not be made into bytes, or not be handed to the client: it fails alone."""
         _log.error("%r can't be sent: %r", batch, error, exc_info=error)
         batch.is_in_flight = False
+        batch.sent_to = None
         was_sent_before = batch.in_retry or batch.is_split_batch
         self._fail_in_need(batch, error, written=None if was_sent_before else Written.NO, now_ms=now_ms)
         if self._config.guarantee_message_order:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.completions import Completions
     from client_core.producer.parked_requests import ParkedRequests
+    from client_core.producer.pending_configs import PendingConfigs
     from client_core.producer.pending_metadata import PendingLookups
     from client_core.producer.pending_request import PendingRequest
     from client_core.producer.record_accumulator import RecordAccumulator
@@ -67,6 +68,7 @@ class IoThread:
         accumulator: RecordAccumulator,
         parked: ParkedRequests,
         lookups: PendingLookups,
+        configs: PendingConfigs,
         completions: Completions,
         clock: Clock,
         pause_after_failure: ExponentialBackoff,
@@ -78,6 +80,7 @@ class IoThread:
         self._accumulator = accumulator
         self._parked = parked
         self._lookups = lookups
+        self._configs = configs
         self._completions = completions
         self._clock = clock
         self._pause_after_failure = pause_after_failure
@@ -93,7 +96,7 @@ class IoThread:
         self._failures_in_a_row = 0
         self._metadata_changed = True
         self._wakes_by_ms = _AWAKE
-        self._next_listing_ms: int | None = None
+        self._next_calls_ms: list[int] = []
         self.life_cycle = LifeCycle.STARTING
         #: Turns since the start, and when the last one began: written by the I/O thread only.
         self.turns = 0
@@ -212,16 +215,21 @@ class IoThread:
             self._go_on_with_metadata(now_ms)
         self._parked.expire(now_ms, self._clock.wall_ms())
         self._lookups.expire(now_ms)
-        listing_ms = self._lookups.listing_delay_ms(self._client, now_ms)
-        self._next_listing_ms = None if listing_ms is None else now_ms + listing_ms
+        self._configs.expire(now_ms)
+        delays = (
+            self._lookups.listing_delay_ms(self._client, now_ms),
+            self._configs.delay_ms(self._client, now_ms),
+        )
+        self._next_calls_ms = [now_ms + delay for delay in delays if delay is not None]
         self._sender.run_once()
         self._wakes_by_ms = _AWAKE
         self._completions.post()
 
     def poll_limit_ms(self, now_ms: int) -> int:
         """How long a poll may sleep for the sake of those who wait: Sender asks right before it polls."""
-        deadlines = (self._parked.next_deadline_ms, self._lookups.next_deadline_ms, self._next_listing_ms)
-        next_ms = min((deadline for deadline in deadlines if deadline is not None), default=FOREVER_MS)
+        waits = (self._parked, self._lookups, self._configs)
+        deadlines = [each.next_deadline_ms for each in waits]
+        next_ms = min((ms for ms in (*deadlines, *self._next_calls_ms) if ms is not None), default=FOREVER_MS)
         # Before the mailboxes are looked at: who puts something in looks at this after it has.
         self._wakes_by_ms = next_ms
         if self._completions or self._metadata_changed or self._requests or self._commands:
@@ -241,10 +249,11 @@ class IoThread:
 
     def _go_on_with_metadata(self, now_ms: int) -> None:
         try:
-            if self._parked.waiting_for_metadata or self._lookups:
+            if self._parked.waiting_for_metadata or self._lookups or self._configs:
                 self._metadata.maybe_throw_fatal_exception()
         except KafkaError as error:
             self._lookups.fail_all(error, now_ms)
+            self._configs.fail_all(error, now_ms)
             self._parked.fail_waiting_for_metadata(error, now_ms)
         self._lookups.metadata_changed(now_ms)
         self._parked.metadata_changed(now_ms, self._clock.wall_ms())
@@ -265,6 +274,7 @@ class IoThread:
         self.given_up += self._parked.not_appended()
         self._parked.fail_all_parked(ProducerClosedError(CLOSED_WHILE_WAITING), now_ms)
         self._lookups.fail_all(ProducerClosedError("Producer closed while waiting for metadata"), now_ms)
+        self._configs.fail_all(ProducerClosedError("Producer closed while waiting for configs"), now_ms)
 
     def _end(self) -> None:
         """Tells everyone, and closes the client. Runs once, whatever ended the thread."""

@@ -1,9 +1,9 @@
 """KafkaProducer: the client as its users see it, and the wiring of the rooms below it.
 
-Two ways in. `submit`, `request_topics`, `request_update` and `list_topics` never block: they give a Ticket,
-and `done` is posted to the CompletionSink later. `send`, `flush` and `partitions_for` are Java's, and block
-their caller for as long as Java's do. Any thread may call anything here, unless a method says otherwise.
-Source: KafkaProducer, Kafka 4.3.
+Two ways in. `submit`, `request_topics`, `request_update`, `list_topics` and `describe_topic_configs` never
+block: they give a Ticket, and `done` is posted to the CompletionSink later. `send`, `flush` and
+`partitions_for` are Java's, and block their caller for as long as Java's do. Any thread may call anything
+here, unless a method says otherwise. Source: KafkaProducer, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from client_core.errors import (
 )
 from client_core.events import NO_EVENTS
 from client_core.metadata.producer_metadata import ProducerMetadata
+from client_core.producer.backlog import count_backlog
 from client_core.producer.blocking_calls import BlockingCalls
 from client_core.producer.buffer_pool import BufferPool
 from client_core.producer.completions import Completions
 from client_core.producer.future_record_metadata import FutureRecordMetadata
 from client_core.producer.io_thread import IoThread
 from client_core.producer.lookup_requests import LookupRequests
+from client_core.producer.pending_configs import PendingConfigs
 from client_core.producer.pending_metadata import PendingLookups
 from client_core.producer.pending_request import PendingRequest
 from client_core.producer.record_accumulator import RecordAccumulator
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from client_core.cluster import PartitionInfo
     from client_core.events import EventSink
     from client_core.metadata.metadata_cache import MetadataCache
+    from client_core.producer.backlog import Backlog
     from client_core.producer.config import ProducerConfig
     from client_core.producer.producer_record import ProducerRecord
     from client_core.producer.ticket import CompletionSink, Done, Ticket
@@ -126,6 +129,7 @@ class KafkaProducer:
         parked = self._parked = self._submissions.parked
         lookups = PendingLookups(self._metadata, self._completions, backoff, parked.waits_for)
         self._lookups = lookups
+        self._configs = PendingConfigs(self._metadata, self._completions, backoff)
         self._sender = Sender(
             self._client,
             self._metadata,
@@ -144,13 +148,14 @@ class KafkaProducer:
             self._accumulator,
             parked,
             lookups,
+            self._configs,
             self._completions,
             clock,
             ExponentialBackoff(*_PAUSES_AFTER_FAILED_TURNS_MS, random),
             IO_THREAD_NAME,
         )
         self._submissions.connect(self.io_thread, lookups)
-        self._lookup_requests = LookupRequests(self.io_thread, lookups, clock)
+        self._lookup_requests = LookupRequests(self.io_thread, lookups, self._configs, clock)
         self._blocking_calls = BlockingCalls(
             config, self._metadata, self._accumulator, self._pool, self.io_thread, clock, events
         )
@@ -226,6 +231,11 @@ class KafkaProducer:
         """Ends with a ListingResult: all topics, by a request of its own that leaves the cache alone."""
         self._ensure_open()
         return self._lookup_requests.listing(deadline_ms, done)
+
+    def describe_topic_configs(self, topic: str, *, deadline_ms: int, done: Done) -> Ticket:
+        """Ends with a TopicConfigsResult: the configs of a topic as some broker tells them, kept nowhere."""
+        self._ensure_open()
+        return self._lookup_requests.topic_configs(topic, deadline_ms, done)
 
     def partitions_for(self, topic: str) -> Sequence[PartitionInfo]:
         """The partitions of a topic; blocks for up to max.block.ms for it to be known."""
@@ -330,7 +340,7 @@ class KafkaProducer:
             state=io_thread.life_cycle.value,
             loop_turns=io_thread.turns,
             loop_age_ms=max(now_ms - io_thread.last_turn_ms, 0),
-            waiting_for_metadata=self._parked.waiting_for_metadata + len(self._lookups),
+            waiting_for_metadata=self._parked.waiting_for_metadata + len(self._lookups) + len(self._configs),
             waiting_for_buffer=self._parked.waiting_for_buffer,
             in_flight_batches=self._sender.in_flight_batches,
             producer_id=None if manager is None else manager.producer_id,
@@ -338,6 +348,12 @@ class KafkaProducer:
             buffer=self._accumulator.status(now_ms),
             nodes=node_statuses(self._client, now_ms),
         )
+
+    def backlog(self) -> Backlog:
+        """Which records wait for which node, and which requests for their topic. Walks the batches."""
+        cache = self._metadata.answered_cache
+        batches = self._accumulator.incomplete()
+        return count_backlog(batches, cache.topics, cache.nodes_by_id, self._parked.topic_waits())
 
     def close(self, timeout_ms: int = FOREVER_MS) -> CloseReport:
         """Sends what was appended for up to timeout_ms, then gives up the rest; tells what that was (SND-13).

@@ -1,13 +1,15 @@
-"""The three look-ups that never block: topics by name, a newer snapshot, the list of all topics.
+"""The look-ups that never block: topics by name, a newer snapshot, the list of all topics, a topic's configs.
 
-Any thread asks; a PendingLookup goes to the I/O thread, which keeps it (`pending_metadata.py`), and the
-caller has a Ticket. KafkaProducer hands its own calls on to this. Java has no such calls: its look-ups block.
+Any thread asks; what it waits for goes to the I/O thread, which keeps it (`pending_metadata.py`,
+`pending_configs.py`), and the caller has a Ticket. KafkaProducer hands its own calls on to this. Java's
+producer has no such calls: its look-ups block, and configs are its AdminClient's.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from client_core.producer.pending_configs import ConfigsWait
 from client_core.producer.pending_metadata import Kind, PendingLookup
 from client_core.producer.record_checks import check_topics
 from client_core.producer.ticket import CancelTicket
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from client_core.clock import Clock
     from client_core.producer.io_thread import IoThread
+    from client_core.producer.pending_configs import PendingConfigs
     from client_core.producer.pending_metadata import PendingLookups
     from client_core.producer.ticket import Done, Ticket
 
@@ -24,9 +27,12 @@ if TYPE_CHECKING:
 class LookupRequests:
     """Takes look-ups to the I/O thread, and their cancellation. Any thread."""
 
-    def __init__(self, io_thread: IoThread, lookups: PendingLookups, clock: Clock) -> None:
+    def __init__(
+        self, io_thread: IoThread, lookups: PendingLookups, configs: PendingConfigs, clock: Clock
+    ) -> None:
         self._io_thread = io_thread
         self._lookups = lookups
+        self._configs = configs
         self._clock = clock
 
     def topics(
@@ -59,6 +65,13 @@ class LookupRequests:
     def listing(self, deadline_ms: int, done: Done) -> Ticket:
         return self._take(PendingLookup(Kind.LISTING, done, self._clock.now_ms(), deadline_ms))
 
+    def topic_configs(self, topic: str, deadline_ms: int, done: Done) -> Ticket:
+        """Raises what check_topics raises."""
+        check_topics((topic,))
+        wait = ConfigsWait(topic, done, self._clock.now_ms(), deadline_ms)
+        self._io_thread.do(lambda _: self._configs.take(wait))
+        return CancelTicket(lambda: self._cancel_configs(wait))
+
     def _take(self, lookup: PendingLookup) -> Ticket:
         self._io_thread.do(lambda now_ms: self._lookups.take(lookup, now_ms))
         return CancelTicket(lambda: self._cancel(lookup))
@@ -66,3 +79,7 @@ class LookupRequests:
     def _cancel(self, lookup: PendingLookup) -> None:
         lookup.is_cancelled = True
         self._io_thread.do(lambda _: self._lookups.cancel(lookup))
+
+    def _cancel_configs(self, wait: ConfigsWait) -> None:
+        wait.is_cancelled = True
+        self._io_thread.do(lambda _: self._configs.cancel(wait))

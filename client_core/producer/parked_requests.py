@@ -7,13 +7,12 @@ until its deadline.
 
 A metadata change looks at each waiting topic once, however many requests wait for it; memory that comes
 free goes to the queue that asked first; a deadline concerns the request whose time is up. Nothing here is
-proportional to all that is parked. I/O thread only, but `hold_back`, `holds_back` and the two counts.
-Source: KafkaProducer.doSend, Kafka 4.3, as far as a caller can see it (PROD-01..05, BUF-02, BUF-03).
+proportional to all that is parked. I/O thread only, but `hold_back`, `holds_back`, `topic_waits` and the two
+counts. Source: KafkaProducer.doSend, Kafka 4.3, as far as a caller can see it (PROD-01..05, BUF-02, BUF-03).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from client_core.producer.metadata_wait import Fail, Known, judge_metadata_wait,
 from client_core.producer.pending_request import PendingRequest
 from client_core.producer.status import Unacknowledged
 from client_core.producer.ticket import Phase, RecordFailure, Written
+from client_core.producer.topic_waits import StandingAside, TopicQueue, topic_waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,29 +33,9 @@ if TYPE_CHECKING:
     from client_core.errors import KafkaError
     from client_core.events import EventSink
     from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.backlog import TopicWait
     from client_core.producer.buffer_pool import BufferPool
     from client_core.producer.record_accumulator import RecordAccumulator
-
-
-@dataclass(slots=True)
-class _TopicQueue:
-    """The requests for a topic that can't go on, in order; `phase` is what the first of them waits for."""
-
-    phase: Phase = Phase.METADATA
-    may_create: bool = False
-    requests: dict[PendingRequest, None] = field(default_factory=dict)
-
-    @property
-    def first(self) -> PendingRequest:
-        return next(iter(self.requests))
-
-
-@dataclass(slots=True)
-class _StandingAside:
-    """Requests for partitions that a topic does not have; tried again when it has another number of them."""
-
-    partition_count: int
-    requests: dict[PendingRequest, None] = field(default_factory=dict)
 
 
 class ParkedRequests:
@@ -80,8 +60,8 @@ class ParkedRequests:
         self._on_granted = on_granted
         self._on_left = on_left
         self._ignore_keys = ignore_keys
-        self._queues: dict[str, _TopicQueue] = {}
-        self._aside: dict[str, _StandingAside] = {}
+        self._queues: dict[str, TopicQueue] = {}
+        self._aside: dict[str, StandingAside] = {}
         self._block_deadlines = Deadlines[PendingRequest]()
         self._deadlines = Deadlines[PendingRequest]()
         self._held_back = HeldBackTopics()
@@ -108,6 +88,10 @@ class ParkedRequests:
     def waits_for(self, topic: str) -> bool:
         """Whether any request waits for the topic, or for a partition of it. A plain read."""
         return topic in self._queues or topic in self._aside
+
+    def topic_waits(self) -> tuple[TopicWait, ...]:
+        """Who is parked for which topic."""
+        return topic_waits(self._queues, self._aside)
 
     def hold_back(self, request: PendingRequest) -> None:
         """From now on requests for the topic stand behind this one. Called before it is handed over."""
@@ -140,7 +124,7 @@ class ParkedRequests:
         """Stands behind the others for the topic, and goes on at once if there are none."""
         queue = self._queues.get(request.topic)
         if queue is None:
-            queue = self._queues[request.topic] = _TopicQueue()
+            queue = self._queues[request.topic] = TopicQueue()
         queue.requests[request] = None
         self._waiting[queue.phase] += 1
         may_create_now = request.may_create and not queue.may_create
@@ -172,7 +156,7 @@ class ParkedRequests:
         else:
             self._go_on(request.topic, queue, now_ms, wall_ms, answered=True)
 
-    def _go_on(self, topic: str, queue: _TopicQueue, now_ms: int, wall_ms: int, *, answered: bool) -> None:
+    def _go_on(self, topic: str, queue: TopicQueue, now_ms: int, wall_ms: int, *, answered: bool) -> None:
         """Appends from the queue's front as far as metadata and memory go."""
         while queue.requests:
             request = queue.first
@@ -220,12 +204,12 @@ class ParkedRequests:
         count = self._metadata.cache.partition_count(request.topic) or 0
         aside = self._aside.get(request.topic)
         if aside is None:
-            aside = self._aside[request.topic] = _StandingAside(count)
+            aside = self._aside[request.topic] = StandingAside(count)
         aside.requests[request] = None
         self._waiting[Phase.METADATA] += 1
         self._ask_for(request.topic, request.may_create, now_ms)
 
-    def _try_partitions(self, topic: str, aside: _StandingAside, now_ms: int, wall_ms: int) -> None:
+    def _try_partitions(self, topic: str, aside: StandingAside, now_ms: int, wall_ms: int) -> None:
         judged = judge_metadata_wait(self._metadata.cache, topic, None, answered=True)
         if isinstance(judged, Fail):
             for request in tuple(aside.requests):
@@ -391,7 +375,7 @@ class ParkedRequests:
         if reserved:
             self._pool.deallocate(reserved)
 
-    def _set_phase(self, queue: _TopicQueue, phase: Phase) -> None:
+    def _set_phase(self, queue: TopicQueue, phase: Phase) -> None:
         if queue.phase is not phase:
             self._waiting[queue.phase] -= len(queue.requests)
             self._waiting[phase] += len(queue.requests)

@@ -15,6 +15,7 @@ from client_core.error_codes import Errors
 from client_core.errors import KafkaError, TimeoutError, error_for
 from client_core.metadata.topic_listing import TopicListing, TopicListingRequestBuilder
 from client_core.producer.deadlines import Deadlines
+from client_core.producer.least_loaded_call import LeastLoadedCall
 from client_core.producer.metadata_wait import (
     Fail,
     Known,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from client_core.backoff import ExponentialBackoff
-    from client_core.client.client_request import ClientResponse
     from client_core.client.kafka_client import KafkaClient
     from client_core.metadata.metadata_cache import MetadataCache
     from client_core.metadata.producer_metadata import ProducerMetadata
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 #: How often in a row brokers must say that a topic does not exist: right after its creation one may not
 #: know it yet.
 ANSWERS_THAT_SETTLE: Final = 2
-
-#: Before a node is looked for again; retry.backoff.ms may be 0.
-_SHORTEST_PAUSE_MS: Final = 10
 
 
 class Kind(Enum):
@@ -88,14 +85,12 @@ class PendingLookups:
         self._metadata = metadata
         self._is_wanted = is_wanted
         self._completions = completions
-        self._retry_backoff = retry_backoff
+        self._listing_call = LeastLoadedCall(retry_backoff, self._settle_listing)
         self._by_topic: dict[str, dict[PendingLookup, None]] = {}
         self._updates: dict[PendingLookup, None] = {}
         self._listings: dict[PendingLookup, None] = {}
         self._deadlines = Deadlines[PendingLookup]()
-        self._asked_for: Sequence[PendingLookup] | None = None  # by the request for the list under way
-        self._listing_attempts = 0
-        self._listing_not_before_ms = 0
+        self._asked_for: Sequence[PendingLookup] = ()  # by the request for the list under way
         self._count = 0
 
     def __len__(self) -> int:
@@ -234,39 +229,25 @@ class PendingLookups:
         None where nothing is left to be tried. One request serves all who wait when it is made; who comes
         later may know of topics that it can't find, and has the next one.
         """
-        if not self._listings or self._asked_for is not None:
+        if not self._listings or self._listing_call.is_under_way:
             return None
-        if now_ms < self._listing_not_before_ms:
-            return self._listing_not_before_ms - now_ms
-        node = client.least_loaded_node(now_ms).node
-        if node is None or not client.ready(node, now_ms):
-            return max(self._retry_backoff.initial_ms, _SHORTEST_PAUSE_MS)
-        request = client.new_client_request(
-            node.id,
-            TopicListingRequestBuilder(),
-            now_ms,
-            expect_response=True,
-            on_complete=self._handle_listing,
-        )
-        client.send(request, now_ms)
-        self._asked_for = tuple(self._listings)
-        return None
+        return self._listing_call.send(client, self._listing_request, now_ms) or None
 
-    def _handle_listing(self, response: ClientResponse) -> None:
-        asked_for, self._asked_for = self._asked_for or (), None
-        now_ms, body = response.received_ms, response.body
-        error: KafkaError | None = response.version_mismatch or response.authentication_error
+    def _listing_request(self) -> TopicListingRequestBuilder:
+        self._asked_for = tuple(self._listings)
+        return TopicListingRequestBuilder()
+
+    def _settle_listing(self, body: object | None, error: KafkaError | None, now_ms: int) -> bool:
+        asked_for, self._asked_for = self._asked_for, ()
         if isinstance(body, TopicListing):
-            error = error_for(body.error_code) if body.error_code else None
-            if error is None:
-                self._listing_attempts = 0
+            if not body.error_code:
                 self._finish_listings(asked_for, body, None, now_ms)
-                return
-        if error is not None and not error.retriable:
-            self._finish_listings(asked_for, None, error, now_ms)
-            return
-        self._listing_not_before_ms = now_ms + self._retry_backoff.backoff_ms(self._listing_attempts)
-        self._listing_attempts += 1
+                return True
+            error = error_for(body.error_code)
+        if error is None or error.retriable:
+            return False
+        self._finish_listings(asked_for, None, error, now_ms)
+        return True
 
     def _finish_listings(
         self,

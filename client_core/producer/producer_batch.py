@@ -64,6 +64,7 @@ class ProducerBatch:
         "is_split_batch",
         "last_append_ms",
         "last_attempt_ms",
+        "sent_to",
         "sequence_has_been_reset",
         "topic_partition",
     )
@@ -91,6 +92,7 @@ class ProducerBatch:
         self.attempts = 0
         self.final_state: FinalState | None = None
         self.is_in_flight = False  # Sender's: handed to the client and not answered yet
+        self.sent_to: int | None = None  # the node of that request, for status
         self.is_buffer_deallocated = False
         self.sequence_has_been_reset = False
         self._builder = builder

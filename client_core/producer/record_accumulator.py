@@ -5,10 +5,9 @@ takes a request's worth of batches for each of them, and what fails comes back b
 `split_and_reenqueue`. What is sent, and what an answer means, is Sender's.
 
 Threads: `append_many`, `cancel`, `begin_flush`, `close` and the plain reads may be called from any; all else,
-and above all whatever ends a batch, belongs to the I/O thread. Locks, always in this order: a topic's lock
-(its queues and its partitioner), then the pool's or that of the incomplete batches. None is held while owners
-are told, memory is given back, or bytes are made. Only partitions that hold batches are ever walked.
-Source: RecordAccumulator, Kafka 4.3.
+and whatever ends a batch, is the I/O thread's. Locks, always in this order: a topic's lock (queues,
+partitioner), then the pool's or that of the incomplete batches. None is held while owners are told, memory is
+given back, or bytes are made. Only partitions with batches are walked. Source: RecordAccumulator, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -389,9 +388,13 @@ class RecordAccumulator:
             oldest_batch_age_ms=None if oldest_ms is None else now_ms - oldest_ms,
         )
 
+    def incomplete(self) -> Sequence[ProducerBatch]:
+        """Every batch that is not accounted for, queued or in flight."""
+        return self._incomplete.snapshot()
+
     def unacknowledged(self) -> tuple[Unacknowledged, ...]:
         """How many records of each partition are not accounted for: what close() reports."""
         records: Counter[TopicPartition] = Counter()
-        for batch in self._incomplete.snapshot():
+        for batch in self.incomplete():
             records[batch.topic_partition] += batch.record_count
         return tuple(Unacknowledged(*topic_partition, count) for topic_partition, count in records.items())

@@ -1,4 +1,4 @@
-"""What tickets end with: the outcome of a produce request, of a wait for metadata, of a listing.
+"""What tickets end with: the outcome of a produce request, of a wait for metadata, of a listing, of configs.
 
 Immutable once posted, read by any thread. A produce result keeps the spans in which batches told of its
 records and makes one outcome per record when somebody asks, once, on the asker's thread: the I/O thread has
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from client_core.errors import KafkaError
     from client_core.metadata.metadata_cache import MetadataCache
+    from client_core.metadata.topic_configs import TopicConfigs
     from client_core.metadata.topic_listing import TopicListing
     from client_core.producer.batch_outcome import BatchOutcome
 
@@ -138,3 +139,24 @@ class ListingResult:
     def __repr__(self) -> str:
         topics = None if self.listing is None else len(self.listing.topics)
         return f"<ListingResult topics={topics} error={self.error!r} waited_ms={self.waited_ms}>"
+
+
+class TopicConfigsResult:
+    """All configs of a topic by name, or why there are none to be had."""
+
+    __slots__ = ("configs", "error", "waited_ms")
+
+    def __init__(
+        self, configs: TopicConfigs | None, *, error: KafkaError | None = None, waited_ms: int = 0
+    ) -> None:
+        self.configs = configs
+        self.error = error
+        self.waited_ms = waited_ms
+
+    @property
+    def outcomes(self) -> Sequence[Outcome]:
+        return ()
+
+    def __repr__(self) -> str:
+        configs = None if self.configs is None else len(self.configs)
+        return f"<TopicConfigsResult configs={configs} error={self.error!r} waited_ms={self.waited_ms}>"

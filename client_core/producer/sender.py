@@ -196,11 +196,13 @@ class Sender:
         topic_names = builder.topic_names()
         for batch in batches:
             batch.is_in_flight = True
+            batch.sent_to = node_id
             self._in_flight.add(batch)
             if self._config.guarantee_message_order:
                 self._accumulator.mute_partition(batch.topic_partition)
             self._events.emit(
                 BatchSent(
+                    node_id=node_id,
                     records=batch.record_count,
                     batch_bytes=len(batch.records()),
                     raw_bytes=batch.uncompressed_size_bytes,

@@ -16,7 +16,9 @@ from service.cli.options import as_json_option, asks_admin, asks_api, max_block_
 from service.cli.produce import produce
 from service.cli.sidecar import Sidecar, SidecarFailedError
 from service.cli.tables import render
-from service.schemas import LeaderAnswer, StatusAnswer, TopicAnswer, TopicsAnswer
+from service.cli.token import token
+from service.schemas import LeaderAnswer, TopicAnswer, TopicsAnswer
+from service.slowness.schemas import StatusAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -37,9 +39,9 @@ def show(answer: object, as_json: bool, table: Callable[[], str]) -> None:
 @click.option("--internal", is_flag=True, help="Kafka's internal topics too.")
 @as_json_option
 @asks_api
-def topics(prefix: str, internal: bool, as_json: bool, api_host: str, api_port: int) -> None:
+def topics(prefix: str, internal: bool, as_json: bool, sidecar: Sidecar) -> None:
     """Lists the topics of the cluster."""
-    answer = Sidecar(api_host, api_port).get(TopicsAnswer, "v1", "topics", prefix=prefix, internal=internal)
+    answer = sidecar.get(TopicsAnswer, "v1", "topics", prefix=prefix, internal=internal)
     rows = [(t.name, t.partition_count, t.internal, t.id) for t in answer.read.topics]
     show(answer.raw, as_json, lambda: render(("topic", "partitions", "internal", "id"), rows))
 
@@ -49,9 +51,9 @@ def topics(prefix: str, internal: bool, as_json: bool, api_host: str, api_port: 
 @max_block_option
 @as_json_option
 @asks_api
-def topic(name: str, max_block_ms: int | None, as_json: bool, api_host: str, api_port: int) -> None:
+def topic(name: str, max_block_ms: int | None, as_json: bool, sidecar: Sidecar) -> None:
     """Shows a topic's partitions: leaders, replicas, who is in sync."""
-    answer = Sidecar(api_host, api_port).get(TopicAnswer, "v1", "topics", name, max_block_ms=max_block_ms)
+    answer = sidecar.get(TopicAnswer, "v1", "topics", name, max_block_ms=max_block_ms)
     rows = [
         (
             p.partition,
@@ -84,13 +86,12 @@ def leader(
     partition: int | None,
     max_block_ms: int | None,
     as_json: bool,
-    api_host: str,
-    api_port: int,
+    sidecar: Sidecar,
 ) -> None:
     """Says which broker leads a partition, or the partition of a key."""
     if (key is None) == (partition is None):
         raise click.UsageError("give either --key or --partition")
-    answer = Sidecar(api_host, api_port).get(
+    answer = sidecar.get(
         LeaderAnswer,
         *("v1", "topics", topic, "leader"),
         key=key,
@@ -118,9 +119,9 @@ def leader(
 @click.command(short_help="Shows brokers, buffer, and what waits.")
 @as_json_option
 @asks_api
-def status(as_json: bool, api_host: str, api_port: int) -> None:
+def status(as_json: bool, sidecar: Sidecar) -> None:
     """Shows how the sidecar is doing: its brokers, its buffer, what waits and why."""
-    answer = Sidecar(api_host, api_port).get(StatusAnswer, "v1", "status")
+    answer = sidecar.get(StatusAnswer, "v1", "status")
     show(answer.raw, as_json, lambda: _status(answer.read))
 
 
@@ -213,4 +214,5 @@ def _probe(sidecar: Sidecar, path: str) -> tuple[int, str]:
     return code, body.decode(errors="replace").strip()
 
 
-COMMANDS: Final = (topics, topic, leader, produce, status, wait, healthcheck)
+#: All commands but `serve` and `settings`; `token` asks nobody.
+COMMANDS: Final = (topics, topic, leader, produce, status, wait, healthcheck, token)

@@ -1,14 +1,20 @@
-"""Options and argument types that the commands share: where to ask, how to show, what a topic may be called.
+"""Options and argument types that the commands share: where to ask, as whom, how to show, and topics' names.
 
 What can be found wrong before anybody is asked is found here, as click's usage errors (exit code 2).
 """
 
 from __future__ import annotations
 
+import functools
+import os
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from service.cli.sidecar import Sidecar
+from service.settings import TOKEN_VARIABLE
 from service.topic_names import fault_of_topic_name
 
 if TYPE_CHECKING:
@@ -17,6 +23,9 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 _PORT: Final = click.IntRange(1, 65535)
+
+#: What a token can be in a header: RFC 6750 has fewer characters, but it is the sidecar that judges.
+_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 
 def text(value: str) -> str:
@@ -36,8 +45,16 @@ def topic_name(value: str) -> str:
     return value
 
 
-def asks_api(command: _Command) -> _Command:
-    """Gives a command the options that say where the API listens."""
+def asks_api(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options that say where the API listens, and who asks; calls it with a `sidecar`."""
+
+    @functools.wraps(command)
+    def asking(
+        *, api_host: str, api_port: int, api_socket: str, token_file: Path | None, **rest: Any
+    ) -> None:
+        asked = Sidecar(api_host, api_port, token=_token(token_file), socket_path=api_socket)
+        command(sidecar=asked, **rest)
+
     host = click.option(
         "--api-host",
         envvar="PILOTFISH_API_HOST",
@@ -54,7 +71,32 @@ def asks_api(command: _Command) -> _Command:
         show_default=True,
         help="Its port (PILOTFISH_API_PORT).",
     )
-    return host(port(command))
+    token = click.option(
+        "--token-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="A file with the token to show, where the sidecar wants one (else PILOTFISH_TOKEN).",
+    )
+    unix = click.option(
+        "--api-socket",
+        envvar="PILOTFISH_API_SOCKET",
+        default="",
+        metavar="PATH",
+        help="Its Unix domain socket, which is asked instead of host and port (PILOTFISH_API_SOCKET).",
+    )
+    return host(port(unix(token(asking))))
+
+
+def _token(token_file: Path | None) -> str | None:
+    """The caller's token. It is no option itself: everybody may read the command lines of a machine."""
+    source = TOKEN_VARIABLE if token_file is None else f"--token-file {token_file}"
+    try:
+        token = os.environ.get(TOKEN_VARIABLE) if token_file is None else token_file.read_text().strip()
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"{source}: can't be read: {error}") from error
+    if token is None or _TOKEN.fullmatch(token):
+        return token
+    raise click.UsageError(f"{source}: is no token; it must be one line of printable ASCII without spaces")
 
 
 def asks_admin(command: _Command) -> _Command:

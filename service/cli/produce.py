@@ -77,8 +77,7 @@ def produce(
     max_block_ms: int | None,
     timeout_ms: int | None,
     as_json: bool,
-    api_host: str,
-    api_port: int,
+    sidecar: Sidecar,
 ) -> None:
     """Produces VALUES, or the lines of standard input, and shows where the records went.
 
@@ -94,7 +93,7 @@ def produce(
         raise click.UsageError("give either VALUES or --file")
     shared: dict[str, object] = {"headers": [_header(header) for header in headers], "partition": partition}
     run = _Run(
-        sidecar=Sidecar(api_host, api_port),
+        sidecar=sidecar,
         topic=topic,
         form=_Form(key, key_separator, json_values, shared),
         times={"max_block_ms": max_block_ms, "timeout_ms": timeout_ms},

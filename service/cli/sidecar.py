@@ -1,5 +1,7 @@
 """Asks a running sidecar over HTTP and turns every way to fail into one sentence with a remedy.
 
+Over TCP, or over its Unix domain socket where one is given.
+
 The standard library's client is enough: a command makes one connection and a few requests.
 """
 
@@ -7,12 +9,15 @@ from __future__ import annotations
 
 import http.client
 import json
-from dataclasses import dataclass
+import socket
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 import click
 from pydantic import BaseModel, ValidationError
+
+from service.settings import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,15 +43,22 @@ class InterruptedByUserError(click.ClickException):
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """Where a sidecar listens. `port_option` is what a user would set to ask elsewhere."""
+    """Where a sidecar listens, and the token to show it.
+
+    `port_option` is what a user would set to ask elsewhere.
+    """
 
     host: str
     port: int
     timeout_s: float = _PATIENCE_S
     port_option: str = "--api-port"
+    token: str | None = field(default=None, repr=False)
+    socket_path: str = ""
 
     @property
     def address(self) -> str:
+        if self.socket_path:
+            return self.socket_path
         host = _LOOPBACK_OF.get(self.host, self.host)
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
@@ -67,15 +79,16 @@ class Sidecar:
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         """Status and body as they came. Raises SidecarFailedError when nobody answers."""
-        host = _LOOPBACK_OF.get(self.host, self.host)
-        connection = http.client.HTTPConnection(host, self.port, timeout=self.timeout_s)
+        connection = self._connection()
         headers = {"Content-Type": "application/json"} if body is not None else {}
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
         try:
             connection.connect()
         except (OSError, UnicodeError) as error:
             raise SidecarFailedError(
                 f"no Pilotfish answers at {self.address} ({_reason(error)}). "
-                f"Start one with `pilotfish serve`, or name its port with {self.port_option}."
+                f"Start one with `pilotfish serve`, or name its {self._where_else()}."
             ) from error
         try:
             connection.request(method, path, body, headers)
@@ -84,13 +97,13 @@ class Sidecar:
         except TimeoutError as error:
             raise SidecarFailedError(
                 f"{self.address} took the request and has not answered for {self.timeout_s:g} s. "
-                f"Is that Pilotfish? Name its port with {self.port_option}."
+                f"Is that Pilotfish? Name its {self._where_else()}."
             ) from error
         except (OSError, http.client.HTTPException) as error:
             sent = f" of {len(body)} bytes (max_body_bytes is the sidecar's limit)" if body else ""
             raise SidecarFailedError(
                 f"{self.address} hung up on the request{sent}: {_reason(error)}. "
-                f"Is that Pilotfish? Name its port with {self.port_option}."
+                f"Is that Pilotfish? Name its {self._where_else()}."
             ) from error
         finally:
             connection.close()
@@ -104,8 +117,36 @@ class Sidecar:
         except (ValueError, ValidationError) as error:
             raise SidecarFailedError(
                 f"{self.address} answers with status {status}, but not as Pilotfish's API does. "
-                f"Name its port with {self.port_option}."
+                f"Name its {self._where_else()}."
             ) from error
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self.socket_path:
+            return _UnixConnection(self.socket_path, self.timeout_s)
+        host = _LOOPBACK_OF.get(self.host, self.host)
+        return http.client.HTTPConnection(host, self.port, timeout=self.timeout_s)
+
+    def _where_else(self) -> str:
+        """What to give to ask elsewhere."""
+        return "socket with --api-socket" if self.socket_path else f"port with {self.port_option}"
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """The standard library's client over a Unix domain socket."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            made.settimeout(self.timeout)
+            made.connect(self._path)
+        except BaseException:
+            made.close()
+            raise
+        self.sock = made
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +172,8 @@ def _problem(status: int, answer: object) -> str:
     if not isinstance(answer, dict):
         return f"the sidecar answered {status}"
     told = str(answer.get("detail") or answer.get("title") or f"the sidecar answered {status}")
+    if status == 401:
+        told = f"{told}. Give one in {TOKEN_VARIABLE}, or in a file by --token-file"
     name = answer.get("kafka_error")
     told = f"{told} [{name}]" if name else told
     return f"{told} (it may have been written all the same)" if answer.get("written") == "unknown" else told

@@ -1,1 +1,9 @@
-"""The page for people."""
+"""Pages for people: the console at `/` and the API's reference at `/docs`, whole from our own origin.
+
+`pages.py` says what is served where, `assets.py` how; `page/` is what the browser gets, as it is written
+there: HTML, one style sheet and JavaScript modules, with no build step and no third party.
+"""
+
+from service.console.pages import OPEN_PATHS, console_router
+
+__all__ = ["OPEN_PATHS", "console_router"]

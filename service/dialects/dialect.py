@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from fastapi import APIRouter
 
+from service.asgi import Scope
 from service.error_faces import ErrorFace
 
 
 class Dialect(NamedTuple):
-    """One dialect over one sidecar. `prefixes` are the paths under which `error_face` holds."""
+    """One dialect over one sidecar. `prefixes` are the paths under which `error_face` holds.
+
+    `is_stream` tells, by its head, a request whose body may be of any length: the dialect bounds it record by
+    record, and the guards do not. It may not be true of a request that anything else would read. `open_paths`
+    may be read without a token: they hold no data.
+    """
 
     router: APIRouter
     prefixes: tuple[str, ...]
     error_face: ErrorFace
+    is_stream: Callable[[Scope], bool] = lambda _: False
+    open_paths: tuple[str, ...] = ()

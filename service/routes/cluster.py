@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from service.access.caller import caller_of
 from service.answers import broker_body
 from service.deps import SidecarDep
 from service.errors import refused
@@ -15,29 +16,32 @@ from service.schemas import BrokerAnswer, ClusterAnswer, Int32, LookupQuery
 router = APIRouter(tags=["metadata"])
 
 
-@router.get("/v1/cluster", response_model=ClusterAnswer, responses=problems(412, 422, 503))
+@router.get("/v1/cluster", response_model=ClusterAnswer, responses=problems(412, 422, 429, 503))
 async def cluster(request: Request, sidecar: SidecarDep, query: Annotated[LookupQuery, Query()]) -> Response:
     """The cluster's id and its brokers."""
-    await sidecar.lookups.know_cluster(query.demands(), request.receive)
+    await sidecar.lookups.know_cluster(query.demands(), request.receive, caller_of(request.scope))
     entry = sidecar.table.find(b"/v1/cluster")
     if entry is None:
         raise refused(503, "no broker has answered yet", retriable=True)
     return of_entry(request, entry)
 
 
-@router.get("/v1/brokers/{broker_id}", response_model=BrokerAnswer, responses=problems(404, 412, 422, 503))
+@router.get(
+    "/v1/brokers/{broker_id}", response_model=BrokerAnswer, responses=problems(404, 412, 422, 429, 503)
+)
 async def broker(
     request: Request,
     sidecar: SidecarDep,
     broker_id: Annotated[Int32, Path()],
     query: Annotated[LookupQuery, Query()],
 ) -> Response:
-    """A broker, and the partitions that it leads among the topics that this sidecar knows."""
-    await sidecar.lookups.know_cluster(query.demands(), request.receive)
+    """A broker, and what it leads among the topics that this sidecar knows and the caller may read."""
+    caller = caller_of(request.scope)
+    await sidecar.lookups.know_cluster(query.demands(), request.receive, caller)
     cache = sidecar.producer.cache
     node = None if cache.is_bootstrap else cache.nodes_by_id.get(broker_id)
     if node is None:
         raise refused(404, f"there is no broker {broker_id}")
     sidecar.table.find(b"/v1/cluster")
     freshness = sidecar.table.freshness(None, sidecar.producer.clock.now_ms())
-    return of_body(request, broker_body(cache, node), freshness)
+    return of_body(request, broker_body(cache, node, caller.read), freshness)

@@ -33,11 +33,11 @@ _BODY = {"requestBody": {"required": True, "content": {"application/json": {"sch
     openapi_extra=_BODY,
 )
 async def leaders(request: Request, sidecar: SidecarDep, query: Annotated[LookupQuery, Query()]) -> Response:
-    """The leaders of many partitions or keys."""
+    """The leaders of many partitions or keys; an error for each whose topic the caller may not read."""
     check_media_type(header(request.scope, b"content-type"), header(request.scope, b"content-encoding"))
     lookups = await _read_lookups(request, sidecar)
     problems_by_topic = await sidecar.lookups.know(
-        (lookup.topic for lookup in lookups), query.demands(), request.receive
+        (lookup.topic for lookup in lookups), query.demands(), request.receive, caller_of(request.scope)
     )
     cache = sidecar.producer.cache
     results: list[dict[str, Any]] = []

@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from client_core import KafkaError, UnknownTopicOrPartitionError, partition_for_key
+from service.access.caller import caller_of
 from service.asgi import header_values
 from service.deps import Sidecar, SidecarDep
 from service.errors import ProblemError, problem_of, refused
@@ -36,7 +37,7 @@ _COMMON = problems(400, 404, 412, 422, 429, 503)
 
 @router.get("/v1/topics", response_model=TopicsAnswer, responses=problems(422, 503))
 async def topics(request: Request, sidecar: SidecarDep, query: Annotated[ListQuery, Query()]) -> Response:
-    """All topics by name, from a list of its own that is fetched only when somebody asks."""
+    """All topics that the caller may read, from a list of its own, fetched only when somebody asks."""
     listed = await sidecar.listing.current(query.demands())
     sidecar.table.find(b"/v1/cluster")
     freshness = freshness_headers(
@@ -45,7 +46,9 @@ async def topics(request: Request, sidecar: SidecarDep, query: Annotated[ListQue
         listed.refreshed_wall_ms,
         sidecar.producer.clock.now_ms(),
     )
-    return of_body(request, listed.body(query.prefix, internal=query.internal), freshness)
+    rules = caller_of(request.scope).read
+    body = listed.body(query.prefix, internal=query.internal, rules=rules)
+    return of_body(request, body, freshness)
 
 
 @router.get("/v1/topics/{topic}", response_model=TopicAnswer, responses=_COMMON)
@@ -82,7 +85,8 @@ async def leader(
 
 
 async def _know(sidecar: Sidecar, topic: str, demands: Demands, request: Request) -> None:
-    problem = (await sidecar.lookups.know([topic], demands, request.receive)).get(topic)
+    caller = caller_of(request.scope)
+    problem = (await sidecar.lookups.know([topic], demands, request.receive, caller)).get(topic)
     if problem is not None:
         raise ProblemError(problem)
 

@@ -1,1 +1,1 @@
-"""What changes, told as it happens: server-sent events, and answers that wait for a change."""
+"""Watching: what the sidecar knows of the cluster, told as it changes."""

@@ -29,15 +29,17 @@ def test_it_needs_a_version_that_can_forbid_creation() -> None:
 
 def test_it_lists_name_id_kind_and_size() -> None:
     described = [
-        topic("orders", 7, topic_id=topic_id_of("orders")),
+        topic("orders", 7, nodes=(0, 1, 2), topic_id=topic_id_of("orders")),
         topic("__consumer_offsets", 50, is_internal=True),
+        topic("empty", 0),
     ]
     body = metadata_response(3, described, errors={"ailing": 5}, throttle_time_ms=30)
     listing = BUILDER.decode_response(body, 13)
     assert throttle_time_ms(listing) == 30
     assert getattr(listing, "topics", None) == {
-        "orders": ListedTopic("orders", topic_id_of("orders"), False, 7),
-        "__consumer_offsets": ListedTopic("__consumer_offsets", None, True, 50),
+        "orders": ListedTopic("orders", topic_id_of("orders"), False, 7, replication_factor=3),
+        "__consumer_offsets": ListedTopic("__consumer_offsets", None, True, 50, replication_factor=1),
+        "empty": ListedTopic("empty", None, False, 0, replication_factor=0),
         "ailing": ListedTopic("ailing", None, False, 0, 5),
     }
 

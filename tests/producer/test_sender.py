@@ -245,7 +245,7 @@ def test_a_retriable_error_is_told_as_a_retry() -> None:
     rig.turn()
     rig.respond(produced(ORDERS_0, error=Errors.NOT_ENOUGH_REPLICAS))
     rig.turn()
-    assert rig.events.of(BatchRetried) == [BatchRetried("orders", 0, 1, Errors.NOT_ENOUGH_REPLICAS)]
+    assert rig.events.of(BatchRetried) == [BatchRetried("orders", 0, 1, Errors.NOT_ENOUGH_REPLICAS, 1)]
     assert [event.attempt for event in rig.events.of(BatchSent)] == [0]
 
 

@@ -19,6 +19,7 @@ CALLS = (
     "request_topics",
     "request_update",
     "list_topics",
+    "describe_topic_configs",
     "submit",
 )
 

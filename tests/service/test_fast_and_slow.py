@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from service import schemas
+from service.slowness.schemas import StatusAnswer
 from tests.support.http_app import HttpApp
 from tests.support.metadata_responses import node, partition, topic
 
@@ -62,7 +63,7 @@ def test_a_look_up_is_the_same_by_both_ways(web: HttpApp, path: str, _model: obj
         *LOOKUPS,
         ("/v1/brokers/1", schemas.BrokerAnswer),
         ("/v1/topics", schemas.TopicsAnswer),
-        ("/v1/status", schemas.StatusAnswer),
+        ("/v1/status", StatusAnswer),
     ],
 )
 def test_an_answer_is_what_the_document_says(web: HttpApp, path: str, model: type[BaseModel]) -> None:

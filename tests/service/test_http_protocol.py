@@ -7,11 +7,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import uvicorn
-from uvicorn.server import ServerState
 
-from service.http_protocol import MAX_HEAD_BYTES, ApiProtocol
+from service.http_protocol import MAX_HEAD_BYTES
 from tests.support.http_app import HttpApp, run
+from tests.support.served import Served
 
 if TYPE_CHECKING:
     from service.asgi import ASGIApp
@@ -38,25 +37,12 @@ def exchange(app: ASGIApp, *written: bytes) -> bytes:
     """What a server says until it closes the connection, to whom writes this."""
 
     async def scenario() -> bytes:
-        config = uvicorn.Config(
-            app, http=ApiProtocol, interface="asgi3", ws="none", lifespan="off", log_config=None
-        )
-        config.load()
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: ApiProtocol(config, ServerState(), {}), "127.0.0.1", 0)
-        async with server:
-            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        async with Served(app) as served:
+            caller = await served.call()
             for part in written:
-                writer.write(part)
+                caller.send(part)
                 await asyncio.sleep(0.01)  # so that it comes as a read of its own
-            said = bytearray()
-            try:
-                while part := await reader.read(65_536):
-                    said += part
-            except ConnectionResetError:
-                pass  # it closed while there was still something to read
-            writer.close()
-        return bytes(said)
+            return await caller.until_closed()
 
     return run(scenario())
 

@@ -127,8 +127,8 @@ def test_a_flush_is_no_wait_for_memory(web: HttpApp) -> None:
 def test_batches_and_records_are_counted(web: HttpApp) -> None:
     emit(
         web,
-        e.BatchSent(records=10, batch_bytes=500, raw_bytes=1000, queue_ms=5, attempt=1),
-        e.BatchRetried("orders", 0, 10, Errors.NOT_LEADER_OR_FOLLOWER),
+        e.BatchSent(node_id=1, records=10, batch_bytes=500, raw_bytes=1000, queue_ms=5, attempt=1),
+        e.BatchRetried("orders", 0, 10, Errors.NOT_LEADER_OR_FOLLOWER, 1),
         e.BatchSplit("orders", 0, 10),
         e.ProduceFinished("orders", 0, 1, 10, 500, 20, 1, Errors.NONE),
         e.ProduceFinished("orders", 0, 1, 4, 500, 20, 1, Errors.MESSAGE_TOO_LARGE),

@@ -72,11 +72,11 @@ def test_an_operation_answers_as_the_document_says(
     path: str, method: str, mode: GenerationMode, document: Any
 ) -> None:
     # A 503 at the end of a wait is no fault: that it is in the document is checked.
-    not_asked = CHECKS.get_by_names(["positive_data_acceptance", "not_a_server_error"])
+    not_asked: Any = CHECKS.get_by_names(["positive_data_acceptance", "not_a_server_error"])
 
     @hypothesis.settings(max_examples=_EXAMPLES, suppress_health_check=list(hypothesis.HealthCheck))
     @hypothesis.given(case=document[path][method].as_strategy(generation_mode=mode))
-    def ask(case: Case) -> None:
+    def ask(case: Case[Any]) -> None:
         _hurry(case)
         answer = case.call_and_validate(timeout=_PATIENCE_S, excluded_checks=not_asked)
         assert answer.status_code != 500, answer.text
@@ -84,10 +84,10 @@ def test_an_operation_answers_as_the_document_says(
     ask()
 
 
-def _hurry(case: Case) -> None:
+def _hurry(case: Case[Any]) -> None:
     """Has nobody wait for an hour, and what streams answer whole."""
     for name in ("max_block_ms", "timeout_ms"):
-        if isinstance(case.query, dict) and isinstance(case.query.get(name), int):
+        if isinstance(case.query.get(name), int):
             case.query[name] = min(case.query[name], _WAIT_MS)
     if case.path == "/v1/watch":
         case.headers["Accept"] = "application/json"

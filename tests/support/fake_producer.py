@@ -13,12 +13,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from client_core.errors import IllegalStateError, KafkaError, TimeoutError, UnknownTopicOrPartitionError
+from client_core.events import NO_EVENTS, EventSink, MetadataRefreshed
 from client_core.metadata.metadata_cache import ClusterAnswer, MetadataCache, RefreshTime
+from client_core.metadata.metadata_changes import changes_between
 from client_core.metadata.topic_answers import TopicAnswers
+from client_core.metadata.topic_configs import TopicConfig
 from client_core.metadata.topic_listing import ListedTopic, TopicListing
 from client_core.metadata.topic_table import TopicTable
+from client_core.producer.backlog import Backlog
 from client_core.producer.producer_record import ProducerRecord, RecordMetadata
-from client_core.producer.results import ListingResult, MetadataResult
+from client_core.producer.results import ListingResult, MetadataResult, TopicConfigsResult
 from client_core.producer.status import BufferStatus, ClientStatus, CloseReport, MetadataStatus
 from client_core.producer.ticket import CallInline, CompletionSink, Done, RecordFailure, Result
 from tests.support.metadata_responses import node, read
@@ -73,6 +77,11 @@ class FakeProducer:
     )
     #: Topics that brokers know of and that a look-up or a listing will find: name to partition count.
     on_brokers: dict[str, int] = field(default_factory=dict)
+    #: The configs of topics, told at once; other topics have none. None: whoever asks waits for the test.
+    configs: dict[str, dict[str, str | None]] | None = field(default_factory=dict)
+    #: Where events go; an app's own, where it is to hear of refreshes.
+    events: EventSink = NO_EVENTS
+    waits: Backlog = field(default_factory=Backlog)
     outcome_of: Callable[[int, ProducerRecord], Outcome] | None = None
     holds_records: bool = False
     #: Produce requests whose caller left, and whose records are still to be delivered.
@@ -99,11 +108,32 @@ class FakeProducer:
         response = read(self.nodes, topics, known_topics=self.cache.topics, **described)
         tables = {t.name: t for t in response.topics if isinstance(t, TopicTable)}
         ids: dict[str, UUID] = {t.name: t.topic_id for t in tables.values() if t.topic_id is not None}
-        answer = ClusterAnswer(response.cluster_id, response.brokers, None)
+        answer = ClusterAnswer(response.cluster_id, response.brokers, response.controller)
         answers = TopicAnswers(names=set(tables), tables=tables, topic_ids=ids)
         time = RefreshTime(self.clock.now_ms(), self.clock.wall_ms())
         version = self.cache.update_version + 1
-        self.cache = self.cache.replaced_by(answer, answers).refreshed_at(time, version, None)
+        before = self.cache
+        self.cache = before.replaced_by(answer, answers).refreshed_at(time, version, None)
+        self._announce(before)
+        self.events.emit(
+            MetadataRefreshed("manual", version, 0, False, 1, len(tables), 0, 0, response.cluster_id)
+        )
+
+    def name_leader(self, topic: str, partition: int, leader_id: int, epoch: int) -> None:
+        """A produce answer names a leader (KIP-951): no refresh, and no new version."""
+        table = self.cache.topics[topic]
+        known = table.metadata(partition)
+        assert known is not None
+        named = known._replace(leader_id=leader_id, leader_epoch=epoch)
+        laid_over = table.with_overlay({**table.overlay, partition: named})
+        before, nodes = self.cache, self.cache.nodes_by_id
+        self.cache = before.with_leaders({topic: laid_over}, nodes)
+        self._announce(before)
+
+    def _announce(self, before: MetadataCache) -> None:
+        """Tells the event sink what the swap has changed, as Metadata does."""
+        for event in changes_between(before, self.cache, {}, lambda _: True):
+            self.events.emit(event)
 
     def finish(self, ticket: FakeTicket, result: Result) -> None:
         """Ends one request that waits."""
@@ -192,10 +222,18 @@ class FakeProducer:
         ticket = self._take("listing", done, deadline_ms=deadline_ms)
         if self.on_brokers:
             listed = {
-                name: ListedTopic(name, None, name.startswith("__"), count)
+                name: ListedTopic(
+                    name, None, name.startswith("__"), count, replication_factor=min(len(self.nodes), 3)
+                )
                 for name, count in self.on_brokers.items()
             }
             self.finish(ticket, ListingResult(TopicListing(MappingProxyType(listed))))
+        return ticket
+
+    def describe_topic_configs(self, topic: str, *, deadline_ms: int, done: Done) -> FakeTicket:
+        ticket = self._take("configs", done, topic=topic, deadline_ms=deadline_ms)
+        if self.configs is not None:
+            self.finish(ticket, told_configs(self.configs.get(topic, {})))
         return ticket
 
     def submit(
@@ -257,6 +295,9 @@ class FakeProducer:
             nodes=(),
         )
 
+    def backlog(self) -> Backlog:
+        return self.waits
+
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _take(self, kind: str, done: Done, **asked: Any) -> FakeTicket:
@@ -274,6 +315,11 @@ class FakeProducer:
     def receipt(index: int, record: ProducerRecord) -> RecordMetadata:
         timestamp_ms = 1_700_000_000_000 if record.timestamp_ms is None else record.timestamp_ms
         return RecordMetadata(record.topic, record.partition or 0, 100 + index, timestamp_ms)
+
+
+def told_configs(values: Mapping[str, str | None]) -> TopicConfigsResult:
+    """What a ticket for configs ends with."""
+    return TopicConfigsResult(MappingProxyType({name: TopicConfig(value) for name, value in values.items()}))
 
 
 def with_status(producer: FakeProducer, **changed: Any) -> None:

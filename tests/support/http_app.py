@@ -35,6 +35,7 @@ class HttpApp:
         self.producer = FakeProducer()
         self.settings = Settings(kafka={"bootstrap.servers": "localhost:9092", **(kafka or {})}, **settings)
         self.app: App = create_app(self.settings, self.producer)
+        self.producer.events = self.app.events
 
     @property
     def version(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.support.waiting import wait_until
@@ -122,6 +122,12 @@ class KafkaAdmin:
             SeenPartition(number, None if p.leader < 0 else p.leader, tuple(p.replicas), tuple(p.isrs))
             for number, p in sorted(found.partitions.items())
         )
+
+    def topic_configs(self, topic: str) -> dict[str, str | None]:
+        """Every config of a topic, defaults too."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        future = self._client.describe_configs([resource], request_timeout=_REQUEST_TIMEOUT_S)[resource]
+        return {name: entry.value for name, entry in future.result(timeout=_REQUEST_TIMEOUT_S * 3).items()}
 
     def leader(self, topic: str, partition: int) -> int | None:
         """Who leads a partition now, None if nobody does or it is unknown."""

@@ -22,6 +22,7 @@ from tests.support.process_guard import ProcessGuard
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
@@ -33,7 +34,8 @@ ANSWER_TIMEOUT_S: Final = 190.0
 class Sidecar:
     """One sidecar process. `kafka` are producer settings by Kafka's names, `flags` the sidecar's own.
 
-    `environment` is what it gets on top of ours: settings as a container would have them.
+    `environment` is what it gets on top of ours: settings as a container would have them. `socket_path`
+    has it listen there too, for `over_unix`; with `tls` its API is asked over https.
     """
 
     def __init__(
@@ -44,6 +46,8 @@ class Sidecar:
         kafka: Mapping[str, str] | None = None,
         flags: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        socket_path: Path | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._folder = folder
         self._log = folder / "sidecar.log"
@@ -54,18 +58,28 @@ class Sidecar:
             *(sys.executable, "-m", "service", "serve"),
             *("--api-port", str(self.api_port), "--admin-port", str(self.admin_port)),
             *(word for name, value in settings.items() for word in ("--kafka", f"{name}={value}")),
+            *(() if socket_path is None else ("--api-socket", str(socket_path))),
             *flags,
         ]
         limits = httpx.Limits(max_connections=None)
-        self.api = httpx.Client(base_url=self.api_url, timeout=ANSWER_TIMEOUT_S, limits=limits)
+        self._scheme = "http" if tls is None else "https"
+        verify = True if tls is None else tls
+        self.api = httpx.Client(base_url=self.api_url, timeout=ANSWER_TIMEOUT_S, limits=limits, verify=verify)
         self.admin = httpx.Client(base_url=f"http://127.0.0.1:{self.admin_port}", timeout=10)
+        unix = None if socket_path is None else httpx.HTTPTransport(uds=str(socket_path))
+        self.over_unix = httpx.Client(base_url="http://localhost", timeout=10, transport=unix)
 
     @property
     def api_url(self) -> str:
-        return f"http://127.0.0.1:{self.api_port}"
+        return f"{self._scheme}://127.0.0.1:{self.api_port}"
 
     def __enter__(self) -> Sidecar:
         self._guard = ProcessGuard()
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Starts the process, and waits until it answers; again, at the same ports, after it has ended."""
         self.process = self._guard.start(self._command, log=self._log, cwd=self._folder)
         try:
             wait_until(
@@ -78,11 +92,11 @@ class Sidecar:
         except BaseException:
             self.__exit__()
             raise
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.api.close()
         self.admin.close()
+        self.over_unix.close()
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(timeout=10)

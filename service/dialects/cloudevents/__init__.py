@@ -1,14 +1,18 @@
-"""CloudEvents over HTTP, onto Kafka by their protocol binding: binary, structured and batch."""
+"""CloudEvents 1.0: from the HTTP protocol binding to the Kafka protocol binding.
+
+binary       ce-* headers, body = data         ─▶  ce_* record headers, value = data
+structured   application/cloudevents+json      ─▶  value = the envelope, compacted
+batch        application/cloudevents-batch+json ─▶  a record for each event, each a structured one
+"""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
 from service.deps import Sidecar
+from service.dialects.cloudevents.routes import events_router
 from service.dialects.dialect import Dialect
 from service.error_faces import native
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
-    """The dialect over one sidecar."""
-    return Dialect(APIRouter(), (), native)
+    """The dialect over one sidecar; its errors are the native problem documents."""
+    return Dialect(events_router(sidecar), ("/cloudevents",), native)

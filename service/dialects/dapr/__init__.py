@@ -1,14 +1,29 @@
-"""Dapr's publish and bulk publish, and the calls that its SDKs poll."""
+"""Dapr's publish and bulk publish over HTTP, and the calls that its SDKs make before them.
+
+    POST, PUT /v1.0/publish/{pubsub}/{topic}         one event, wrapped in a CloudEvent unless raw
+    POST, PUT /v1.0/publish/bulk/{pubsub}/{topic}    many; also under /v1.0-alpha1
+    GET       /v1.0/metadata                         what the JavaScript SDK polls until it answers
+    PUT       /v1.0/metadata/{key}                   labels, kept until the sidecar ends
+    GET       /v1.0/healthz, /v1.0/healthz/outbound  what the other SDKs poll
+
+What is written is what Dapr's Kafka component writes. Sources: dapr/dapr pkg/api/http, pkg/runtime/pubsub;
+dapr/components-contrib pubsub/envelope.go, common/component/kafka/producer.go.
+"""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 
 from service.deps import Sidecar
+from service.dialects.dapr.errors import dapr_face
+from service.dialects.dapr.routes import publish_router
+from service.dialects.dapr.sidecar_info import HEALTH_PATHS, info_router
 from service.dialects.dialect import Dialect
-from service.error_faces import native
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
     """The dialect over one sidecar."""
-    return Dialect(APIRouter(), ("/v1.0", "/v1.0-alpha1"), native)
+    router = APIRouter(tags=["dapr"])
+    router.include_router(publish_router(sidecar))
+    router.include_router(info_router(sidecar))
+    return Dialect(router, ("/v1.0", "/v1.0-alpha1"), dapr_face, open_paths=HEALTH_PATHS)

@@ -1,14 +1,19 @@
-"""REST Proxy v2, Confluent's contract with the extras of Strimzi's bridge and Karapace."""
+"""REST Proxy v2, Confluent's contract with the extras of Strimzi's bridge and Karapace (docs/rest-v2.md).
+
+routes ─▶ produce ─▶ records       bodies into records
+       │          └▶ answers       outcomes into `offsets`
+       └▶ metadata ─▶ answers      snapshots into topics, partitions, brokers
+every refusal ─▶ error_codes       `{"error_code", "message"}`
+"""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
 from service.deps import Sidecar
 from service.dialects.dialect import Dialect
-from service.error_faces import native
+from service.dialects.rest_v2.error_codes import error_face
+from service.dialects.rest_v2.routes import rest_v2_router
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
     """The dialect over one sidecar."""
-    return Dialect(APIRouter(), ("/topics", "/brokers"), native)
+    return Dialect(rest_v2_router(sidecar), ("/topics", "/brokers"), error_face)

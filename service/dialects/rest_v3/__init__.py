@@ -1,4 +1,9 @@
-"""REST Proxy v3: what of it a producer and a metadata reader need."""
+"""REST Proxy v3, as far as a producer and a reader of metadata need it.
+
+GET  /v3/clusters…                                 cluster, brokers, topics, partitions, replicas
+POST /v3/clusters/{id}/topics/{t}/records          a stream of records, answered one by one
+POST /v3/clusters/{id}/topics/{t}/records:batch    up to ten records
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,14 @@ from fastapi import APIRouter
 
 from service.deps import Sidecar
 from service.dialects.dialect import Dialect
-from service.error_faces import native
+from service.dialects.rest_v3 import batch_route, metadata_routes, records_route
+from service.dialects.rest_v3.errors import error_face
+from service.dialects.rest_v3.records_route import is_record_stream
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
-    """The dialect over one sidecar."""
-    return Dialect(APIRouter(), ("/v3",), native)
+    """The dialect; its routes find the sidecar by the request."""
+    router = APIRouter()
+    for routes in (records_route, batch_route, metadata_routes):
+        router.include_router(routes.router)
+    return Dialect(router, ("/v3",), error_face, is_record_stream)

@@ -8,10 +8,10 @@
         cluster.react_next(ApiKey.METADATA, HalfFrame(then_close=True))
         assert [r.value for r in cluster.records("orders")] == [b"..."]
 
-It plays ApiVersions, Metadata, Produce, InitProducerId and, where a test demands it, SaslHandshake and
-SaslAuthenticate, one module each, in the versions that `versions` says; other APIs end the connection.
-Replication is perfect and elections are at once, where a test does not say otherwise. In hostile mode every
-answer may be a lie (hostile.py). It does not play Fetch, groups, transactions, quotas or TLS.
+It plays ApiVersions, Metadata, Produce, InitProducerId, DescribeConfigs and, where a test demands it,
+SaslHandshake and SaslAuthenticate, one module each, in the versions that `versions` says; other APIs end the
+connection. Replication is perfect and elections are at once, where a test does not say otherwise. In hostile
+mode every answer may be a lie (hostile.py). It does not play Fetch, groups, transactions, quotas or TLS.
 
 Any thread may call everything; the brokers run on one loop in a thread of their own. Nothing here needs Java:
 what it answers was learned from a real 4.3.1 broker, and `tests/kafka` holds the same against real ones.
@@ -297,6 +297,11 @@ class FakeCluster:
         """Refuses writing to a topic and, with `describe`, seeing it."""
         with self._changed:
             (self._state.undescribable if describe else self._state.unwritable).add(topic)
+
+    def forbid_configs(self, topic: str) -> None:
+        """Refuses to tell the configs of a topic, which may be seen and written to."""
+        with self._changed:
+            self._state.unconfigurable.add(topic)
 
     def permit(self, topic: str) -> None:
         """Takes back what `forbid` forbade."""

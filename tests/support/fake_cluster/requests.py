@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
+from client_core.protocol.messages.describe_configs_request import DescribeConfigsRequest
+from client_core.protocol.messages.describe_configs_response import DescribeConfigsResponse
 from client_core.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from client_core.protocol.messages.metadata_request import MetadataRequest
@@ -20,6 +22,7 @@ from client_core.protocol.messages.sasl_authenticate_response import SaslAuthent
 from client_core.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 from client_core.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
 from tests.support.fake_cluster import (
+    describe_configs,
     init_producer_id,
     metadata,
     produce,
@@ -34,13 +37,19 @@ if TYPE_CHECKING:
     from tests.support.fake_cluster.state import ClusterState
 
 Request = (
-    MetadataRequest | ProduceRequest | InitProducerIdRequest | SaslHandshakeRequest | SaslAuthenticateRequest
+    MetadataRequest
+    | ProduceRequest
+    | InitProducerIdRequest
+    | DescribeConfigsRequest
+    | SaslHandshakeRequest
+    | SaslAuthenticateRequest
 )
 Response = (
     ApiVersionsResponse
     | MetadataResponse
     | ProduceResponse
     | InitProducerIdResponse
+    | DescribeConfigsResponse
     | SaslHandshakeResponse
     | SaslAuthenticateResponse
 )
@@ -66,6 +75,8 @@ def decode(header: RequestHeader, payload: bytes) -> Request:
         return ProduceRequest.decode(payload, header.version, header.body_offset)
     if header.api is ApiKey.INIT_PRODUCER_ID:
         return InitProducerIdRequest.decode(payload, header.version, header.body_offset)
+    if header.api is ApiKey.DESCRIBE_CONFIGS:
+        return DescribeConfigsRequest.decode(payload, header.version, header.body_offset)
     if header.api is ApiKey.SASL_HANDSHAKE:
         return SaslHandshakeRequest.decode(payload, header.version, header.body_offset)
     if header.api is ApiKey.SASL_AUTHENTICATE:
@@ -103,6 +114,8 @@ def answer(
         return metadata.answer(state, broker_id, request, version)
     if isinstance(request, InitProducerIdRequest):
         return init_producer_id.answer(state, broker_id, request)
+    if isinstance(request, DescribeConfigsRequest):
+        return describe_configs.answer(state, broker_id, request)
     try:
         return produce.answer(state, broker_id, request, version)
     except produce.FailedWithoutAcksError as error:

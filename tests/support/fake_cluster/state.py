@@ -35,9 +35,10 @@ class ClusterState:
     controller: Controller = field(init=False)
     caches: dict[int, MetadataCache] = field(default_factory=dict)
     logs: dict[tuple[str, int], PartitionLog] = field(default_factory=dict)
-    #: Topics that a client may not see, and topics that it may see and not write to.
+    #: Topics that a client may not see, or may see and not write to, or not see the configs of.
     undescribable: set[str] = field(default_factory=set)
     unwritable: set[str] = field(default_factory=set)
+    unconfigurable: set[str] = field(default_factory=set)
     produce_faults: list[ProduceFault] = field(default_factory=list)
     #: What happens right before a partition's batch is looked at.
     meanwhile: list[tuple[str, int, Callable[[], None]]] = field(default_factory=list)

@@ -1,0 +1,103 @@
+"""The configs of topics: what is asked with DescribeConfigs, and what a broker's answer says of each topic.
+
+Asked for only while somebody wants them, of any broker; no part of Metadata. As Java's AdminClient has it:
+every config of a topic with its value, defaults included, and None for the value of a sensitive one. Pure;
+the request is built and its answer read on the I/O thread. Source: KafkaAdminClient.describeConfigs,
+ConfigEntry, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.messages.describe_configs_request import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from client_core.protocol.messages.describe_configs_response import DescribeConfigsResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from client_core.protocol.messages.describe_configs_response import (
+        DescribeConfigsResourceResult,
+        DescribeConfigsResult,
+    )
+
+#: ConfigResource.Type.TOPIC and ConfigEntry.ConfigSource.DEFAULT_CONFIG, as the wire has them.
+_TOPIC: Final = 2
+_DEFAULT_CONFIG: Final = 5
+
+
+class TopicConfig(NamedTuple):
+    """One config of a topic. `is_default`: nobody has set it, on the topic or on the brokers."""
+
+    value: str | None
+    is_default: bool = False
+    is_sensitive: bool = False
+    is_read_only: bool = False
+
+
+class TopicConfigsFailure(NamedTuple):
+    """Why a broker did not tell a topic's configs."""
+
+    error_code: int
+    message: str | None = None
+
+
+TopicConfigs = MappingProxyType[str, TopicConfig]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedTopics:
+    """What one answer says, by topic. The response has no error of its own."""
+
+    by_topic: Mapping[str, TopicConfigs | TopicConfigsFailure]
+    throttle_time_ms: int = 0
+
+
+class TopicConfigsRequestBuilder:
+    """Asks for all configs of some topics; satisfies `protocol.request.RequestBuilder`."""
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        self.topics: Final = tuple(topics)
+
+    @property
+    def api(self) -> ApiKey:
+        return ApiKey.DESCRIBE_CONFIGS
+
+    @property
+    def oldest_allowed_version(self) -> int:
+        return ApiKey.DESCRIBE_CONFIGS.min_version
+
+    @property
+    def latest_allowed_version(self) -> int:
+        return ApiKey.DESCRIBE_CONFIGS.max_version
+
+    def encode(self, version: int) -> bytes:
+        resources = tuple(DescribeConfigsResource(_TOPIC, topic, None) for topic in self.topics)
+        return DescribeConfigsRequest(resources).encode(version)
+
+    def decode_response(self, body: bytes, version: int) -> DescribedTopics:
+        """What is said of topics; of anything else nothing is kept. Raises SchemaError."""
+        response = DescribeConfigsResponse.decode(body, version)
+        told = {r.resource_name: _configs_of(r) for r in response.results if r.resource_type == _TOPIC}
+        return DescribedTopics(MappingProxyType(told), response.throttle_time_ms)
+
+
+def _configs_of(result: DescribeConfigsResult) -> TopicConfigs | TopicConfigsFailure:
+    if result.error_code:
+        return TopicConfigsFailure(result.error_code, result.error_message or None)
+    return MappingProxyType({config.name: _config_of(config) for config in result.configs})
+
+
+def _config_of(config: DescribeConfigsResourceResult) -> TopicConfig:
+    return TopicConfig(
+        None if config.is_sensitive else config.value,
+        config.config_source == _DEFAULT_CONFIG,
+        config.is_sensitive,
+        config.read_only,
+    )

@@ -1,0 +1,62 @@
+"""A request that any broker can answer: sent to the least loaded one, one at a time, and again after a pause.
+
+The list of all topics (`pending_metadata.py`) and the configs of topics (`pending_configs.py`) are asked for
+so. What was lost with its connection, or was refused for now, is to be sent again after a growing pause, for
+as long as somebody waits. I/O thread only. Source: KafkaAdminClient.Call, Kafka 4.3, as far as it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from client_core.backoff import ExponentialBackoff
+    from client_core.client.client_request import ClientResponse
+    from client_core.client.kafka_client import KafkaClient
+    from client_core.errors import KafkaError
+    from client_core.protocol.request import RequestBuilder
+
+#: Before a node is looked for again; retry.backoff.ms may be 0.
+_SHORTEST_PAUSE_MS: Final = 10
+
+#: Gets the answer's message (None: there is none), why there is none as far as that is known, and the time.
+#: Says whether what was asked is settled; if not, it is to be asked again.
+Settle = Callable[[object | None, "KafkaError | None", int], bool]
+
+
+class LeastLoadedCall:
+    """At most one request under way, and the pause before the next."""
+
+    def __init__(self, retry_backoff: ExponentialBackoff, settle: Settle) -> None:
+        self._retry_backoff = retry_backoff
+        self._settle = settle
+        self._attempts = 0
+        self._not_before_ms = 0
+        self.is_under_way = False
+
+    def send(self, client: KafkaClient, make_builder: Callable[[], RequestBuilder], now_ms: int) -> int:
+        """Sends a request if a node takes one now: 0; else milliseconds before it is worth another try.
+
+        None may be under way. The request is made only when it is sent.
+        """
+        if now_ms < self._not_before_ms:
+            return self._not_before_ms - now_ms
+        node = client.least_loaded_node(now_ms).node
+        if node is None or not client.ready(node, now_ms):
+            return max(self._retry_backoff.initial_ms, _SHORTEST_PAUSE_MS)
+        request = client.new_client_request(
+            node.id, make_builder(), now_ms, expect_response=True, on_complete=self._handle
+        )
+        client.send(request, now_ms)
+        self.is_under_way = True
+        return 0
+
+    def _handle(self, response: ClientResponse) -> None:
+        self.is_under_way = False
+        error: KafkaError | None = response.version_mismatch or response.authentication_error
+        if self._settle(response.body, error, response.received_ms):
+            self._attempts = 0
+            return
+        self._not_before_ms = response.received_ms + self._retry_backoff.backoff_ms(self._attempts)
+        self._attempts += 1

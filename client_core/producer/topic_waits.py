@@ -1,0 +1,61 @@
+"""What parked requests stand in: a queue per topic, and a place aside for partitions that do not exist yet.
+
+The I/O thread's, but for `topic_waits`, which any thread may ask: it copies a dict in one step before it
+looks at what is in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from client_core.producer.backlog import TopicWait
+from client_core.producer.ticket import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from client_core.producer.pending_request import PendingRequest
+
+
+@dataclass(slots=True)
+class TopicQueue:
+    """The requests for a topic that can't go on, in order; `phase` is what the first of them waits for."""
+
+    phase: Phase = Phase.METADATA
+    may_create: bool = False
+    requests: dict[PendingRequest, None] = field(default_factory=dict)
+
+    @property
+    def first(self) -> PendingRequest:
+        return next(iter(self.requests))
+
+
+@dataclass(slots=True)
+class StandingAside:
+    """Requests for partitions that a topic does not have; tried again when it has another number of them."""
+
+    partition_count: int
+    requests: dict[PendingRequest, None] = field(default_factory=dict)
+
+
+def topic_waits(
+    queues: Mapping[str, TopicQueue], aside: Mapping[str, StandingAside]
+) -> tuple[TopicWait, ...]:
+    """Who waits for which topic, and since when. Any thread."""
+    return (*_queued(queues), *_standing_aside(aside))
+
+
+def _queued(queues: Mapping[str, TopicQueue]) -> Iterator[TopicWait]:
+    for topic, queue in tuple(queues.items()):
+        requests = tuple(queue.requests)
+        if requests:  # emptied since, and about to be dropped
+            yield TopicWait(topic, queue.phase, len(requests), requests[0].submitted_ms)
+
+
+def _standing_aside(aside: Mapping[str, StandingAside]) -> Iterator[TopicWait]:
+    for topic, standing in tuple(aside.items()):
+        requests = tuple(standing.requests)
+        if requests:
+            oldest_ms = min(request.submitted_ms for request in requests)
+            yield TopicWait(topic, Phase.METADATA, len(requests), oldest_ms, lacks_partition=True)

@@ -1,0 +1,57 @@
+"""One request that was let in: its answer says that it depends on the token, and ends with the token.
+
+Most answers are over at once. Those that go on, streams and watches, are cut off as soon as they would say
+more after their token was taken out of the file, or was given other rights: the caller comes again, and is
+judged anew. Nothing more is read from such a caller either. Event loop only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from service.access.access import VARY, Access
+from service.access.caller import Caller
+from service.asgi import ABORT, Message, Receive, Scope, Send
+from service.waiting import CallerGoneError
+
+
+class Admission:
+    """The `receive` and `send` of one request, as the application gets them."""
+
+    __slots__ = ("_access", "_caller", "_digest", "_receive", "_scope", "_send")
+
+    def __init__(
+        self, access: Access, digest: bytes, caller: Caller, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        self._access = access
+        self._digest = digest
+        self._caller = caller
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+
+    async def receive(self) -> Message:
+        """The next part of the request; a caller whose token is gone has left."""
+        message = await self._receive()
+        if message["type"] == "http.request" and not self._holds():
+            self._abort()
+            return {"type": "http.disconnect"}
+        return message
+
+    def send(self, message: Message) -> Awaitable[None]:
+        """Hands a part of the answer on. Raises CallerGoneError where it goes on and the token is gone."""
+        if message["type"] == "http.response.start":
+            # A list of its own: prepared answers share theirs.
+            message["headers"] = [*message.get("headers", ()), VARY]
+        elif message.get("more_body") and not self._holds():
+            self._abort()
+            raise CallerGoneError("the caller's token is no longer in force")
+        return self._send(message)
+
+    def _holds(self) -> bool:
+        return self._access.holds(self._digest, self._caller)
+
+    def _abort(self) -> None:
+        abort = self._scope.get(ABORT)
+        if abort is not None:
+            abort()

@@ -1,0 +1,134 @@
+// The two forms: who leads, and send a test record.
+
+import { RefusedError } from "./api.js";
+import { byId, keyed, make, setText } from "./dom.js";
+import { clock } from "./format.js";
+import { faultOf, jsonOf } from "./json_text.js";
+import { answer, answerError } from "./result.js";
+
+/** A person waits for the answer: not for the minutes that a program may. */
+const SEND_TIMEOUT_MS = 15_000;
+const OFFERED_TOPICS = 50;
+
+/** Wires a form: `ask` gets the place for the answer; until it is done the form takes no second one. */
+function onSubmit(form, place, ask) {
+  let isAsking = false;
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    if (isAsking) return;
+    isAsking = true;
+    answer(place, "idle", "Asking …");
+    try {
+      await ask(place);
+    } catch (error) {
+      answerError(place, error);
+    } finally {
+      isAsking = false;
+    }
+  });
+}
+
+/** Offers the names of topics that begin as what is typed; a few, however many there are. */
+function offerTopics(model, input) {
+  const offered = byId("topic-names");
+  const offer = () => {
+    const names = [...model.topics.keys()].filter((name) => name.includes(input.value)).sort();
+    keyed(offered, names.slice(0, OFFERED_TOPICS), (name) => name, makeOption, () => {});
+  };
+  input.addEventListener("input", offer);
+  input.addEventListener("focus", offer);
+}
+
+function makeOption(name) {
+  const option = make("option");
+  option.value = name;
+  return option;
+}
+
+export function wireLookup(api, model) {
+  const [topic, by, value] = ["lookup-topic", "lookup-by", "lookup-value"].map(byId);
+  offerTopics(model, topic);
+  by.addEventListener("input", () => setText(byId("lookup-label"), by.value === "partition" ? "Partition" : "Key"));
+  onSubmit(byId("lookup-form"), byId("lookup-result"), async (place) => {
+    const fault = by.value === "partition" ? partitionFault(value.value) : faultOf(value.value, by.value);
+    if (fault !== null) return answer(place, "bad", fault);
+    const wanted = by.value === "partition" ? `"partition":${Number(value.value)}` : keyMember(value.value, by.value);
+    // In the body, so that the key is in nobody's access log.
+    const json = `{"lookups":[{"topic":${JSON.stringify(topic.value)},${wanted}}]}`;
+    const { results } = await api.read("/v1/leaders", { method: "POST", json });
+    if (results[0].error) throw new RefusedError(200, { detail: results[0].error.message, ...results[0].error });
+    answerLeader(place, results[0]);
+  });
+}
+
+function keyMember(typed, format) {
+  return `"key":${jsonOf(typed, format)},"key_format":"${format}"`;
+}
+
+function partitionFault(typed) {
+  return /^[0-9]{1,9}$/.test(typed.trim()) ? null : "A partition is a whole number from 0 on.";
+}
+
+function answerLeader(place, { topic, partition, leader, leader_epoch: epoch }) {
+  const where = `${topic}, partition ${partition}`;
+  if (leader === null) return answer(place, "bad", `${where}: no leader`, ["The brokers have elected none yet."]);
+  const rack = leader.rack === null ? "" : `, rack ${leader.rack}`;
+  answer(place, "good", `${where}: broker ${leader.id}`, [`${leader.host}:${leader.port}${rack}; leader epoch ${epoch}`]);
+}
+
+export function wireSend(api, model) {
+  const [topic, partition, key, keyFormat, value, valueFormat] = [
+    "send-topic",
+    "send-partition",
+    "send-key",
+    "send-key-format",
+    "send-value",
+    "send-value-format",
+  ].map(byId);
+  offerTopics(model, topic);
+  onSubmit(byId("send-form"), byId("send-result"), async (place) => {
+    const hasKey = key.value !== "";
+    const hasPartition = partition.value.trim() !== "";
+    const fault =
+      (hasPartition ? partitionFault(partition.value) : null) ??
+      (hasKey ? labelled("Key", faultOf(key.value, keyFormat.value)) : null) ??
+      labelled("Value", faultOf(value.value, valueFormat.value));
+    if (fault !== null) return answer(place, "bad", fault, ["Nothing was sent."]);
+    const members = [`"value":${jsonOf(value.value, valueFormat.value)}`];
+    if (hasKey) members.push(`"key":${jsonOf(key.value, keyFormat.value)}`);
+    if (hasPartition) members.push(`"partition":${Number(partition.value)}`);
+    const formats = `"key_format":"${keyFormat.value}","value_format":"${valueFormat.value}"`;
+    const path = `/v1/topics/${encodeURIComponent(topic.value)}/records`;
+    const json = `{${formats},"records":[{${members.join(",")}}]}`;
+    const startedMs = performance.now();
+    const { results } = await produce(api, path, json);
+    answerReceipt(place, results[0], performance.now() - startedMs);
+  });
+}
+
+/** Produces with a person's deadline; where the sidecar's own is shorter yet it refuses ours, and wrote nothing. */
+async function produce(api, path, json) {
+  try {
+    const query = `timeout_ms=${SEND_TIMEOUT_MS}&max_block_ms=${SEND_TIMEOUT_MS}`;
+    return await api.read(`${path}?${query}`, { method: "POST", json });
+  } catch (error) {
+    if (error.problem?.place !== "query.timeout_ms") throw error;
+    return api.read(path, { method: "POST", json });
+  }
+}
+
+function labelled(label, fault) {
+  return fault === null ? null : `${label}: ${fault}`;
+}
+
+function answerReceipt(place, { partition, offset, timestamp }, tookMs) {
+  const where = `partition ${partition}, ${offset === null ? "offset not told" : `offset ${offset}`}`;
+  answer(place, "good", `Written: ${where}`, [`In ${Math.round(tookMs)} ms, with the timestamp ${clock(timestamp)}.`]);
+}
+
+/** Puts a topic into both forms. */
+export function useTopic(name) {
+  byId("lookup-topic").value = name;
+  byId("send-topic").value = name;
+  byId("lookup-value").focus();
+}

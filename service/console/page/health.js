@@ -1,0 +1,96 @@
+// What there is to say first: one sentence, and what needs attention. Pure: a model in, sentences out.
+
+import { count, counted } from "./format.js";
+
+const ENDED = ["closing", "closed", "failed"];
+
+/** A failure that was followed by no other for so long is no news. */
+const RECENT_MS = 15_000;
+/** Ends of a connection that nobody needs to mend: it is made again when it is needed. */
+const HARMLESS = /closed|idle/;
+
+/** How a connection stands, for people: [tone, words]. */
+export function connectionOf(node) {
+  if (node === null) return ["idle", "not needed so far"];
+  if (node.state === "ready") return ["good", "connected"];
+  if (node.state === "authentication_failed") return ["bad", "refused: authentication"];
+  const isFailing = node.last_error !== null && !HARMLESS.test(node.last_error);
+  if (isFailing && node.last_error_age_ms < RECENT_MS) return ["bad", "down"];
+  if (node.state !== "disconnected") return ["warn", "connecting"];
+  if (node.waiting.records > 0) return ["bad", "down"];
+  if (isFailing) return ["warn", "last try failed"];
+  return ["idle", node.last_error === null ? "not needed so far" : "not connected"];
+}
+
+/** Brokers by how their connections stand. */
+export function connectionsOf(model) {
+  const nodes = model.status?.nodes ?? [];
+  const known = nodes.filter((node) => node.id >= 0);
+  const down = known.filter((node) => connectionOf(node)[0] === "bad").length;
+  return {
+    all: Math.max(model.brokers.size, known.length),
+    down,
+    isAnyReady: nodes.some((node) => node.state === "ready"),
+  };
+}
+
+/** Whether no broker answers any more, as far as the sidecar has tried. */
+function areAllGone({ all, down, isAnyReady }, metadata) {
+  if (isAnyReady) return false;
+  const isRefreshFailing = metadata.last_error !== null && metadata.last_error_age_ms < RECENT_MS;
+  return isRefreshFailing || (all > 0 && down === all);
+}
+
+/** Each {tone, title, text}; the gravest first. */
+export function findingsOf(model) {
+  const { status, totals } = model;
+  if (status === null) return [];
+  const findings = [];
+  if (status.draining || ENDED.includes(status.state)) {
+    findings.push({ tone: "bad", title: "Shutting down", text: "The sidecar takes no new records." });
+  }
+  if (totals.leaderless > 0) {
+    const text = "Records for them wait until the brokers elect a leader.";
+    findings.push({ tone: "bad", title: `${counted(totals.leaderless, "partition")} without a leader`, text });
+  }
+  for (const { node, phase, detail } of status.slow ?? []) {
+    findings.push({ tone: "warn", title: slowTitle(node, phase), text: detail });
+  }
+  if (totals.under > 0) {
+    const text = "A replica is missing from those in sync: one more loss may cost records, or stop acks=all.";
+    findings.push({ tone: "warn", title: `${counted(totals.under, "partition")} under-replicated`, text });
+  }
+  return findings;
+}
+
+function slowTitle(node, phase) {
+  const where = node === null || node === undefined ? "" : node < 0 ? "Bootstrap address" : `Broker ${node}`;
+  const what = phase ? `slow in ${phase}` : "slow";
+  return where ? `${where}: ${what}` : `Produce: ${what}`;
+}
+
+/** {tone, text}: the sentence that stands at the top. It holds no number that ticks, so that it is spoken once. */
+export function headlineOf(model, findings) {
+  if (model.status === null) return { tone: "idle", text: "Waiting for the sidecar’s first word" };
+  const connections = connectionsOf(model);
+  const { down, all } = connections;
+  if (model.clusterId === null) {
+    const isTrying = model.status.metadata.last_error === null && findings.length === 0;
+    return { tone: isTrying ? "idle" : "bad", text: isTrying ? "No broker has answered yet" : "No broker can be reached" };
+  }
+  if (areAllGone(connections, model.status.metadata)) {
+    return { tone: "bad", text: "No broker can be reached; leaders are from memory" };
+  }
+  if (down > 0) return { tone: "bad", text: `${count(down)} of ${counted(all, "broker")} cannot be reached` };
+  if (findings.length > 0) {
+    const tone = findings.some((finding) => finding.tone === "bad") ? "bad" : "warn";
+    return { tone, text: findings.length === 1 ? "One thing needs attention" : `${findings.length} things need attention` };
+  }
+  return { tone: "good", text: "Everything is in order" };
+}
+
+/** The same, once the sidecar is gone: what was true then is no news of now. */
+export function staleHeadlineOf(model, findings) {
+  const { text } = headlineOf(model, findings);
+  return { tone: "idle", text: `Not known. Last heard: ${text[0].toLowerCase()}${text.slice(1)}` };
+}

@@ -1,0 +1,97 @@
+// How we stand with the sidecar itself: the word at the top, the banner when it is gone, the call for a token.
+
+import { RefusedError } from "./api.js";
+import { byId, setTag, setText, show } from "./dom.js";
+import { clock, duration } from "./format.js";
+
+const WORDS = {
+  connecting: ["idle", "Connecting"],
+  live: ["good", "Live"],
+  gone: ["bad", "Not reachable"],
+  refused: ["bad", "Refused"],
+  token: ["warn", "Token wanted"],
+  paused: ["idle", "Paused"],
+};
+
+export class LinkView {
+  #state = "connecting";
+  #error = null;
+  #sinceMs = null;
+  #heardMs = null;
+  #link = byId("link");
+  #banner = byId("banner");
+
+  /** `onToken(token)` is called with the reader's token, `onRetry()` where he won't wait. */
+  constructor(api, { onToken, onRetry }) {
+    byId("banner-retry").addEventListener("click", onRetry);
+    byId("token-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      const input = byId("token-value");
+      setText(byId("token-said"), "");
+      onToken(input.value.trim());
+      input.value = "";
+    });
+    this.hasToken = () => api.hasToken;
+  }
+
+  /** Takes the feed's state (feed.js), at this time. */
+  take(state, error, nowMs) {
+    if (state === "live") this.#heardMs = nowMs;
+    if (state === this.#state && state !== "token") return;
+    const wasAway = isAway(this.#state);
+    this.#state = state;
+    this.#error = error;
+    if (isAway(state) && !wasAway) this.#sinceMs = this.#heardMs ?? nowMs;
+    show(byId("token"), state === "token");
+    if (state === "token") this.#askForToken();
+  }
+
+  /** Whether what the page shows is of an earlier time. */
+  get isStale() {
+    return this.#heardMs !== null && this.#state !== "live";
+  }
+
+  /** How we stand, in a word or two. */
+  get word() {
+    return WORDS[this.#state][1];
+  }
+
+  /** When the sidecar was last heard; null if never. */
+  get heardMs() {
+    return this.#heardMs;
+  }
+
+  render(model, nowMs) {
+    setTag(this.#link, ...WORDS[this.#state]);
+    document.body.classList.toggle("stale", this.isStale);
+    const age = this.isStale ? `as of ${clock(this.#heardMs)}, ${duration(nowMs - this.#heardMs)} ago` : "";
+    for (const place of document.querySelectorAll(".as-of")) setText(place, age);
+    setText(byId("banner-title"), this.#title());
+    setText(byId("banner-text"), this.#text(model));
+    show(this.#banner, isAway(this.#state));
+  }
+
+  #title() {
+    if (this.#state === "refused") return "The sidecar refuses to be watched";
+    return this.#heardMs === null
+      ? "The sidecar does not answer"
+      : `The sidecar has not answered since ${clock(this.#sinceMs ?? this.#heardMs)}`;
+  }
+
+  #text(model) {
+    if (this.#state === "refused") return this.#error.message;
+    const farewell = model.farewell === null ? "" : `It said goodbye: ${model.farewell.detail ?? model.farewell.reason}. `;
+    const old = this.#heardMs === null ? "" : "What you see below is from then. ";
+    return `${farewell}${old}This page goes on trying.`;
+  }
+
+  #askForToken() {
+    const wrong = this.hasToken() && this.#error instanceof RefusedError;
+    setText(byId("token-said"), wrong ? `That one was not taken: ${this.#error.message}` : "");
+    byId("token-value").focus();
+  }
+}
+
+function isAway(state) {
+  return state === "gone" || state === "refused";
+}

@@ -1,0 +1,104 @@
+// One small plot: a line over the last seconds, drawn by hand as SVG, said in words as well.
+
+import { make, setAttribute, setText } from "./dom.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+const WIDTH = 300;
+const HEIGHT = 64;
+
+/** A figure: its name and present value in words, the line, and what the edges mean. */
+export class Plot {
+  #name;
+  #unit;
+  #format;
+  #now = make("strong");
+  #more = make("span", "under");
+  #svg = svgElement("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });
+  #area = svgElement("path", { class: "area" });
+  #lines = [];
+  #top = make("span");
+  #start = make("span");
+  #end = make("span");
+
+  /** `format` makes a value into words, unit and all; `classes` are those of the lines, the first one's area is tinted. */
+  constructor(figure, name, unit, format, { classes = ["line"], legend = "" } = {}) {
+    this.#name = name;
+    this.#unit = unit;
+    this.#format = format;
+    this.#svg.append(this.#area);
+    for (const kind of classes) {
+      const line = svgElement("path", { class: kind, "vector-effect": "non-scaling-stroke" });
+      this.#lines.push(line);
+      this.#svg.append(line);
+    }
+    const axis = make("p", "axis", this.#start, make("span", "", legend), this.#end);
+    const top = make("p", "top-mark", this.#top);
+    figure.append(make("figcaption", "", make("span", "", name), this.#now, this.#more), top, this.#svg, axis);
+  }
+
+  /** Draws series of one value a second up to `end`, the oldest first; null is a second without a value. */
+  render(series, now, more, end) {
+    const values = series.flat().filter((value) => value !== null);
+    const highest = values.length > 0 ? Math.max(...values) : 0;
+    const scale = niceAbove(highest);
+    setText(this.#now, now);
+    setText(this.#more, more);
+    setText(this.#top, this.#format(scale));
+    setText(this.#start, `${series[0].length} s before`);
+    setText(this.#end, end);
+    series.forEach((points, index) => setAttribute(this.#lines[index], "d", lineOf(points, scale)));
+    setAttribute(this.#area, "d", areaOf(series[0], scale));
+    setAttribute(this.#svg, "aria-label", this.#words(series[0], now, highest, end));
+  }
+
+  /** The plot for those who do not see it. */
+  #words(points, now, highest, end) {
+    const span = `${this.#name} over ${points.length} seconds`;
+    return `${span}: ${now} ${end}, at most ${this.#format(highest)} ${this.#unit}`.trim();
+  }
+}
+
+/** The least of 1, 2, 5, 10, 20 … that is not below: a scale that seldom changes. */
+function niceAbove(value) {
+  if (value <= 1) return 1;
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value);
+}
+
+function lineOf(points, scale) {
+  return runsOf(points, scale)
+    .map((run) => `M${run.map(([x, y]) => `${x},${y}`).join("L")}`)
+    .join("");
+}
+
+function areaOf(points, scale) {
+  return runsOf(points, scale)
+    .map((run) => `M${run[0][0]},${HEIGHT}L${run.map(([x, y]) => `${x},${y}`).join("L")}L${run.at(-1)[0]},${HEIGHT}Z`)
+    .join("");
+}
+
+/** The points between gaps, as [x, y] in the drawing; a lone one becomes a short dash. */
+function runsOf(points, scale) {
+  const runs = [];
+  const step = WIDTH / Math.max(1, points.length - 1);
+  let run = null;
+  points.forEach((value, index) => {
+    if (value === null) {
+      run = null;
+      return;
+    }
+    if (run === null) runs.push((run = []));
+    run.push([round(index * step), round(HEIGHT - 1 - (value / scale) * (HEIGHT - 3))]);
+  });
+  return runs.map((points_) => (points_.length > 1 ? points_ : [[points_[0][0] - 1, points_[0][1]], points_[0]]));
+}
+
+function round(number) {
+  return Math.round(number * 10) / 10;
+}
+
+function svgElement(tag, attributes) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  return made;
+}

@@ -1,0 +1,40 @@
+// Server-sent events from text, for streams that fetch reads. Source: WHATWG HTML, "Interpreting an event stream".
+
+/** Takes a stream's text in pieces of any size and gives the events that are complete. */
+export class EventStreamParser {
+  #rest = "";
+  #event = "";
+  #data = [];
+  #id = null;
+
+  /** The events that this piece completes: {event, data, id}; id is null where none was ever told. */
+  take(piece) {
+    const events = [];
+    // A carriage return at the very end may be half of a line's end.
+    const lines = (this.#rest + piece).split(/\r\n|\n|\r(?!$)/);
+    this.#rest = lines.pop();
+    for (const line of lines) {
+      if (line === "") this.#dispatch(events);
+      else this.#field(line);
+    }
+    return events;
+  }
+
+  #field(line) {
+    const colon = line.indexOf(":");
+    if (colon === 0) return; // a comment: a sign of life
+    const name = colon < 0 ? line : line.slice(0, colon);
+    const value = colon < 0 ? "" : line.slice(line[colon + 1] === " " ? colon + 2 : colon + 1);
+    if (name === "data") this.#data.push(value);
+    else if (name === "event") this.#event = value;
+    else if (name === "id" && !value.includes("\0")) this.#id = value;
+  }
+
+  #dispatch(events) {
+    if (this.#data.length > 0) {
+      events.push({ event: this.#event || "message", data: this.#data.join("\n"), id: this.#id });
+    }
+    this.#event = "";
+    this.#data = [];
+  }
+}

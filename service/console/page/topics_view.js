@@ -1,0 +1,166 @@
+// The table of topics: those that the sidecar follows and, when asked for, all others of the cluster by name.
+
+import { UnreachableError } from "./api.js";
+import { byId, keyed, make, makeRow, setTag, setText, show } from "./dom.js";
+import { clock, count, counted } from "./format.js";
+import { Pager } from "./pager.js";
+
+const LABELS = ["Topic", "Partitions", "Leaders", "State"];
+const PAGE_SIZE = 25;
+
+const SHOWN = {
+  all: () => true,
+  trouble: ({ leaderless, under }) => leaderless > 0 || under > 0,
+  leaderless: ({ leaderless }) => leaderless > 0,
+  under: ({ under }) => under > 0,
+};
+
+export class TopicsView {
+  #api;
+  #model;
+  #onOpen;
+  #rows = byId("topic-rows");
+  #table = byId("topic-table");
+  #empty = byId("topics-empty");
+  #said = byId("topics-said");
+  #search = byId("topic-search");
+  #shown = byId("topic-show");
+  #leader = byId("topic-leader");
+  #pager;
+  #listed = [];
+  #listedText = "";
+  #isStale = true;
+
+  /** `onOpen(name)` is called where a reader wants to see a topic's partitions. */
+  constructor(api, model, onOpen) {
+    this.#api = api;
+    this.#model = model;
+    this.#onOpen = onOpen;
+    this.#pager = new Pager(byId("topic-pager"), PAGE_SIZE, "topics", () => this.#renew());
+    byId("topic-filter").addEventListener("submit", (event) => event.preventDefault());
+    for (const input of [this.#search, this.#shown, this.#leader]) {
+      input.addEventListener("input", () => this.#filter());
+    }
+    byId("topic-list").addEventListener("click", () => this.#list());
+  }
+
+  /** Shows the topics that this broker leads something of. */
+  showLedBy(id) {
+    this.#offerLeaders();
+    this.#leader.value = `${id}`;
+    this.#shown.value = "all";
+    this.#search.value = "";
+    this.#filter();
+    byId("topics").focus();
+    byId("topics").scrollIntoView();
+  }
+
+  /** Shows the model where it changed since the last time. */
+  render(revision) {
+    if (revision === this.renderedRevision && !this.#isStale) return;
+    this.renderedRevision = revision;
+    this.#isStale = false;
+    this.#offerLeaders();
+    const all = this.#all();
+    const found = all.filter((topic) => this.#matches(topic));
+    keyed(this.#rows, this.#pager.cut(found), (topic) => topic.name, (topic) => this.#make(topic), update);
+    show(this.#table, found.length > 0);
+    show(this.#empty, found.length === 0);
+    setText(this.#empty, all.length === 0 ? NONE_FOLLOWED : "No topic is like that.");
+    setText(this.#said, `${this.#foundText(found.length, all.length)}${this.#listedText}`);
+  }
+
+  #foundText(found, all) {
+    if (all === 0) return "";
+    return found === all ? `${counted(all, "topic")}. ` : `${count(found)} of ${counted(all, "topic")}. `;
+  }
+
+  /** Followed topics, and the listed ones that are none of them, by name. */
+  #all() {
+    const { topics } = this.#model;
+    const others = this.#listed.filter((topic) => !topics.has(topic.name));
+    return [...topics.values(), ...others].sort((a, b) => (a.name < b.name ? -1 : 1));
+  }
+
+  #matches({ name, summary }) {
+    if (!name.toLowerCase().includes(this.#search.value.trim().toLowerCase())) return false;
+    if (this.#shown.value === "all" && this.#leader.value === "") return true;
+    if (summary === undefined) return false; // of what is not followed nothing is known
+    if (!SHOWN[this.#shown.value](summary)) return false;
+    return this.#leader.value === "" || summary.ledBy.has(Number(this.#leader.value));
+  }
+
+  /** Brokers to choose from; the choice stays. */
+  #offerLeaders() {
+    const offered = [...this.#model.brokers.keys()].sort((a, b) => a - b).map(String);
+    const chosen = this.#leader.value;
+    if (chosen !== "" && !offered.includes(chosen)) offered.push(chosen);
+    keyed(this.#leader, ["", ...offered], (id) => id, makeLeaderOption, () => {});
+  }
+
+  #make({ name }) {
+    const tr = makeRow(LABELS, [1]);
+    const button = make("button", "plain name", name);
+    button.type = "button";
+    button.addEventListener("click", () => this.#onOpen(name));
+    tr.cells[0].append(button);
+    tr.cells[3].append(make("span", "tag"));
+    return tr;
+  }
+
+  #filter() {
+    this.#pager.reset();
+    this.#renew();
+  }
+
+  #renew() {
+    this.#isStale = true;
+    this.render(this.renderedRevision);
+  }
+
+  /** Asks for all topics of the cluster, once: the sidecar itself follows only those it is asked for. */
+  async #list() {
+    setText(this.#said, "Asking the brokers for all topics …");
+    try {
+      const { topics } = await this.#api.read("/v1/topics?internal=true");
+      this.#listed = topics.map(({ name, partition_count }) => ({ name, count: partition_count }));
+      this.#listedText = `All topics of the cluster as of ${clock(Date.now())}.`;
+    } catch (error) {
+      this.#listedText = error instanceof UnreachableError ? error.message : `No list: ${error.message}`;
+    }
+    this.#renew();
+  }
+}
+
+const NONE_FOLLOWED =
+  "This sidecar follows no topic yet. It follows those that it is asked for: look one up, send to one, " +
+  "or list the whole cluster.";
+
+function makeLeaderOption(id) {
+  const option = make("option", "", id === "" ? "any broker" : `broker ${id}`);
+  option.value = id;
+  return option;
+}
+
+function update(tr, { summary, count: listedCount }) {
+  const [, partitions, ledBy, state] = tr.cells;
+  setText(partitions, count(summary?.count ?? listedCount));
+  setText(ledBy, summary === undefined ? "–" : ledByText(summary.ledBy));
+  setTag(state.firstChild, ...stateOf(summary));
+}
+
+/** Who leads how many: `1: 4, 2: 3, 3: 5`. */
+function ledByText(ledBy) {
+  const led = [...ledBy].sort(([a], [b]) => a - b);
+  return led.map(([id, number]) => `${id}: ${count(number)}`).join(", ") || "nobody";
+}
+
+function stateOf(summary) {
+  if (summary === undefined) return ["idle", "not followed"];
+  const { leaderless, under } = summary;
+  const words = [];
+  if (leaderless > 0) words.push(`${count(leaderless)} without a leader`);
+  if (under > 0) words.push(`${count(under)} under-replicated`);
+  if (words.length === 0) return ["good", "in order"];
+  return [leaderless > 0 ? "bad" : "warn", words.join(", ")];
+}

@@ -1,0 +1,68 @@
+// What passes through: produce as two plots, what waits and for what, and how fresh the metadata is.
+
+import { byId, setFacts, setText } from "./dom.js";
+import { bytes, clock, count, duration, short } from "./format.js";
+import { Plot } from "./plot.js";
+
+/** The phases of a produce, in their order, as people understand them. */
+const PHASES = [
+  ["metadata", "For metadata"],
+  ["buffer", "For buffer memory"],
+  ["queue", "To be sent"],
+  ["delivery", "To be acknowledged"],
+];
+
+export class TrafficView {
+  #rate = new Plot(byId("plot-rate"), "Records", "a second", short);
+  #latency = new Plot(byId("plot-latency"), "Latency", "", milliseconds, {
+    classes: ["line", "line faint"],
+    legend: "mean; thin: longest",
+  });
+
+  render({ status, statusAtMs }, elapsedMs, isStale) {
+    if (status === null) return;
+    this.#renderProduce(status.produce, isStale ? `at ${clock(statusAtMs)}` : "now");
+    setFacts(byId("waiting"), waitingOf(status, elapsedMs));
+    setFacts(byId("metadata"), metadataOf(status, elapsedMs));
+  }
+
+  #renderProduce({ latency, per_second: perSecond, records, failed_records: failed }, end) {
+    const rate = perSecond.records.at(-1) ?? 0;
+    const total = `${count(records)} since the start${failed > 0 ? `, ${count(failed)} failed` : ""}`;
+    this.#rate.render([perSecond.records], `${short(rate)}/s`, total, end);
+    const now = latency.count > 0 ? milliseconds(latency.p50_ms) : "–";
+    const more = latency.count > 0 ? `half of the requests; 99 % within ${milliseconds(latency.p99_ms)}` : "nothing sent lately";
+    this.#latency.render([perSecond.mean_ms, perSecond.max_ms], now, more, end);
+  }
+}
+
+function milliseconds(ms) {
+  return duration(ms, true);
+}
+
+function waitingOf(status, elapsedMs) {
+  const { buffer, phases } = status;
+  const used = buffer.total_bytes - buffer.available_bytes;
+  const facts = [
+    ["Requests", `${count(status.waiting_requests)} with ${bytes(status.waiting_bytes)}`],
+    ["Buffer", `${bytes(used)} of ${bytes(buffer.total_bytes)}`, used > 0.9 * buffer.total_bytes ? "warn" : ""],
+  ];
+  for (const [name, title] of PHASES) {
+    const { waiting, oldest_ms: oldestMs } = phases[name];
+    facts.push([title, waiting === 0 ? "0" : `${count(waiting)}, for ${duration(oldestMs + elapsedMs, true)}`]);
+  }
+  return facts;
+}
+
+function metadataOf({ metadata, version }, elapsedMs) {
+  const age = metadata.age_ms === null ? "none yet" : duration(metadata.age_ms + elapsedMs);
+  const facts = [
+    ["Version", version],
+    ["Age", metadata.refresh_in_progress ? `${age}, refreshing` : age],
+    ["Follows", `${count(metadata.topics)} topics, ${count(metadata.partitions)} partitions`],
+  ];
+  if (metadata.last_error !== null) {
+    facts.push(["Last error", `${metadata.last_error} (${duration(metadata.last_error_age_ms + elapsedMs)} ago)`]);
+  }
+  return facts;
+}

@@ -1,0 +1,97 @@
+"""Which pages there are: each path, the file behind it, and what a browser may do with it.
+
+    /        the console: brokers, topics, leaders and produce, live
+    /docs    the API's reference: Swagger UI over /openapi.json
+
+Everything comes from our own origin. The files hold no data, so they need no token; what fills the pages
+does. Swagger UI is taken from the package fastapi-offline, of which nothing but its files is used: none of
+its code is imported. Source of the policies: Content Security Policy Level 3, Trusted Types.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from fastapi import APIRouter
+
+from service.console.assets import Asset, served
+
+_PAGE: Final = Path(__file__).parent / "page"
+
+#: The package that brings Swagger UI (Apache 2.0), and its folder of files.
+_VIEWER: Final = ("fastapi_offline", "static")
+
+_COMMON_POLICY: Final = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'self'; "
+    b"frame-ancestors 'none'; base-uri 'none'; "
+)
+
+#: With trusted types on, text can't become markup by mistake: assigning innerHTML throws.
+CONSOLE_POLICY: Final = (
+    _COMMON_POLICY + b"img-src 'self'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+
+#: Swagger UI makes markup of the document's Markdown, and brings its icons as data: addresses.
+DOCS_POLICY: Final = _COMMON_POLICY + b"img-src 'self' data:"
+
+_CONSOLE_FILES: Final = {
+    "/": "index.html",
+    **{
+        f"/console/{name}": name
+        for name in (
+            "console.css",
+            "icon.svg",
+            "api.js",
+            "brokers_view.js",
+            "changes_view.js",
+            "detail_view.js",
+            "dom.js",
+            "feed.js",
+            "format.js",
+            "forms.js",
+            "health.js",
+            "json_text.js",
+            "link_view.js",
+            "main.js",
+            "model.js",
+            "pager.js",
+            "plot.js",
+            "result.js",
+            "sse.js",
+            "state_view.js",
+            "topic.js",
+            "topics_view.js",
+            "traffic_view.js",
+        )
+    },
+}
+_DOCS_FILES: Final = {"/docs": "docs.html", "/docs/docs.js": "docs.js", "/docs/docs.css": "docs.css"}
+_VIEWER_FILES: Final = {f"/docs/{name}": name for name in ("swagger-ui.css", "swagger-ui-bundle.js")}
+
+#: What is open to callers without a token: these files, and the document that /docs shows. No data in them.
+OPEN_PATHS: Final = frozenset({*_CONSOLE_FILES, *_DOCS_FILES, *_VIEWER_FILES, "/openapi.json"})
+
+
+def console_router() -> APIRouter:
+    """Routes to all pages and their files; none of them is in the OpenAPI document."""
+    viewer = _viewer_folder()
+    assets = {
+        **{path: Asset(_PAGE / name, CONSOLE_POLICY) for path, name in _CONSOLE_FILES.items()},
+        **{path: Asset(_PAGE / name, DOCS_POLICY) for path, name in _DOCS_FILES.items()},
+        **{path: Asset(viewer / name, DOCS_POLICY) for path, name in _VIEWER_FILES.items()},
+    }
+    router = APIRouter()
+    for path, asset in assets.items():
+        router.add_api_route(path, served(asset), methods=["GET", "HEAD"], include_in_schema=False)
+    return router
+
+
+def _viewer_folder() -> Path:
+    """Where the viewer's files lie. The package is found, not imported: it would bring its own app."""
+    package, folder = _VIEWER
+    found = find_spec(package)
+    assert found is not None, f"{package} is among the dependencies"
+    assert found.submodule_search_locations is not None
+    return Path(found.submodule_search_locations[0]) / folder

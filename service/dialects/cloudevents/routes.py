@@ -1,0 +1,132 @@
+"""POST /cloudevents/{topic}: one event or a batch, acknowledged by the brokers before it is answered.
+
+    202   all of the events are acknowledged; where each of them lies
+    207   some of a batch; Pilotfish-Failed-Records counts the others
+    else  none of them: the common cause's status, else the gravest, as a problem document
+
+The media type decides the content mode, as the HTTP binding says. Event loop only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import perf_counter
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request, Response
+
+from client_core import ProducerRecord
+from service.access.caller import caller_of
+from service.asgi import HeaderPairs, header
+from service.body import announced_bytes, read_body
+from service.deps import Sidecar
+from service.dialects.cloudevents.binary import record_of_binary
+from service.dialects.cloudevents.schemas import REQUEST
+from service.dialects.cloudevents.structured import record_of_envelope, records_of_batch
+from service.errors import ProblemError, problem_of_body, refused
+from service.media_type import check_encoding
+from service.produce_answers import Answer, answer_of
+from service.responses import as_is, problems
+from service.schemas import NoQuery, ProduceAnswer
+from service.strict_json import BodyError
+
+_FAMILY: Final = "application/cloudevents"
+_STRUCTURED: Final = "application/cloudevents+json"
+_BATCH: Final = "application/cloudevents-batch+json"
+
+_ACCEPTED: Final = 202
+
+
+def events_router(sidecar: Sidecar) -> APIRouter:
+    """The route over one sidecar."""
+    router = APIRouter(tags=["cloudevents"])
+    events = Events(sidecar)
+
+    @router.post(
+        "/cloudevents/{topic}",
+        status_code=_ACCEPTED,
+        response_model=ProduceAnswer,
+        response_description="All of the events were acknowledged.",
+        responses={
+            **problems(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
+            207: {
+                "model": ProduceAnswer,
+                "description": "Some of a batch failed; Pilotfish-Failed-Records counts them.",
+            },
+        },
+        openapi_extra=REQUEST,
+    )
+    async def post_events(request: Request, topic: str, _: Annotated[NoQuery, Query()]) -> Response:
+        """Writes one CloudEvent, or a batch, to a topic: in binary, structured or batch mode."""
+        return await events.post(topic, request)
+
+    return router
+
+
+class Events:
+    """What the route does."""
+
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._room = sidecar.room
+        self._producing = sidecar.producing
+        self._clock = sidecar.producer.clock
+        self._max_events = sidecar.settings.max_records_per_request
+        self._outcomes = {o: sidecar.http.produced(o) for o in ("success", "partial", "error")}
+
+    async def post(self, topic: str, request: Request) -> Response:
+        """Serves one request. Raises ProblemError where nothing of it was taken on."""
+        started = perf_counter()
+        outcome = "error"
+        try:
+            answer = await self._answer(topic, request)
+            outcome = answer.outcome
+            return as_is(answer.status, answer.headers, answer.body)
+        finally:
+            self._outcomes[outcome].observe(perf_counter() - started)
+
+    async def _answer(self, topic: str, request: Request) -> Answer:
+        since_ms = self._clock.now_ms()
+        scope, caller = request.scope, caller_of(request.scope)
+        try:
+            self._producing.check(topic, caller)
+            check_encoding(header(scope, b"content-encoding"))
+            media_type = _envelope_type(header(scope, b"content-type"))
+            with self._room.enter(announced_bytes(scope), caller) as place:
+                body = await read_body(request.receive, place, self._producing.times.timeout_ms)
+                records = self._records(topic, media_type, scope["headers"], body)
+                if not records:
+                    return answer_of(topic, (), _ACCEPTED)
+                times = self._producing.dialect_times(topic)
+                result = await self._producing.deliver(
+                    topic, records, times, since_ms=since_ms, place=place, receive=request.receive
+                )
+        except BodyError as e:
+            raise ProblemError(problem_of_body(e)) from e
+        except ProblemError as e:
+            raise ProblemError(replace(e.problem, written="no")) from e
+        return answer_of(topic, self._producing.outcomes(records, result), _ACCEPTED)
+
+    def _records(
+        self, topic: str, media_type: str | None, headers: HeaderPairs, body: bytes
+    ) -> list[ProducerRecord]:
+        if media_type == _BATCH:
+            return records_of_batch(topic, body, self._max_events)
+        if media_type == _STRUCTURED:
+            return [record_of_envelope(topic, body)]
+        return [record_of_binary(topic, headers, body)]
+
+
+def _envelope_type(content_type: bytes | None) -> str | None:
+    """The media type of a JSON envelope or a batch of them; None for binary mode. Raises a 415."""
+    said = (content_type or b"").decode("latin-1").strip().lower()
+    if not said.startswith(_FAMILY):
+        return None
+    media_type, _, parameters = said.partition(";")
+    media_type = media_type.rstrip()
+    if media_type not in (_STRUCTURED, _BATCH):
+        raise refused(415, f"of CloudEvents, the JSON formats are read: {_STRUCTURED} and {_BATCH}")
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.partition("=")
+        if name.strip() == "charset" and value.strip().strip('"') not in ("utf-8", "utf8"):
+            raise refused(415, f"{media_type} is read in UTF-8 and in no other charset")
+    return media_type

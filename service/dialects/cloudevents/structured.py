@@ -1,0 +1,107 @@
+"""Structured and batch content mode: the event as a JSON envelope, one or an array of them.
+
+    {"specversion": "1.0", "id": "1", "source": "/a", "type": "t", "data": {"n": 1.10}}
+        ─▶  key: partitionkey     content-type: application/cloudevents+json; charset=UTF-8
+            value: the envelope without white space, its members, digits and escapes as they came
+
+Every attribute is checked before the first record is appended; `data` is the caller's and is not looked into.
+An attribute that is null is unset (JSON format 2.2). The Kafka binding has no batch mode, so each event of a
+batch becomes a structured record of its own.
+
+Pure; any thread. Sources: CloudEvents 1.0.2 JSON format, Kafka protocol binding 3.3.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from msgspec import Raw
+
+from client_core import ProducerRecord
+from service.dialects.cloudevents.attributes import (
+    PARTITION_KEY,
+    check_name,
+    check_value,
+    is_text_only,
+    missing_attribute,
+)
+from service.dialects.json_members import is_null, items_of, members_of, text_of, within
+from service.payload import bytes_of_base64
+from service.strict_json import BodyError, compact
+
+#: The header by which a consumer knows that the value is an envelope.
+STRUCTURED_HEADER: Final = ("content-type", b"application/cloudevents+json; charset=UTF-8")
+
+_DATA: Final = "data"
+_DATA_BASE64: Final = "data_base64"
+
+_WHOLE_NUMBER: Final = re.compile(rb"-?(?:0|[1-9][0-9]{0,9})")
+_INT32: Final = range(-(2**31), 2**31)
+
+
+def record_of_envelope(topic: str, body: bytes) -> ProducerRecord:
+    """The record of one event in JSON. Raises BodyError (400), naming the attribute."""
+    return _record(topic, compact(body), "")
+
+
+def records_of_batch(topic: str, body: bytes, limit: int) -> list[ProducerRecord]:
+    """The records of a JSON array of events, in order; none for an empty one.
+
+    Raises BodyError: 400 with the place, such as `[3].id`; 413 beyond `limit` events.
+    """
+    events = items_of(compact(body))
+    if len(events) > limit:
+        detail = f"{len(events)} events, and a request may bring {limit} (max_records_per_request)"
+        raise BodyError(413, "", detail)
+    return [_record(topic, bytes(event), f"[{index}]") for index, event in enumerate(events)]
+
+
+def _record(topic: str, text: bytes, place: str) -> ProducerRecord:
+    members = members_of(text, place)
+    attributes: dict[str, str] = {}
+    for name, raw in members.items():
+        if name in (_DATA, _DATA_BASE64):
+            continue
+        try:
+            check_name(name)
+            value = None if is_null(raw) else _text_of(name, raw)
+            if value is not None:
+                check_value(name, value)
+                attributes[name] = value
+        except ValueError as e:
+            raise BodyError(400, within(place, name), str(e)) from e
+    missing = missing_attribute(attributes)
+    if missing is not None:
+        raise BodyError(400, within(place, missing), "the attribute is missing; every CloudEvent has it")
+    _check_data(members, place)
+    key = attributes.get(PARTITION_KEY)
+    return ProducerRecord(topic, text, None if key is None else key.encode(), headers=(STRUCTURED_HEADER,))
+
+
+def _text_of(name: str, raw: Raw) -> str:
+    """The canonical string of an attribute's JSON value. Raises ValueError for a type that it can't have."""
+    text = text_of(raw)
+    if text is not None:
+        return text
+    if is_text_only(name):
+        raise ValueError("must be a string")
+    written = bytes(raw)
+    if written in (b"true", b"false"):
+        return written.decode()
+    if _WHOLE_NUMBER.fullmatch(written) and int(written) in _INT32:
+        return written.decode()
+    raise ValueError("must be a string, a boolean, or a whole number of 32 bits")
+
+
+def _check_data(members: dict[str, Raw], place: str) -> None:
+    encoded = members.get(_DATA_BASE64)
+    if encoded is None or is_null(encoded):
+        return
+    where = within(place, _DATA_BASE64)
+    if _DATA in members:
+        raise BodyError(400, where, "data and data_base64 exclude each other")
+    try:
+        bytes_of_base64(bytes(encoded))
+    except ValueError as e:
+        raise BodyError(400, where, str(e)) from e

@@ -1,0 +1,143 @@
+"""The body of a bulk publish, from JSON to entries.
+
+    [{"entryId": "1", "event": E, "contentType": "text/plain", "metadata": {"partitionKey": "k"}}, …]
+
+The content type says what E is: for JSON and CloudEvents the value itself, for text/* and XML a string, for
+application/octet-stream a string of base64. Member names are matched whatever their case, since Dapr's
+server does so and its JavaScript SDK sends `entryID`. Faults are ProblemErrors with Dapr's codes; each names
+the place, such as `[3].event`.
+
+Pure; any thread. Source: dapr/dapr pkg/api/http/http.go (onBulkPublish), util.go (ConvertEventToBytes).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, NoReturn
+
+import msgspec
+from msgspec import Raw
+
+from service.dialects.dapr.envelope import BINARY, CLOUD_EVENT, JSON, is_media_type
+from service.dialects.dapr.errors import ENTRIES, MISMATCH, UNREADABLE, Code, fault
+from service.dialects.json_members import is_null, items_of, members_of, text_of
+from service.payload import bytes_of_base64
+from service.strict_json import BodyError, compact
+
+_MEMBERS: Final = frozenset({"entryid", "event", "contenttype", "metadata"})
+_METADATA: Final = msgspec.json.Decoder(dict[str, str])
+
+
+class Entry(NamedTuple):
+    """One event of a bulk publish. `id_name` is how its caller spells `entryId`."""
+
+    id_name: str
+    entry_id: str
+    event: bytes
+    content_type: str
+    metadata: dict[str, str]
+
+
+class _Where(NamedTuple):
+    """For the message of a fault."""
+
+    pubsub: str
+    topic: str
+    place: str = ""
+
+    def fault(self, error: Code, message: str) -> NoReturn:
+        said = f"{self.place}: {message}" if self.place else message
+        raise fault(
+            error,
+            f"error when reading the entries for topic {self.topic} pubsub {self.pubsub}: {said}",
+            pubsub=self.pubsub,
+            topic=self.topic,
+        )
+
+
+def parse_entries(body: bytes, pubsub: str, topic: str, limit: int) -> list[Entry]:
+    """The entries, in order; none for an empty array. Raises ProblemError."""
+    where = _Where(pubsub, topic)
+    try:
+        items = items_of(compact(body))
+    except BodyError as e:
+        where.fault(UNREADABLE, str(e))
+    if len(items) > limit:
+        where.fault(
+            UNREADABLE, f"{len(items)} entries, and a request may bring {limit} (max_records_per_request)"
+        )
+    entries = [_entry(bytes(item), _Where(pubsub, topic, f"[{index}]")) for index, item in enumerate(items)]
+    seen: set[str] = set()
+    for index, entry in enumerate(entries):
+        if entry.entry_id in seen:
+            where._replace(place=f"[{index}].entryId").fault(ENTRIES, "entryId stands twice")
+        seen.add(entry.entry_id)
+    return entries
+
+
+def _entry(text: bytes, where: _Where) -> Entry:
+    try:
+        members = members_of(text)
+    except BodyError as e:
+        where.fault(UNREADABLE, str(e))
+    known: dict[str, Raw] = {}
+    id_name = "entryId"
+    for name, raw in members.items():
+        folded = name.lower()
+        if folded not in _MEMBERS:
+            where.fault(
+                UNREADABLE, f"{name}: unknown member; an entry has entryId, event, contentType, metadata"
+            )
+        if folded in known:
+            where.fault(UNREADABLE, f"{name}: the member stands twice")
+        known[folded] = raw
+        id_name = name if folded == "entryid" else id_name
+    if "event" not in known:
+        where.fault(UNREADABLE, "event is missing")
+    entry_id = _text(known.get("entryid"), "entryId", where)
+    if not entry_id:
+        where.fault(ENTRIES, "entryId is missing or empty")
+    content_type = _text(known.get("contenttype"), "contentType", where)
+    event = _event(known["event"], content_type, where)
+    return Entry(id_name, entry_id, event, content_type, _metadata(known.get("metadata"), where))
+
+
+def _text(raw: Raw | None, name: str, where: _Where) -> str:
+    if raw is None or is_null(raw):
+        return ""
+    text = text_of(raw)
+    if text is None:
+        where.fault(UNREADABLE, f"{name} must be a string")
+    return text
+
+
+def _metadata(raw: Raw | None, where: _Where) -> dict[str, str]:
+    if raw is None or is_null(raw):
+        return {}
+    try:
+        members_of(bytes(raw))  # a name that stands twice
+        return _METADATA.decode(raw)
+    except (BodyError, msgspec.DecodeError):
+        where.fault(UNREADABLE, "metadata must be an object of strings, no name twice")
+
+
+def _event(raw: Raw, content_type: str, where: _Where) -> bytes:
+    """The bytes that the event stands for, as if they had been a request's body."""
+    if is_media_type(content_type, JSON, CLOUD_EVENT):
+        return bytes(raw)
+    text = text_of(raw)
+    if is_media_type(content_type, BINARY) and text is not None:
+        try:
+            return bytes_of_base64(bytes(raw)) or b""
+        except ValueError as e:
+            where.fault(MISMATCH, f"event: {e}")
+    if _is_text(content_type) and text is not None:
+        return text.encode()
+    where.fault(
+        MISMATCH,
+        f"event does not match contentType {content_type!r}: JSON and CloudEvents are values, text/* and "
+        "application/xml are strings, application/octet-stream is a string of base64",
+    )
+
+
+def _is_text(content_type: str) -> bool:
+    return content_type.lower().startswith("text/") or is_media_type(content_type, "application/xml")

@@ -1,0 +1,144 @@
+"""What goes wrong in Dapr's words: `{"errorCode": "ERR_…", "message": …, "details": […]}`.
+
+Dapr's own errors have Dapr's codes and statuses. What the brokers refuse is 500 ERR_PUBSUB_PUBLISH_MESSAGE as
+there, or 403 ERR_PUBSUB_FORBIDDEN; `details` says what Dapr's codes can't: Kafka's error, whether a retry may
+help, whether anything was written. A request that is at fault itself (400, 413, 422), and one that was never
+begun (408, 429, 503), keep their statuses.
+
+Pure; any thread. Source: dapr/dapr pkg/api/errors/pubsub.go and pkg/messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import msgspec
+
+from client_core import Errors
+from service.error_faces import Refusal
+from service.errors import Problem, ProblemError
+
+
+class Code(NamedTuple):
+    """One of Dapr's errors: its name over HTTP, its reason in `details` where it has any, and its status."""
+
+    name: str
+    reason: str | None
+    status: int
+
+
+PUBSUB_EMPTY: Final = Code("ERR_PUBSUB_EMPTY", "DAPR_PUBSUB_NAME_EMPTY", 404)
+PUBSUB_NOT_FOUND: Final = Code("ERR_PUBSUB_NOT_FOUND", "DAPR_PUBSUB_NOT_FOUND", 404)
+TOPIC_EMPTY: Final = Code("ERR_TOPIC_NAME_EMPTY", "DAPR_PUBSUB_TOPIC_NAME_EMPTY", 404)
+METADATA: Final = Code("ERR_PUBSUB_REQUEST_METADATA", "DAPR_PUBSUB_METADATA_DESERIALIZATION", 400)
+FORBIDDEN: Final = Code("ERR_PUBSUB_FORBIDDEN", "DAPR_PUBSUB_FORBIDDEN", 403)
+PUBLISH: Final = Code("ERR_PUBSUB_PUBLISH_MESSAGE", "DAPR_PUBSUB_PUBLISH_MESSAGE", 500)
+CLOUD_EVENT: Final = Code("ERR_PUBSUB_CLOUD_EVENTS_SER", "DAPR_PUBSUB_CLOUD_EVENT_CREATION", 500)
+MISMATCH: Final = Code("ERR_PUBSUB_EVENTS_SER", "DAPR_PUBSUB_MARSHAL_ENVELOPE", 400)
+ENTRIES: Final = Code("ERR_PUBSUB_EVENTS_SER", "DAPR_PUBSUB_MARSHAL_EVENTS", 400)
+UNREADABLE: Final = Code("ERR_PUBSUB_EVENTS_SER", "DAPR_PUBSUB_UNMARSHAL_EVENTS", 400)
+NOT_READY: Final = Code("ERR_HEALTH_NOT_READY", None, 500)
+OUTBOUND_NOT_READY: Final = Code("ERR_OUTBOUND_HEALTH_NOT_READY", None, 500)
+OTHER_APP: Final = Code("ERR_HEALTH_APPID_NOT_MATCH", None, 500)
+
+#: Names for refusals that Dapr has none for, or that are answered before a route is asked.
+_BY_STATUS: Final = {
+    401: "ERR_UNAUTHENTICATED",
+    403: "ERR_PERMISSION_DENIED",
+    404: "ERR_API_UNIMPLEMENTED",
+    405: "ERR_METHOD_NOT_ALLOWED",
+    408: "ERR_BODY_READ",
+    413: "ERR_BODY_READ",
+    429: "ERR_TOO_MANY_REQUESTS",
+    500: "ERR_INTERNAL",
+    503: NOT_READY.name,
+}
+_BAD_REQUEST: Final = "ERR_BAD_REQUEST"
+
+_UNKNOWN_PATH: Final = (
+    "this path is not served; of Dapr's API there are publish, publish/bulk, metadata and healthz here"
+)
+_AUTHORIZATION: Final = frozenset(
+    {Errors.TOPIC_AUTHORIZATION_FAILED.name, Errors.CLUSTER_AUTHORIZATION_FAILED.name}
+)
+#: What is wrong with the request itself, whatever Kafka would say to it.
+_AT_FAULT_ITSELF: Final = (400, 413, 422)
+
+_QUERY_METADATA: Final = "query.metadata."
+_MEDIA_TYPE: Final = b"application/json"
+_ERROR_INFO: Final = "type.googleapis.com/google.rpc.ErrorInfo"
+
+
+@dataclass(frozen=True, slots=True)
+class DaprProblem(Problem):
+    """A problem that knows how Dapr calls it."""
+
+    error: Code = PUBLISH
+    pubsub: str = ""
+    topic: str = ""
+
+
+def fault(error: Code, message: str, *, pubsub: str = "", topic: str = "") -> ProblemError:
+    """One of Dapr's errors, to be raised. Nothing was written."""
+    return ProblemError(
+        DaprProblem(error.status, message, written="no", error=error, pubsub=pubsub, topic=topic)
+    )
+
+
+def publish_problem(problem: Problem, pubsub: str, topic: str, app_id: str) -> Problem:
+    """A refusal of the sidecar or of Kafka as Dapr tells it; what is Dapr's already stays as it is."""
+    if isinstance(problem, DaprProblem) or problem.kafka_error is None:
+        return problem
+    if problem.kafka_error in _AUTHORIZATION:
+        error, status = FORBIDDEN, FORBIDDEN.status
+        detail = f"topic {topic} is not allowed for app id {app_id}"
+    else:
+        error = PUBLISH
+        status = problem.status if problem.status in _AT_FAULT_ITSELF else PUBLISH.status
+        detail = f"error when publishing to topic {topic} in pubsub {pubsub}: {problem.detail}"
+    return DaprProblem(
+        status,
+        detail,
+        kafka_error=problem.kafka_error,
+        code=problem.code,
+        retriable=problem.retriable,
+        written=problem.written,
+        headers=tuple(problem.all_headers()),
+        error=error,
+        pubsub=pubsub,
+        topic=topic,
+    )
+
+
+def dapr_face(problem: Problem) -> Refusal:
+    """Any problem as Dapr would tell it; the guards and FastAPI's handlers use it too."""
+    message = problem.detail
+    told: dict[str, object] = {}
+    if isinstance(problem, DaprProblem):
+        name = problem.error.name
+        if problem.error.reason is not None:
+            told["details"] = [_error_info(problem.error.reason, problem)]
+    elif problem.place is not None and problem.place.startswith(_QUERY_METADATA):
+        name = METADATA.name
+    else:
+        name = _BY_STATUS.get(problem.status, _BAD_REQUEST)
+        message = _UNKNOWN_PATH if problem.status == 404 else problem.detail
+    body = msgspec.json.encode({"errorCode": name, "message": message, **told})
+    return Refusal(problem.status, _MEDIA_TYPE, body)
+
+
+def _error_info(reason: str, problem: DaprProblem) -> dict[str, object]:
+    """The detail that each of Dapr's errors has; in its metadata all values are strings."""
+    metadata = {"pubsub": problem.pubsub, "topic": problem.topic}
+    if problem.kafka_error is not None:
+        metadata["kafka_error"] = problem.kafka_error
+        metadata["retriable"] = str(problem.retriable).lower()
+    if problem.written is not None:
+        metadata["written"] = problem.written
+    return {
+        "@type": _ERROR_INFO,
+        "reason": reason,
+        "domain": "dapr.io",
+        "metadata": {name: value for name, value in metadata.items() if value},
+    }

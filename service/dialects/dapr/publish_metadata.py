@@ -1,0 +1,134 @@
+"""`?metadata.…` of a publish, and the metadata of a bulk entry: what of it means something to Dapr.
+
+    rawPayload                     whether the body goes on the wire as it came, without an envelope
+    partitionKey, __key            the record's key
+    partitionNumber                the record's partition
+    ttl, ttlInSeconds              when the envelope expires: seconds, or a duration as Go writes it (1h30m)
+    cloudevent.id, .source, …      attributes of the envelope
+
+All of it, whether or not it means something here, becomes headers of the record, as in Dapr's Kafka
+component. What can't be used is a ValueError with the name: Dapr passes over a ttl that it can't read, and
+the event would never expire.
+
+Pure; any thread. Sources: dapr/components-contrib metadata/utils.go, common/component/kafka/producer.go;
+dapr/dapr pkg/runtime/pubsub/cloudevents.go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from service.records_codec import MAX_INT32
+
+_PREFIX: Final = "metadata."
+_CLOUD_EVENT: Final = "cloudevent."
+
+#: What of an envelope metadata may set; everything else of that prefix is a header and nothing more.
+_OVERRIDES: Final = frozenset({"id", "source", "type", "subject", "traceid", "traceparent", "tracestate"})
+
+#: Go's strconv.ParseBool.
+BOOLEANS: Final = dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True) | dict.fromkeys(
+    ("0", "f", "F", "FALSE", "false", "False"), False
+)
+
+_DURATION: Final = re.compile(r"([+-]?)((?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+", re.ASCII)
+_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_NANOSECONDS: Final = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+#: What a duration of Go's can hold, some 292 years.
+_MAX_TTL_MS: Final = (2**63 - 1) // 10**6
+_LONGEST_NUMBER: Final = 19
+
+
+class PublishMetadata(NamedTuple):
+    """What a publish asks for besides its body."""
+
+    raw: bool
+    key: bytes | None
+    partition: int | None
+    ttl_ms: int | None
+    overrides: Mapping[str, str]
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def metadata_of_query(parameters: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The metadata by name, without the prefix. Raises ValueError for a parameter that is none."""
+    metadata: dict[str, str] = {}
+    for name, value in parameters:
+        if not name.startswith(_PREFIX) or name == _PREFIX:
+            raise ValueError(f"{name}: unknown parameter; those of metadata begin with {_PREFIX}")
+        metadata[name[len(_PREFIX) :]] = value
+    return metadata
+
+
+def understand(metadata: Mapping[str, str]) -> PublishMetadata:
+    """What metadata means. Raises ValueError, naming what can't be used."""
+    folded = {name.lower(): value for name, value in metadata.items()}
+    _refuse_schemas(folded.get("valueschematype", ""))
+    key = _key(metadata)
+    ttl = folded.get("ttl", folded.get("ttlinseconds", ""))
+    return PublishMetadata(
+        raw=_raw(metadata.get("rawPayload", "")),
+        key=None if key is None else key.encode(),
+        partition=_partition(metadata.get("partitionNumber")),
+        ttl_ms=_ttl_ms(ttl) if ttl else None,
+        overrides={
+            name: folded[_CLOUD_EVENT + name] for name in _OVERRIDES if folded.get(_CLOUD_EVENT + name)
+        },
+        headers=tuple((name, value.encode()) for name, value in metadata.items()),
+    )
+
+
+def _raw(written: str) -> bool:
+    if written == "":
+        return False
+    if written not in BOOLEANS:
+        raise ValueError(f"rawPayload value must be a valid boolean: actual is '{written}'")
+    return BOOLEANS[written]
+
+
+def _key(metadata: Mapping[str, str]) -> str | None:
+    keys = {metadata[name] for name in ("partitionKey", "__key") if name in metadata}
+    if len(keys) > 1:
+        raise ValueError("partitionKey and __key both name the record's key, and differ")
+    return keys.pop() if keys else None
+
+
+def _partition(written: str | None) -> int | None:
+    if written is None:
+        return None
+    if written.isascii() and written.isdigit() and len(written) <= _LONGEST_NUMBER:
+        partition = int(written)
+        if partition <= MAX_INT32:
+            return partition
+    raise ValueError(f"partitionNumber must be a whole number from 0 to {MAX_INT32}: actual is '{written}'")
+
+
+def _ttl_ms(written: str) -> int:
+    """Whole seconds greater than 0, or a duration; one that is negative is over already."""
+    if written.isascii() and written.isdigit() and len(written) <= _LONGEST_NUMBER and int(written) > 0:
+        return min(int(written) * 1000, _MAX_TTL_MS)
+    found = _DURATION.fullmatch(written) if len(written) <= 100 else None
+    if found is None:
+        raise ValueError(f"ttl must be seconds greater than zero, or a duration: actual is '{written}'")
+    parts = _DURATION_PART.findall(written)
+    total_ns = sum(float(number) * _NANOSECONDS[unit] for number, unit in parts)
+    return 0 if found[1] == "-" else min(int(total_ns) // 10**6, _MAX_TTL_MS)
+
+
+def _refuse_schemas(value_schema_type: str) -> None:
+    if value_schema_type.lower() not in ("", "none"):
+        raise ValueError(
+            f"valueSchemaType {value_schema_type} needs a schema registry, and none is asked here: "
+            "encode the value yourself and send it with rawPayload=true"
+        )

@@ -1,0 +1,95 @@
+"""The paths of publish and bulk publish, complete ones and those that lack a part.
+
+Dapr's topics may have slashes, so a topic is the rest of the path; Kafka's may not, which is said when one
+is used. `bulk` is therefore no pubsub's name under /v1.0: what lacks its topic would be taken for an event
+to a topic that is called like the pubsub.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from fastapi import APIRouter, Request, Response
+
+from service.deps import Sidecar, SidecarDep
+from service.dialects.dapr import errors
+from service.dialects.dapr.publishing import Publishing
+from service.dialects.dapr.schemas import (
+    BULK_REQUEST,
+    PUBLISH_REQUEST,
+    BulkFailure,
+    DaprError,
+    dapr_errors,
+)
+
+_METHODS: Final = ("POST", "PUT")
+_ERRORS: Final = dapr_errors(400, 403, 404, 408, 413, 415, 422, 429, 500, 503)
+_BULK_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
+    **_ERRORS,
+    500: {"model": BulkFailure | DaprError, "description": "Not delivered, all of it or the failedEntries."},
+}
+
+Serve = Callable[[Request, str, str], Awaitable[Response]]
+
+
+def publish_router(sidecar: Sidecar) -> APIRouter:
+    """The routes over one sidecar. Those of bulk stand first: a topic could be called like them."""
+    router = APIRouter()
+    publishing = Publishing(sidecar)
+    for version in ("/v1.0", "/v1.0-alpha1"):
+        _add(
+            router,
+            "Publish bulk",
+            f"{version}/publish/bulk",
+            publishing.publish_bulk,
+            BULK_REQUEST,
+            _BULK_ERRORS,
+        )
+    _add(router, "Publish", "/v1.0/publish", publishing.publish, PUBLISH_REQUEST, _ERRORS)
+    return router
+
+
+def _add(
+    router: APIRouter,
+    summary: str,
+    path: str,
+    serve: Serve,
+    request_body: dict[str, Any],
+    responses: dict[int | str, dict[str, Any]],
+) -> None:
+    """The path with its pubsub and topic, and the same path with less."""
+    whole, publish = path + "/{pubsub}/{topic:path}", _publish(serve)
+    # One route for both methods, so that a 405 names both; the document wants one route for each.
+    router.add_api_route(whole, publish, methods=list(_METHODS), include_in_schema=False)
+    for method in _METHODS:
+        router.add_api_route(
+            whole,
+            publish,
+            methods=[method],
+            status_code=204,
+            responses=responses,
+            openapi_extra=request_body,
+            summary=summary,
+            description=serve.__doc__,
+            operation_id=f"{method.lower()}_{path.strip('/').replace('/', '_')}",
+        )
+    methods = list(_METHODS)
+    router.add_api_route(path + "/{pubsub}", _no_topic, methods=methods, include_in_schema=False)
+    router.add_api_route(path + "/{rest:path}", _no_pubsub, methods=methods, include_in_schema=False)
+    router.add_api_route(path, _no_pubsub, methods=methods, include_in_schema=False)
+
+
+def _publish(serve: Serve) -> Callable[..., Awaitable[Response]]:
+    async def publish(request: Request, _: SidecarDep, pubsub: str, topic: str) -> Response:
+        return await serve(request, pubsub, topic)
+
+    return publish
+
+
+async def _no_topic(pubsub: str) -> Response:
+    raise errors.fault(errors.TOPIC_EMPTY, f"topic is empty in pubsub {pubsub}", pubsub=pubsub)
+
+
+async def _no_pubsub() -> Response:
+    raise errors.fault(errors.PUBSUB_EMPTY, "pubsub name is empty")

@@ -1,0 +1,132 @@
+"""What the OpenAPI document says of Dapr's API. Bodies and metadata are read by the dialect's own code."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.dialects.dapr.publish_metadata import BOOLEANS
+
+
+class HealthQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    appid: str | None = Field(None, description="Answers 500 where this is not dapr_app_id.")
+
+
+class ErrorDetail(BaseModel):
+    """google.rpc.ErrorInfo."""
+
+    type: str = Field(alias="@type")
+    reason: str
+    domain: str
+    metadata: dict[str, str]
+
+
+class DaprError(BaseModel):
+    errorCode: str
+    message: str
+    details: list[ErrorDetail] | None = None
+
+
+class FailedEntry(BaseModel):
+    entryId: str
+    error: str
+
+
+class BulkFailure(BaseModel):
+    failedEntries: list[FailedEntry]
+    errorCode: str
+
+
+class Component(BaseModel):
+    name: str
+    type: str
+    version: str
+    capabilities: list[str]
+
+
+class MetadataAnswer(BaseModel):
+    id: str
+    runtimeVersion: str
+    enabledFeatures: list[str]
+    actors: list[dict[str, Any]]
+    components: list[Component]
+    extended: dict[str, str]
+    subscriptions: list[dict[str, Any]]
+    httpEndpoints: list[dict[str, Any]]
+
+
+_ERRORS: Final = {
+    400: "The request is malformed: its metadata, its entries, or the topic's name.",
+    403: "The topic is not allowed, here or by Kafka.",
+    404: "There is no such pubsub (`dapr_pubsub_names`), or the topic is empty.",
+    408: "The body did not come in time.",
+    413: "The body or an event is too large.",
+    415: "The body is encoded (Content-Encoding).",
+    422: "The request says what can't be done.",
+    429: "Too much waits in this sidecar already; nothing was written.",
+    500: "Not delivered; `details` say by which of Kafka's errors, and whether anything was written.",
+    503: "The sidecar is shutting down; nothing was sent.",
+}
+
+
+def dapr_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The errors of a route, for the OpenAPI document."""
+    return {status: {"description": _ERRORS[status], "model": DaprError} for status in statuses}
+
+
+def _metadata(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+    return {"name": f"metadata.{name}", "in": "query", "schema": schema, "description": description}
+
+
+_PARAMETERS: Final = [
+    _metadata(
+        "rawPayload", {"enum": list(BOOLEANS)}, "Whether the body goes on the wire without an envelope."
+    ),
+    _metadata("partitionKey", {"type": "string"}, "The record's key."),
+    _metadata("partitionNumber", {"type": "integer", "minimum": 0}, "The record's partition."),
+    _metadata("ttlInSeconds", {"type": "integer", "minimum": 1}, "When the envelope expires."),
+]
+
+_ENTRY: Final[dict[str, Any]] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["entryId", "event", "contentType"],
+    "properties": {
+        "entryId": {"type": "string", "minLength": 1, "description": "Distinct within the request."},
+        "event": {"description": "JSON for JSON types, else a string; base64 for application/octet-stream."},
+        "contentType": {"type": "string", "minLength": 1},
+        "metadata": {"type": ["object", "null"], "additionalProperties": {"type": "string"}},
+    },
+}
+
+PUBLISH_REQUEST: Final[dict[str, Any]] = {
+    "parameters": _PARAMETERS,
+    "requestBody": {
+        "content": {
+            "application/json": {
+                "schema": {"description": "The event. Any media type may stand here."},
+                "example": {"orderId": "100"},
+            },
+            "text/plain": {"schema": {"type": "string"}, "example": "hello"},
+        }
+    },
+}
+
+BULK_REQUEST: Final[dict[str, Any]] = {
+    "parameters": _PARAMETERS,
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {"type": "array", "items": _ENTRY},
+                "example": [
+                    {"entryId": "1", "event": "first text message", "contentType": "text/plain"},
+                    {"entryId": "2", "event": {"message": "second"}, "contentType": "application/json"},
+                ],
+            }
+        },
+    },
+}

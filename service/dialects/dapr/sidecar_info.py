@@ -1,0 +1,130 @@
+"""What Dapr's SDKs ask of their sidecar before they publish: are you there, who are you, can you send.
+
+`/v1.0/metadata` names the pubsub components that can be published to, and the labels that callers have put
+there; labels are kept in memory until the sidecar ends, and are bounded. Event loop only.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+
+from service.access.caller import caller_of
+from service.body import announced_bytes, read_body
+from service.deps import Sidecar, SidecarDep
+from service.dialects.dapr import errors
+from service.dialects.dapr.schemas import HealthQuery, MetadataAnswer, dapr_errors
+from service.errors import refused
+from service.responses import of_json
+from service.schemas import NoQuery
+from service.version import pilotfish_version
+
+#: Open to callers without a token, as they are in Dapr.
+HEALTH_PATHS: Final = ("/v1.0/healthz", "/v1.0/healthz/outbound")
+
+#: What an SDK sees where any name is taken: the name that Dapr's own tools give to the first component.
+_USUAL_NAME: Final = "pubsub"
+
+
+class Labels:
+    """Key-value pairs that callers have put there, up to so many bytes in all."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._values: dict[str, str] = {}
+        self._bytes = 0
+
+    def put(self, name: str, value: str) -> None:
+        """Sets or replaces one. Raises ProblemError (413) where there is no room for it."""
+        before = self._values.get(name)
+        size = self._bytes + _size(name, value) - (0 if before is None else _size(name, before))
+        if size > self._max_bytes:
+            raise refused(413, f"labels may take {self._max_bytes} bytes in all (dapr_labels_max_bytes)")
+        self._values[name] = value
+        self._bytes = size
+
+    def all(self) -> dict[str, str]:
+        return dict(self._values)
+
+
+def info_router(sidecar: Sidecar) -> APIRouter:
+    """The routes over one sidecar, and the labels that belong to it."""
+    router = APIRouter()
+    settings = sidecar.settings
+    labels = Labels(settings.dapr_labels_max_bytes)
+
+    @router.get("/v1.0/metadata", response_model=MetadataAnswer, responses=dapr_errors(422))
+    async def metadata(_: Annotated[NoQuery, Query()]) -> Response:
+        """Who this sidecar is, what can be published to, and the labels that were put there."""
+        return of_json(msgspec.json.encode(_metadata(sidecar, labels)))
+
+    @router.put(
+        "/v1.0/metadata/{key}",
+        status_code=204,
+        responses=dapr_errors(400, 408, 413, 422, 429),
+        openapi_extra={
+            "requestBody": {"content": {"text/plain": {"schema": {"type": "string"}, "example": "blue"}}}
+        },
+    )
+    async def put_label(
+        request: Request, sidecar: SidecarDep, key: str, _: Annotated[NoQuery, Query()]
+    ) -> Response:
+        """Puts a label under `extended` of the metadata, until the sidecar ends."""
+        with sidecar.room.enter(announced_bytes(request.scope), caller_of(request.scope)) as place:
+            body = await read_body(request.receive, place, sidecar.settings.request_timeout_ms)
+        try:
+            labels.put(key, body.decode())
+        except UnicodeDecodeError as e:
+            raise refused(400, "invalid UTF-8", place="body") from e
+        return Response(status_code=204)
+
+    @router.get("/v1.0/healthz", status_code=204, responses=dapr_errors(422, 500))
+    async def healthz(query: Annotated[HealthQuery, Query()]) -> Response:
+        """Whether the sidecar takes requests on."""
+        if query.appid is not None and query.appid != settings.dapr_app_id:
+            raise errors.fault(errors.OTHER_APP, f"dapr app-id does not match {settings.dapr_app_id}")
+        _check_serving(sidecar, errors.NOT_READY)
+        return Response(status_code=204)
+
+    @router.get("/v1.0/healthz/outbound", status_code=204, responses=dapr_errors(422, 500))
+    async def healthz_outbound(_: Annotated[NoQuery, Query()]) -> Response:
+        """Whether it can send: a broker has told of the cluster."""
+        _check_serving(sidecar, errors.OUTBOUND_NOT_READY)
+        if sidecar.producer.cache.is_bootstrap:
+            raise errors.fault(
+                errors.OUTBOUND_NOT_READY, "dapr outbound is not ready: no broker has answered yet"
+            )
+        return Response(status_code=204)
+
+    return router
+
+
+def _metadata(sidecar: Sidecar, labels: Labels) -> dict[str, Any]:
+    version = pilotfish_version()
+    names = [name for name in sidecar.settings.dapr_pubsub_names if name != "*"] or [_USUAL_NAME]
+    return {
+        "id": sidecar.settings.dapr_app_id,
+        "runtimeVersion": version,
+        "enabledFeatures": [],
+        "actors": [],
+        "components": [
+            {"name": name, "type": "pubsub.kafka", "version": "v1", "capabilities": ["BULK_PUBSUB"]}
+            for name in names
+        ],
+        "extended": labels.all() | {"daprRuntimeVersion": version},
+        "subscriptions": [],
+        "httpEndpoints": [],
+    }
+
+
+def _check_serving(sidecar: Sidecar, error: errors.Code) -> None:
+    if sidecar.drain.begun:
+        raise errors.fault(error, "dapr is not ready: the sidecar is shutting down")
+    if sidecar.producer.status().state == "failed":
+        raise errors.fault(error, "dapr is not ready: the Kafka client has failed; its log has the reason")
+
+
+def _size(name: str, value: str) -> int:
+    return len(name.encode()) + len(value.encode())

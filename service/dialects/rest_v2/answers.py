@@ -1,0 +1,103 @@
+"""The answers of REST Proxy v2, from what the client knows to JSON. Pure.
+
+    P = {"partition": 0, "leader": 1, "replicas": [{"broker": 1, "leader": true, "in_sync": true}]}
+
+A partition without a leader has leader -1. A record that was acknowledged is `{"partition", "offset",
+"error_code": null, "error": null}`; one that was not has its text twice: Confluent calls it `error`, Strimzi
+`message`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from client_core import MetadataCache, Node, PartitionInfo, RecordMetadata, TopicTable
+from service.dialects.rest_v2.error_codes import message_of, record_code_of
+from service.errors import Problem
+from service.producing import Told
+from service.topic_configs import Configs
+
+_NO_LEADER: Final = -1
+_NO_SCHEMAS: Final = '"key_schema_id":null,"value_schema_id":null}'
+
+_encode = msgspec.json.Encoder().encode
+
+
+def names_body(names: Iterable[str]) -> bytes:
+    return _encode(list(names))
+
+
+def brokers_body(cache: MetadataCache) -> bytes:
+    return _encode({"brokers": sorted(cache.nodes_by_id)})
+
+
+def topic_body(topic: TopicTable, configs: Configs, nodes: Mapping[int, Node]) -> bytes:
+    return _encode({"name": topic.name, "configs": dict(configs), "partitions": _partitions(topic, nodes)})
+
+
+def partitions_body(topic: TopicTable, nodes: Mapping[int, Node]) -> bytes:
+    return _encode(_partitions(topic, nodes))
+
+
+def partition_body(topic: TopicTable, partition: int, nodes: Mapping[int, Node]) -> bytes | None:
+    """None if there is no such partition."""
+    info = topic.partition(partition, nodes)
+    return None if info is None else _encode(_partition(info))
+
+
+def _partitions(topic: TopicTable, nodes: Mapping[int, Node]) -> list[dict[str, Any]]:
+    found = (topic.partition(number, nodes) for number in topic.numbers)
+    return [_partition(info) for info in found if info is not None]
+
+
+def _partition(info: PartitionInfo) -> dict[str, Any]:
+    leader = _NO_LEADER if info.leader is None else info.leader.id
+    in_sync = {node.id for node in info.in_sync_replicas}
+    replicas = [
+        {"broker": node.id, "leader": node.id == leader, "in_sync": node.id in in_sync}
+        for node in info.replicas
+    ]
+    return {"partition": info.partition, "leader": leader, "replicas": replicas}
+
+
+def acknowledged_body(receipts: Sequence[RecordMetadata]) -> bytes:
+    """The answer where every record was acknowledged."""
+    offsets = ",".join(
+        [
+            f'{{"partition":{partition},"offset":{_json(offset)},"error_code":null,"error":null}}'
+            for _, partition, offset, _ in receipts
+        ]
+    )
+    return f'{{"offsets":[{offsets}],{_NO_SCHEMAS}'.encode()
+
+
+def partial_body(told: Sequence[Told]) -> bytes:
+    """The answer where some were."""
+    return _encode({"offsets": offset_items(told), "key_schema_id": None, "value_schema_id": None})
+
+
+def offset_items(told: Sequence[Told]) -> list[object]:
+    """Each record's place in Kafka, or why it has none."""
+    return [_failed(one) if isinstance(one, Problem) else _written(one) for one in told]
+
+
+def _written(receipt: RecordMetadata) -> dict[str, Any]:
+    return {"partition": receipt.partition, "offset": receipt.offset, "error_code": None, "error": None}
+
+
+def _failed(problem: Problem) -> dict[str, Any]:
+    text = message_of(problem)
+    return {
+        "partition": None,
+        "offset": None,
+        "error_code": record_code_of(problem),
+        "error": text,
+        "message": text,
+    }
+
+
+def _json(offset: int | None) -> int | str:
+    return "null" if offset is None else offset

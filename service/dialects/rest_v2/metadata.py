@@ -1,0 +1,124 @@
+"""Looking up in REST Proxy v2: topics, their partitions, and brokers, from the client's snapshot.
+
+A topic that is not known yet is asked for as the native look-ups do it, and no look-up creates one. A
+partition without a leader is answered at once. The headers tell how fresh an answer is, and an ETag lets a
+caller ask whether it still holds. Event loop only.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import Request, Response
+
+from client_core import Errors, MetadataCache, TopicTable
+from service.access.caller import caller_of
+from service.asgi import HeaderPairs, header
+from service.deps import Sidecar
+from service.dialects.rest_v2.answers import (
+    brokers_body,
+    names_body,
+    partition_body,
+    partitions_body,
+    topic_body,
+)
+from service.dialects.rest_v2.error_codes import (
+    LOOKED_UP_TOPIC_NOT_FOUND,
+    coded,
+    no_partition,
+    partition_of_path,
+)
+from service.dialects.rest_v2.media_types import ANSWER_TYPE, check_accept
+from service.errors import Problem, ProblemError
+from service.freshness import freshness_headers, version_text
+from service.lookups import NO_DEMANDS
+from service.responses import of_body
+
+_TYPE: Final = ANSWER_TYPE.encode()
+
+
+class MetadataV2:
+    """What the routes do."""
+
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._sidecar = sidecar
+        self._producer = sidecar.producer
+        self._clock = sidecar.producer.clock
+
+    async def topics(self, request: Request) -> Response:
+        """The names of those topics that the caller may see and that are not Kafka's own."""
+        check_accept(header(request.scope, b"accept"))
+        listed = await self._sidecar.listing.current(NO_DEMANDS)
+        may_read = caller_of(request.scope).read.allow
+        topics = sorted(listed.listing.topics.items())
+        body = names_body(name for name, topic in topics if not topic.is_internal and may_read(name))
+        return self._answer(
+            request, body, self._producer.cache, listed.refreshed_ms, listed.refreshed_wall_ms
+        )
+
+    async def topic(self, request: Request, name: str) -> Response:
+        cache, topic = await self._know(request, name)
+        configs = await self._sidecar.configs.of(topic)
+        return self._of_topic(request, cache, topic, topic_body(topic, configs, cache.nodes_by_id))
+
+    async def partitions(self, request: Request, name: str) -> Response:
+        cache, topic = await self._know(request, name)
+        return self._of_topic(request, cache, topic, partitions_body(topic, cache.nodes_by_id))
+
+    async def partition(self, request: Request, name: str, written: str) -> Response:
+        """One partition, by its number as it stands in the path."""
+        caller_of(request.scope).check_read(name)
+        number = partition_of_path(written)
+        cache, topic = await self._know(request, name)
+        body = partition_body(topic, number, cache.nodes_by_id)
+        if body is None:
+            detail = f"topic {name} has no partition {number}, it has {topic.partition_count}"
+            raise ProblemError(no_partition(detail))
+        return self._of_topic(request, cache, topic, body)
+
+    async def brokers(self, request: Request) -> Response:
+        check_accept(header(request.scope, b"accept"))
+        await self._sidecar.lookups.know_cluster(NO_DEMANDS, request.receive, caller_of(request.scope))
+        cache = self._producer.cache
+        refreshed_ms = cache.last_successful_refresh_ms
+        age_ms = self._clock.now_ms() - (refreshed_ms or 0)
+        refreshed_wall_ms = None if refreshed_ms is None else self._clock.wall_ms() - age_ms
+        return self._answer(request, brokers_body(cache), cache, refreshed_ms, refreshed_wall_ms)
+
+    async def _know(self, request: Request, name: str) -> tuple[MetadataCache, TopicTable]:
+        """A snapshot and the topic in it, once it is known. Raises ProblemError."""
+        check_accept(header(request.scope, b"accept"))
+        caller = caller_of(request.scope)
+        caller.check_read(name)
+        problem = (await self._sidecar.lookups.know([name], NO_DEMANDS, request.receive, caller)).get(name)
+        if problem is not None:
+            raise ProblemError(_of_look_up(problem))
+        cache = self._producer.cache
+        topic = cache.topics.get(name)
+        if topic is None:
+            missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
+            gone = Problem(404, f"topic {name} is gone", kafka_error=missing.name, code=missing.code)
+            raise ProblemError(_of_look_up(gone))
+        topic.use.touched = True
+        return cache, topic
+
+    def _of_topic(self, request: Request, cache: MetadataCache, topic: TopicTable, body: bytes) -> Response:
+        return self._answer(
+            request, body, cache, cache.refreshed_ms(topic.name), cache.refreshed_wall_ms(topic.name)
+        )
+
+    def _answer(
+        self,
+        request: Request,
+        body: bytes,
+        cache: MetadataCache,
+        refreshed_ms: int | None,
+        refreshed_wall_ms: int | None,
+    ) -> Response:
+        version = version_text(self._sidecar.boot, cache.update_version).encode()
+        fresh: HeaderPairs = freshness_headers(version, refreshed_ms, refreshed_wall_ms, self._clock.now_ms())
+        return of_body(request, body, fresh, _TYPE)
+
+
+def _of_look_up(problem: Problem) -> Problem:
+    return coded(problem, LOOKED_UP_TOPIC_NOT_FOUND) if problem.status == 404 else problem

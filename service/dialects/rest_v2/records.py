@@ -1,0 +1,247 @@
+"""The body of a produce request of REST Proxy v2, from JSON to ProducerRecords, validated whole.
+
+    {"records": [{"key": K, "value": V, "partition": 3,
+                  "timestamp": 17, "headers": [{"key": "h", "value": "base64"}]}],     Strimzi's two
+     "key_schema": null, "key_schema_id": null, "value_schema": null, "value_schema_id": null}
+
+How K and V are written, the media type says. Null or left out is no key, and a tombstone. What does not have
+this shape is 400/40002; a member that is unknown, no records, or two partitions that contradict each other
+are 422/422. A key or value of the wrong kind for its format is 42206, one that can't be made into bytes
+42207, and a schema, which nobody here could use, 42205. As in `service/records_codec.py`, from which the
+single members' readers come, a name that stands twice is found by length. Event loop only; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from client_core import ProducerRecord
+from service.dialects.rest_v2.error_codes import (
+    BAD_REQUEST,
+    INVALID_PAYLOAD,
+    INVALID_SCHEMA,
+    SERIALIZATION,
+    CodedProblem,
+)
+from service.errors import ProblemError
+from service.payload import DECODERS, Format
+from service.records_codec import MAX_INT32, MAX_TIMESTAMP_MS, record_headers, whole_number
+from service.strict_json import BodyError, compact, find_fault
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    key: Raw | UnsetType = UNSET
+    value: Raw | UnsetType = UNSET
+    partition: Raw | UnsetType = UNSET
+    timestamp: Raw | UnsetType = UNSET
+    headers: Raw | UnsetType = UNSET
+
+
+class _Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    records: list[_Record] | UnsetType | None = UNSET
+    key_schema: Raw | UnsetType = UNSET
+    key_schema_id: Raw | UnsetType = UNSET
+    value_schema: Raw | UnsetType = UNSET
+    value_schema_id: Raw | UnsetType = UNSET
+
+
+class _Outline(msgspec.Struct):
+    """The records one by one, for counting them and for naming the one that does not fit."""
+
+    records: list[Raw] | UnsetType | None = UNSET
+
+
+class ProduceBody(NamedTuple):
+    """What a body asks for. `greatest_partition`: None where no record names one."""
+
+    records: list[ProducerRecord]
+    greatest_partition: int | None
+
+
+_BODY: Final = msgspec.json.Decoder(_Body | None)
+_OUTLINE: Final = msgspec.json.Decoder(_Outline)
+_RECORD: Final = msgspec.json.Decoder(_Record)
+
+_SCHEMAS: Final = ("key_schema", "key_schema_id", "value_schema", "value_schema_id")
+_NULL: Final = b"null"
+
+# What a member adds to the length of a compact object besides its value: its name in quotes, a colon, and a
+# comma or, for one of them, a brace. The other brace is added once.
+_KEY: Final = len('"key":,')
+_VALUE: Final = len('"value":,')
+_PARTITION: Final = len('"partition":,')
+_TIMESTAMP: Final = len('"timestamp":,')
+_HEADERS: Final = len('"headers":,')
+_RECORDS: Final = len('"records":[],')
+_EMPTY_RECORD: Final = len("{}") - 1
+
+
+def parse_body(
+    topic: str, body: bytes, form: Format, path_partition: int | None, max_records: int
+) -> ProduceBody:
+    """The records of a body, in order. Raises ProblemError with the code and place of the first fault."""
+    if not body or body.isspace():
+        raise _unprocessable("", "the body is empty: records are needed")
+    try:
+        text = compact(body)
+        _bound(text, max_records)
+        envelope = _decode(text)
+        if envelope is None or not envelope.records:
+            raise _unprocessable("records", "at least one record is needed")
+        understood = _schemas(envelope)
+        records, greatest, of_records = _records(topic, envelope.records, form, path_partition)
+        understood += 1 + _RECORDS + of_records + len(records) - 1
+        if understood != len(text):
+            # More was written than was understood: names stand twice, or were merely written with escapes.
+            fault = find_fault(body)
+            if fault is not None:
+                raise fault
+    except BodyError as e:
+        raise _refused(e.status, BAD_REQUEST if e.status == 400 else e.status, e.place, e.message) from e
+    return ProduceBody(records, greatest)
+
+
+def _records(
+    topic: str, items: Sequence[_Record], form: Format, path_partition: int | None
+) -> tuple[list[ProducerRecord], int | None, int]:
+    """The records, the greatest partition among them, and how much of their JSON was understood."""
+    decode = DECODERS[form]
+    records: list[ProducerRecord] = []
+    greatest = -1 if path_partition is None else path_partition
+    understood = 0
+    for index, item in enumerate(items):
+        key = value = timestamp = None
+        partition = path_partition
+        headers: tuple[tuple[str, bytes | None], ...] = ()
+        members = 0
+        if item.key is not UNSET:
+            raw = bytes(item.key)
+            members += _KEY + len(raw)
+            key = _payload(decode, form, raw, index, "key")
+        if item.value is not UNSET:
+            raw = bytes(item.value)
+            members += _VALUE + len(raw)
+            value = _payload(decode, form, raw, index, "value")
+        if item.partition is not UNSET:
+            raw = bytes(item.partition)
+            members += _PARTITION + len(raw)
+            own = _number(raw, MAX_INT32, index, "partition")
+            if own is not None:
+                partition = _one_of(own, path_partition, index)
+                greatest = max(greatest, partition)
+        if item.timestamp is not UNSET:
+            raw = bytes(item.timestamp)
+            members += _TIMESTAMP + len(raw)
+            timestamp = _number(raw, MAX_TIMESTAMP_MS, index, "timestamp")
+        if item.headers is not UNSET:
+            headers, of_headers = record_headers(bytes(item.headers), f"records[{index}].headers")
+            members += _HEADERS + of_headers
+        understood += 1 + (members or _EMPTY_RECORD)
+        records.append(ProducerRecord(topic, value, key, partition, timestamp, headers))
+    return records, None if greatest < 0 else greatest, understood
+
+
+def _payload(
+    decode: Callable[[bytes], bytes | None], form: Format, raw: bytes, index: int, member: str
+) -> bytes | None:
+    """A key's or a value's bytes."""
+    try:
+        return decode(raw)
+    except ValueError as e:
+        place = f"records[{index}].{member}"
+        if form is not Format.JSON and raw[:1] != b'"':
+            name = "binary" if form is Format.BASE64 else "text"
+            said = f"must be a string in the {name} format, or null"
+            raise _refused(422, INVALID_PAYLOAD, place, said) from e
+        raise _refused(422, SERIALIZATION, place, str(e)) from e
+
+
+def _number(raw: bytes, greatest: int, index: int, member: str) -> int | None:
+    try:
+        return whole_number(raw, greatest)
+    except ValueError as e:
+        raise BodyError(400, f"records[{index}].{member}", str(e)) from e
+
+
+def _one_of(own: int, path_partition: int | None, index: int) -> int:
+    """The partition of a record, where it and the path may both name one."""
+    if path_partition is not None and own != path_partition:
+        said = f"the path names partition {path_partition}, the record {own}"
+        raise _unprocessable(f"records[{index}].partition", said)
+    return own
+
+
+def _schemas(envelope: _Body) -> int:
+    """How much of the JSON the schemas' members take. Raises a 42205 for one that is not null."""
+    understood = 0
+    for name in _SCHEMAS:
+        raw: Raw | UnsetType = getattr(envelope, name)
+        if raw is UNSET:
+            continue
+        if bytes(raw) != _NULL:
+            said = "must be null: this proxy knows no schema registry"
+            raise _refused(422, INVALID_SCHEMA, name, said)
+        understood += len(f'"{name}":,') + len(raw)
+    return understood
+
+
+# -- what does not have the shape ----------------------------------------------------------------------------
+
+
+def _bound(text: bytes, max_records: int) -> None:
+    """Raises a 413 for too many records, before an object is made of each of their members.
+
+    Counts them only where so many may be there, since they are parted by `},{`.
+    """
+    if text.count(b"},{") < max_records:
+        return
+    try:
+        records = _OUTLINE.decode(text).records
+    except msgspec.ValidationError:
+        return  # it has no such list, which _decode says better
+    count = len(records) if isinstance(records, list) else 0
+    if count > max_records:
+        said = f"{count} records are more than {max_records} (max_records_per_request)"
+        raise BodyError(413, "records", said)
+
+
+def _decode(text: bytes) -> _Body | None:
+    try:
+        envelope: _Body | None = _BODY.decode(text)
+    except msgspec.ValidationError as e:
+        raise _misfit(text, e) from e
+    return envelope
+
+
+def _misfit(text: bytes, error: msgspec.ValidationError) -> BodyError:
+    """The record that does not have the shape of one; msgspec says what is wrong, but not in which."""
+    try:
+        records = _OUTLINE.decode(text).records
+    except msgspec.ValidationError:
+        return _located(error, "")
+    for index, raw in enumerate(records if isinstance(records, list) else ()):
+        try:
+            _RECORD.decode(raw)
+        except msgspec.ValidationError as e:
+            return _located(e, f"records[{index}]")
+    return _located(error, "")
+
+
+def _located(error: msgspec.ValidationError, place: str) -> BodyError:
+    """msgspec's `what - at `$.path`` as a status, a place and a message."""
+    message, _, path = str(error).partition(" - at `$")
+    status = 422 if message.startswith("Object contains unknown field") else 400
+    return BodyError(status, (place + path.rstrip("`")).lstrip("."), message)
+
+
+def _unprocessable(place: str, detail: str) -> ProblemError:
+    return _refused(422, 422, place, detail)
+
+
+def _refused(status: int, error_code: int, place: str, detail: str) -> ProblemError:
+    said = f"{place}: {detail}" if place else detail
+    return ProblemError(CodedProblem(status, said, place=place or None, written="no", error_code=error_code))

@@ -1,0 +1,147 @@
+"""The shapes of REST Proxy v2, for the OpenAPI document. Nothing here is used to serve a request.
+
+Answers are spelled in answers.py and bodies read by records.py; tests hold them equal to these.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import BaseModel, Field
+
+from service.dialects.rest_v2.media_types import FORMATS
+from service.payload import Format
+from service.records_codec import MAX_INT32
+
+
+class Replica(BaseModel):
+    broker: int
+    leader: bool
+    in_sync: bool
+
+
+class PartitionV2(BaseModel):
+    partition: int
+    leader: int = Field(description="The leader's broker id; -1 while the partition has none.")
+    replicas: list[Replica]
+
+
+class TopicV2(BaseModel):
+    name: str
+    configs: dict[str, str | None] = Field(
+        description="By name; null for a sensitive one. Empty where the brokers do not tell them."
+    )
+    partitions: list[PartitionV2]
+
+
+class BrokersV2(BaseModel):
+    brokers: list[int]
+
+
+class Offset(BaseModel):
+    """One record: where it lies, or why it was not acknowledged."""
+
+    partition: int | None
+    offset: int | None
+    error_code: int | None
+    error: str | None
+    message: str | None = Field(None, description="The same text as `error`; only beside one.")
+
+
+class ProduceAnswerV2(BaseModel):
+    offsets: list[Offset] = Field(description="One per record, in order.")
+    key_schema_id: None
+    value_schema_id: None
+
+
+class ErrorV2(BaseModel):
+    error_code: int
+    message: str
+    offsets: list[Offset] | None = Field(
+        None, description="One per record, where none was acknowledged and not all for the same reason."
+    )
+
+
+_ERRORS: Final[dict[int, str]] = {
+    400: "40002: the body is no JSON or does not have the shape, or the topic's name is none.",
+    403: "40301: the topic is not allowed, here or by Kafka's ACL.",
+    404: "40401: a produce to a topic that is not there; 40403: a look-up of one; 40402: no such partition.",
+    406: "Accept names nothing that is served.",
+    408: "The body did not come in time.",
+    413: "The body, a record or the number of records is too large.",
+    415: "The Content-Type is none of the three, or the body is encoded.",
+    422: "422: no records, an unknown member or parameter; 42205: a schema; 42206: a payload of the wrong "
+    "kind; 42207: one that can't be made into bytes.",
+    429: "42901: too much waits in this sidecar already; nothing was written.",
+    500: "50002: Kafka refused; 50003: time ran out, and the records may have been written.",
+    503: "50302: no broker or leader in time, memory was full, or a shutdown; nothing was written.",
+}
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The errors of a route, for the OpenAPI document."""
+    return {status: {"description": _ERRORS[status], "model": ErrorV2} for status in statuses}
+
+
+# -- the body of a produce request ---------------------------------------------------------------------------
+
+_PAYLOADS: Final[dict[Format, dict[str, Any]]] = {
+    Format.JSON: {"description": "Any JSON; null, or left out, for none."},
+    Format.TEXT: {"type": ["string", "null"]},
+    Format.BASE64: {"type": ["string", "null"], "contentEncoding": "base64"},
+}
+
+_EXAMPLES: Final[dict[Format, dict[str, Any]]] = {
+    Format.JSON: {"records": [{"key": "k", "value": {"total": 7}}, {"key": "k", "value": None}]},
+    Format.TEXT: {"records": [{"key": "k", "value": "v", "partition": 0}]},
+    Format.BASE64: {"records": [{"value": "aGVsbG8=", "headers": [{"key": "h", "value": "dg=="}]}]},
+}
+
+
+def _body_schema(form: Format) -> dict[str, Any]:
+    header = {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["key", "value"],
+        "properties": {
+            "key": {"type": "string"},
+            "value": {"type": ["string", "null"], "contentEncoding": "base64"},
+        },
+    }
+    record = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "key": _PAYLOADS[form],
+            "value": _PAYLOADS[form],
+            "partition": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_INT32},
+            "timestamp": {
+                "type": ["integer", "null"],
+                "minimum": 0,
+                "description": "Milliseconds since 1970; now if null or absent.",
+            },
+            "headers": {"type": ["array", "null"], "items": header},
+        },
+    }
+    schemas = ("key_schema", "key_schema_id", "value_schema", "value_schema_id")
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["records"],
+        "properties": {
+            "records": {"type": "array", "minItems": 1, "items": record},
+            **{name: {"type": "null"} for name in schemas},
+        },
+    }
+
+
+#: What `openapi_extra` of a produce route says.
+PRODUCE_REQUEST: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            media_type: {"schema": _body_schema(form), "example": _EXAMPLES[form]}
+            for media_type, form in FORMATS.items()
+        },
+    }
+}

@@ -1,0 +1,76 @@
+"""The body of a v3 batch: up to ten entries, each a record with an id of its own.
+
+    {"entries": [{"id": "1", "value": {"type": "JSON", "data": …}}, …]}
+
+The envelope is taken whole or not at all: what is no JSON is a 400, and entries that can't be told apart
+(none, more than ten, an id that is missing, malformed or there twice) are a 422 with Confluent's 42208. An
+entry that is no record fails for itself. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from msgspec import Raw
+
+from service.dialects.json_members import items_of, members_of, text_of
+from service.dialects.rest_v3.errors import NOT_A_BATCH, problem_of_record, refused_with
+from service.dialects.rest_v3.record_codec import Posted, record_of
+from service.errors import Problem, ProblemError
+from service.strict_json import BodyError, compact
+
+#: Source: api.v3.produce.batch.maximum.entries and ProduceBatchAction, kafka-rest.
+MAX_ENTRIES: Final = 10
+MAX_ID_LENGTH: Final = 80
+
+_ID: Final = re.compile(rf"[0-9a-zA-Z_-]{{1,{MAX_ID_LENGTH}}}")
+
+
+class Entry(NamedTuple):
+    """One entry: a record, or why it is none."""
+
+    id: str
+    posted: Posted | Problem
+
+
+def parse_batch(topic: str, body: bytes) -> list[Entry]:
+    """The entries, in order. Raises BodyError or ProblemError where the body is no batch."""
+    if not body.strip():
+        raise _no_batch("Request body is empty. Data is required.")
+    envelope = members_of(compact(body))
+    for name in envelope:
+        if name != "entries":
+            raise BodyError(422, name, "unknown member; there is entries")
+    if "entries" not in envelope:
+        raise _no_batch("entries: at least one entry is needed")
+    try:
+        items = items_of(bytes(envelope["entries"]))
+    except BodyError as e:
+        raise BodyError(400, "entries", "must be an array of entries") from e
+    if not 0 < len(items) <= MAX_ENTRIES:
+        raise _no_batch(f"entries: there must be 1 to {MAX_ENTRIES} of them, not {len(items)}")
+    entries = [_entry(topic, bytes(item), f"entries[{index}]") for index, item in enumerate(items)]
+    if len({entry.id for entry in entries}) != len(entries):
+        raise _no_batch("entries: their ids must be distinct")
+    return entries
+
+
+def _entry(topic: str, text: bytes, place: str) -> Entry:
+    members = members_of(text, place)
+    entry_id = _id(members.pop("id", None), place)
+    try:
+        return Entry(entry_id, record_of(topic, members))
+    except BodyError as e:
+        return Entry(entry_id, problem_of_record(e))
+
+
+def _id(raw: Raw | None, place: str) -> str:
+    text = None if raw is None else text_of(raw)
+    if text is None or not _ID.fullmatch(text):
+        raise _no_batch(f"{place}.id: must be a string of 1 to {MAX_ID_LENGTH} letters, digits, '_' or '-'")
+    return text
+
+
+def _no_batch(detail: str) -> ProblemError:
+    return refused_with(422, NOT_A_BATCH, detail)

@@ -1,0 +1,89 @@
+"""POST /v3/clusters/{id}/topics/{topic}/records:batch: up to ten records, told of one by one.
+
+    207  {"successes": [{"id": "1", …}], "failures": [{"id": "2", "error_code": 400, "message": …}]}
+
+An entry that fails takes no other with it: those that are records are submitted together, and one that is too
+large is left out of that. What concerns all of them (the caller, the media type, a body that is no batch, no
+room) is an error of the request. Event loop only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Final
+
+import msgspec
+from fastapi import APIRouter, Depends, Request, Response
+
+from service.access.caller import caller_of
+from service.body import announced_bytes, read_body
+from service.deps import Sidecar, SidecarDep
+from service.dialects.rest_v3.batch_codec import Entry, parse_batch
+from service.dialects.rest_v3.delivery import deliver
+from service.dialects.rest_v3.delivery_reports import Awaited, Report, Reports
+from service.dialects.rest_v3.errors import JSON
+from service.dialects.rest_v3.known_cluster import require_cluster
+from service.dialects.rest_v3.query import no_query
+from service.dialects.rest_v3.request_body import utf8_reader
+from service.dialects.rest_v3.schemas import BATCH_BODY, BatchAnswer, ClusterId, errors
+from service.errors import Problem
+from service.producing import Told
+from service.responses import as_is
+
+router = APIRouter(tags=["REST Proxy v3: produce"], dependencies=[Depends(no_query)])
+
+_MULTI_STATUS: Final = 207
+
+
+@router.post(
+    "/v3/clusters/{cluster_id}/topics/{topic}/records:batch",
+    status_code=_MULTI_STATUS,
+    response_model=BatchAnswer,
+    response_description="What became of each entry, by its id.",
+    responses=errors(400, 403, 404, 408, 413, 415, 422, 429, 503),
+    openapi_extra={"requestBody": BATCH_BODY},
+)
+async def post_batch(request: Request, sidecar: SidecarDep, cluster_id: ClusterId, topic: str) -> Response:
+    """Writes up to ten records to a topic and answers when the brokers have acknowledged them."""
+    started = perf_counter()
+    outcome = "error"
+    try:
+        successes, failures = await _produce(request, sidecar, cluster_id, topic)
+        outcome = "success" if not failures else "partial" if successes else "error"
+    finally:
+        sidecar.http.produced(outcome).observe(perf_counter() - started)
+    body = msgspec.json.encode({"successes": successes, "failures": failures})
+    headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body))]
+    return as_is(_MULTI_STATUS, headers, body)
+
+
+async def _produce(
+    request: Request, sidecar: Sidecar, cluster_id: str, topic: str
+) -> tuple[list[Report], list[Report]]:
+    since_ms = sidecar.producer.clock.now_ms()
+    scope, caller = request.scope, caller_of(request.scope)
+    sidecar.producing.check(topic, caller)
+    to_utf8 = utf8_reader(scope)
+    with sidecar.room.enter(announced_bytes(scope), caller) as place:
+        body = to_utf8(await read_body(request.receive, place, sidecar.producing.times.timeout_ms))
+        known = await require_cluster(sidecar, cluster_id, request.receive, caller)
+        entries = parse_batch(topic, body)
+        items = [e.posted if isinstance(e.posted, Problem) else e.posted.record for e in entries]
+        told = await deliver(sidecar, topic, items, since_ms=since_ms, place=place, receive=request.receive)
+    reports = Reports(known, topic, lambda name: sidecar.producer.cache.partition_count(name))
+    return _reports(reports, entries, told)
+
+
+def _reports(
+    reports: Reports, entries: Sequence[Entry], told: Sequence[Told]
+) -> tuple[list[Report], list[Report]]:
+    successes: list[Report] = []
+    failures: list[Report] = []
+    for entry, outcome in zip(entries, told, strict=True):
+        awaited = Awaited() if isinstance(entry.posted, Problem) else Awaited.of(entry.posted)
+        if isinstance(outcome, Problem):
+            failures.append({"id": entry.id, **reports.failure(awaited, outcome)})
+        else:
+            successes.append({"id": entry.id, **reports.success(awaited, outcome)})
+    return successes, failures

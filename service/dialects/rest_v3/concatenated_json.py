@@ -1,0 +1,233 @@
+"""Objects that follow each other in a stream, told apart without being understood.
+
+    {"value": …}{"value": …}      white space between them, or none
+
+Only strings and brackets are looked at, each byte a bounded number of times, and any cutting of the stream
+into chunks finds the same. What a text says is for others to judge: a record that is no JSON costs its own
+place and no other, as long as its brackets match. What does not:
+
+    words between records     are answered once and passed over
+    a record that is too large is answered once and passed over; its bytes are not kept
+    anything else             ends the stream, since nothing tells any more where the next record begins:
+                              brackets or quotes between records, a bracket that closes one of another kind,
+                              a string that ends with its line, a nesting that nobody means
+
+Pure; one owner. Source: RFC 8259 for the grammar; Confluent's JsonStream for what a stream of records is.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Final
+
+from service.strict_json import BodyError
+
+#: Far above what any record may nest: each level is remembered, so there is an end to them.
+_MAX_LEVELS: Final = 1_000
+
+_SPACE: Final = re.compile(rb"[ \t\r\n]*+")
+_WORDS: Final = re.compile(rb'[^"{}\[\]]*+')
+
+#: The inside of a string as far as it goes: to its quote, to half an escape, or to what no string may hold.
+_INSIDE: Final = rb'[^"\\\x00-\x1f]*+(?:\\[^\x00-\x1f][^"\\\x00-\x1f]*+)*+'
+_STRING: Final = re.compile(_INSIDE)
+#: What stands between two brackets, whole strings included.
+_PLAIN: Final = re.compile(rb'(?:[^"{}\[\]]++|"' + _INSIDE + rb'")*+')
+
+_QUOTE: Final = ord('"')
+_BACKSLASH: Final = ord("\\")
+_OPENED: Final = ord("{")
+_CLOSING_OF: Final = {ord("{"): ord("}"), ord("["): ord("]")}
+_FIRST_PRINTABLE: Final = 0x20
+
+
+class _State(Enum):
+    """Where in the stream the next byte stands."""
+
+    BETWEEN = "between"
+    WORDS = "words"
+    RECORD = "record"
+    STRING = "string"
+    ESCAPE = "escape"
+    BROKEN = "broken"
+
+
+class ConcatenatedJson:
+    """One stream: `feed` what comes, `end` where nothing more does.
+
+    Both answer what was found, in order: the text of a record, or the BodyError that stands in its place.
+    """
+
+    def __init__(self, max_record_bytes: int) -> None:
+        self._max_record_bytes = max_record_bytes
+        self._state = _State.BETWEEN
+        self._found: list[bytes | BodyError] = []
+        #: Bytes of the stream before the chunk that is being read.
+        self._before = 0
+        #: The closing brackets that the record waits for, the innermost last; empty between records.
+        self._closing = bytearray()
+        #: The record's bytes of earlier chunks, and where in this chunk it begins or goes on.
+        self._parts: list[bytes] = []
+        self._from = 0
+        #: Whether the record was answered already, and the rest of it is not kept.
+        self._passes_over = False
+        #: What is held of a record whose end has not come yet.
+        self.held_bytes = 0
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the stream has come to where nothing tells how to go on: what follows is not looked at."""
+        return self._state is _State.BROKEN
+
+    def feed(self, chunk: bytes) -> list[bytes | BodyError]:
+        """What is complete, or known to be wrong, with this chunk."""
+        self._from = at = 0
+        while at < len(chunk):
+            at = self._read(chunk, at)
+        if self._closing:
+            self._keep(chunk, len(chunk))
+        self._before += len(chunk)
+        found, self._found = self._found, []
+        return found
+
+    def end(self) -> list[bytes | BodyError]:
+        """What is left over: a record whose end did not come."""
+        unfinished = bool(self._closing) and not self._passes_over
+        self._stop()
+        return [BodyError(400, "", "not JSON: the body ends within a record")] if unfinished else []
+
+    def pass_over(self) -> None:
+        """Holds nothing of the record that was begun, and answers nothing of the rest of it."""
+        if self._closing:
+            self._forget()
+            self._passes_over = True
+
+    # -- by state --------------------------------------------------------------------------------------------
+
+    def _read(self, chunk: bytes, at: int) -> int:
+        """Reads on from `at` in the present state, one step at least; answers how far it came."""
+        match self._state:
+            case _State.RECORD:
+                return self._record(chunk, at)
+            case _State.STRING:
+                return self._string(chunk, at)
+            case _State.ESCAPE:
+                return self._escape(chunk, at)
+            case _State.BETWEEN:
+                return self._between(chunk, at)
+            case _State.WORDS:
+                return self._words(chunk, at)
+            case _State.BROKEN:
+                return len(chunk)
+
+    def _between(self, chunk: bytes, at: int) -> int:
+        at = _end_of(_SPACE, chunk, at)
+        if at == len(chunk):
+            return at
+        byte = chunk[at]
+        if byte == _OPENED:
+            self._state = _State.RECORD
+            self._from = at
+            self._closing.append(_CLOSING_OF[byte])
+            return at + 1
+        if byte in b'}[]"':
+            return self._break(chunk, at, f"a record begins with '{{', not with {chr(byte)!r}")
+        self._found.append(BodyError(400, "", f"not JSON: no record begins at byte {self._before + at}"))
+        self._state = _State.WORDS
+        return at
+
+    def _words(self, chunk: bytes, at: int) -> int:
+        at = _end_of(_WORDS, chunk, at)
+        if at < len(chunk):
+            self._state = _State.BETWEEN
+        return at
+
+    def _record(self, chunk: bytes, at: int) -> int:
+        closing = self._closing
+        while closing:
+            at = _end_of(_PLAIN, chunk, at)
+            if at == len(chunk):
+                return at
+            byte = chunk[at]
+            if byte == _QUOTE:
+                self._state = _State.STRING  # one that this chunk does not end
+                return at + 1
+            if byte in _CLOSING_OF:
+                if len(closing) == _MAX_LEVELS:
+                    return self._break(chunk, at, f"nested deeper than {_MAX_LEVELS} levels")
+                closing.append(_CLOSING_OF[byte])
+            elif byte == closing[-1]:
+                closing.pop()
+            else:
+                return self._break(chunk, at, f"{chr(byte)!r} closes nothing that is open")
+            at += 1
+        self._complete(chunk, at)
+        return at
+
+    def _string(self, chunk: bytes, at: int) -> int:
+        at = _end_of(_STRING, chunk, at)
+        if at == len(chunk):
+            return at
+        if chunk[at] == _QUOTE:
+            self._state = _State.RECORD
+            return at + 1
+        if chunk[at] == _BACKSLASH and at + 1 == len(chunk):
+            self._state = _State.ESCAPE
+            return at + 1
+        return self._break_string(chunk, at + (chunk[at] == _BACKSLASH))
+
+    def _escape(self, chunk: bytes, at: int) -> int:
+        if chunk[at] < _FIRST_PRINTABLE:
+            return self._break_string(chunk, at)
+        self._state = _State.STRING
+        return at + 1
+
+    # -- ends ------------------------------------------------------------------------------------------------
+
+    def _complete(self, chunk: bytes, end: int) -> None:
+        self._keep(chunk, end)
+        if not self._passes_over:
+            self._found.append(b"".join(self._parts))
+        self._forget()
+        self._state = _State.BETWEEN
+
+    def _break_string(self, chunk: bytes, at: int) -> int:
+        return self._break(chunk, at, "a string is not closed on its line, or holds a control character")
+
+    def _break(self, chunk: bytes, at: int, why: str) -> int:
+        """The stream can't go on; answers that the chunk is read."""
+        if self._closing:
+            self._keep(chunk, at)
+        self._found.append(BodyError(400, "", f"not JSON: {why} (byte {self._before + at}); the stream ends"))
+        self._stop()
+        return len(chunk)
+
+    def _stop(self) -> None:
+        self._closing.clear()
+        self._forget()
+        self._state = _State.BROKEN
+
+    def _keep(self, chunk: bytes, end: int) -> None:
+        """Keeps the record's bytes of this chunk, or says, once, that there are too many of them."""
+        if self._passes_over:
+            return
+        self.held_bytes += end - self._from
+        if self.held_bytes <= self._max_record_bytes:
+            self._parts.append(chunk[self._from : end])
+            return
+        detail = f"a record is larger than {self._max_record_bytes} bytes (stream_max_line_bytes)"
+        self._forget()
+        self._passes_over = True
+        self._found.append(BodyError(413, "", detail))
+
+    def _forget(self) -> None:
+        self._parts = []
+        self.held_bytes = 0
+        self._passes_over = False
+
+
+def _end_of(pattern: re.Pattern[bytes], chunk: bytes, at: int) -> int:
+    found = pattern.match(chunk, at)
+    assert found is not None, "the pattern matches the empty string"
+    return found.end()

@@ -1,0 +1,92 @@
+"""What became of a record, as REST Proxy v3 tells it: a delivery report, or an error object in its place.
+
+    {"error_code": 200, "cluster_id": …, "topic_name": …, "partition_id": 0, "offset": 7,
+     "timestamp": "2021-02-05T19:14:42Z", "key": {"type": "BINARY", "size": 7}, "value": {…}}
+
+`key` and `value` are told of where the record said a type for them; the size of none is -1, as in Kafka's
+RecordMetadata. An offset or timestamp that the broker did not say is left out. A batch tells of the same
+under `id` and without `error_code`. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from client_core import RecordMetadata
+from service.dialects.rest_v3.errors import code_of_record, error_json
+from service.dialects.rest_v3.record_codec import Posted
+from service.dialects.rest_v3.timestamps import LAST_MS, text_of_ms
+from service.errors import Problem
+from service.producing import Told
+
+#: Kafka's own size of a null key or value.
+_SIZE_OF_NULL: Final = -1
+
+#: What parts two reports. Source: ChunkedOutputFactory, kafka-rest.
+SEPARATOR: Final = b"\r\n"
+
+Report = dict[str, object]
+
+
+class Awaited(NamedTuple):
+    """What is to be said of a record once its outcome is known; the record itself is not kept for that."""
+
+    partition: int | None = None
+    key: Report | None = None
+    value: Report | None = None
+
+    @staticmethod
+    def of(posted: Posted) -> Awaited:
+        record = posted.record
+        return Awaited(
+            record.partition, _sized(posted.key_type, record.key), _sized(posted.value_type, record.value)
+        )
+
+
+class Reports:
+    """Makes the reports of one topic. `partition_count` answers None while the topic is unknown."""
+
+    def __init__(self, cluster_id: str, topic: str, partition_count: Callable[[str], int | None]) -> None:
+        self._cluster_id = cluster_id
+        self._topic = topic
+        self._partition_count = partition_count
+
+    def success(self, awaited: Awaited, receipt: RecordMetadata) -> Report:
+        """The report without its `error_code`."""
+        report: Report = {
+            "cluster_id": self._cluster_id,
+            "topic_name": self._topic,
+            "partition_id": receipt.partition,
+        }
+        if receipt.offset is not None:
+            report["offset"] = receipt.offset
+        if 0 <= receipt.timestamp_ms <= LAST_MS:
+            report["timestamp"] = text_of_ms(receipt.timestamp_ms)
+        if awaited.key is not None:
+            report["key"] = awaited.key
+        if awaited.value is not None:
+            report["value"] = awaited.value
+        return report
+
+    def failure(self, awaited: Awaited, problem: Problem) -> Report:
+        """The error object."""
+        code = code_of_record(problem, lacks_partition=self.lacks(awaited.partition))
+        return error_json(problem, code)
+
+    def of(self, awaited: Awaited, told: Told) -> Report:
+        """One of the two, as a stream has them."""
+        if isinstance(told, Problem):
+            return self.failure(awaited, told)
+        return {"error_code": 200, **self.success(awaited, told)}
+
+    def lacks(self, partition: int | None) -> bool:
+        """Whether the topic is known and has no such partition, as far as is known here."""
+        count = None if partition is None else self._partition_count(self._topic)
+        return count is not None and partition is not None and partition >= count
+
+
+def _sized(kind: str | None, data: bytes | None) -> Report | None:
+    if kind is None:
+        return None
+    return {"type": kind, "size": _SIZE_OF_NULL if data is None else len(data)}

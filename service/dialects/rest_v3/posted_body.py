@@ -1,0 +1,96 @@
+"""Records whose length the head says: read whole, submitted together, and answered at once.
+
+That is how most requests come, with one record or a few. They take their place in the waiting room as any
+request does, and need no stream of their own. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from time import perf_counter
+
+import msgspec
+from fastapi import Request
+
+from service.access.caller import Caller
+from service.body import announced_bytes, read_body
+from service.deps import Sidecar
+from service.dialects.rest_v3.concatenated_json import ConcatenatedJson
+from service.dialects.rest_v3.delivery import deliver
+from service.dialects.rest_v3.delivery_reports import SEPARATOR, Awaited, Reports
+from service.dialects.rest_v3.posted_records import PIECE_BYTES, RECORDS_AT_ONCE, understand
+from service.dialects.rest_v3.request_body import SPACE, ToUtf8, empty_body
+from service.errors import Problem, refused
+from service.producing import Told
+from service.streams.record_stream import Item
+from service.strict_json import BodyError
+
+_encode = msgspec.json.Encoder().encode
+
+
+class PostedBody:
+    """One request."""
+
+    def __init__(self, sidecar: Sidecar, topic: str, reports: Reports, to_utf8: ToUtf8) -> None:
+        self._sidecar = sidecar
+        self._topic = topic
+        self._reports = reports
+        self._to_utf8 = to_utf8
+        self._max_records = sidecar.settings.max_records_per_request
+
+    async def answer(self, request: Request, caller: Caller, since_ms: int) -> bytes:
+        """The reports. Raises ProblemError for what is no body of records, CallerGoneError."""
+        started = perf_counter()
+        outcome = "error"
+        try:
+            awaited, told = await self._produce(request, caller, since_ms)
+            failed = sum(isinstance(one, Problem) for one in told)
+            outcome = "success" if not failed else "partial" if failed < len(told) else "error"
+            return await self._told(awaited, told)
+        finally:
+            self._sidecar.http.produced(outcome).observe(perf_counter() - started)
+
+    async def _produce(
+        self, request: Request, caller: Caller, since_ms: int
+    ) -> tuple[list[Awaited], list[Told]]:
+        sidecar, receive = self._sidecar, request.receive
+        with sidecar.room.enter(announced_bytes(request.scope), caller) as place:
+            came = await read_body(receive, place, sidecar.producing.times.timeout_ms)
+            items, awaited = await self._understood(self._to_utf8(came))
+            told = await deliver(sidecar, self._topic, items, since_ms=since_ms, place=place, receive=receive)
+        return awaited, told
+
+    async def _understood(self, body: bytes) -> tuple[list[Item], list[Awaited]]:
+        """The records, others having their turn between."""
+        if not body.strip(SPACE):
+            raise empty_body()
+        items: list[Item] = []
+        awaited: list[Awaited] = []
+        for some in await self._found(body):
+            more_items, more_awaited = understand(self._topic, some)
+            items += more_items
+            awaited += more_awaited
+            await asyncio.sleep(0)
+        return items, awaited
+
+    async def _found(self, body: bytes) -> list[Sequence[bytes | BodyError]]:
+        """The texts of the records, in portions. Raises a 413 for too many of them."""
+        records = ConcatenatedJson(self._sidecar.settings.stream_max_line_bytes)
+        found: list[bytes | BodyError] = []
+        for start in range(0, len(body), PIECE_BYTES):
+            found += records.feed(body[start : start + PIECE_BYTES])
+            if len(found) > self._max_records:
+                detail = f"the body has more than {self._max_records} records (max_records_per_request)"
+                raise refused(413, f"{detail}; as a stream, of unknown length, it may have any number")
+            await asyncio.sleep(0)
+        found += records.end()
+        return [found[first : first + RECORDS_AT_ONCE] for first in range(0, len(found), RECORDS_AT_ONCE)]
+
+    async def _told(self, awaited: Sequence[Awaited], told: Sequence[Told]) -> bytes:
+        reports: list[bytes] = []
+        for one, outcome in zip(awaited, told, strict=True):
+            reports.append(_encode(self._reports.of(one, outcome)))
+            if len(reports) % RECORDS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return SEPARATOR.join([*reports, b""])

@@ -1,0 +1,164 @@
+"""One record of REST Proxy v3: from JSON to a ProducerRecord, and what its delivery report will say of it.
+
+    {"partition_id": 0, "headers": [{"name": "h", "value": "base64"}], "timestamp": "2021-02-05T19:14:42Z",
+     "key": {"type": "BINARY", "data": "base64"}, "value": {"type": "JSON", "data": {…}}}
+
+Every member may be left out or null. A key or value without data, or whose data is null, is none: a record
+without key, a tombstone. Without a type it would be one of a schema registry, which is not served here. All
+that is wrong is a BodyError that names its place: 400, 415 for schema formats, 404 for a partition that no
+topic can have. Who calls: the stream and the batch, on the event loop. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from msgspec import Raw
+
+from client_core import ProducerRecord
+from service.dialects.json_members import is_null, items_of, members_of, text_of, within
+from service.dialects.rest_v3.timestamps import ms_of_rfc3339
+from service.payload import bytes_of_base64, bytes_of_json, bytes_of_text
+from service.records_codec import MAX_INT32
+from service.strict_json import BodyError
+
+_RECORD: Final = frozenset({"partition_id", "headers", "key", "value", "timestamp"})
+_HEADER: Final = frozenset({"name", "value"})
+_SCHEMA: Final = ("subject", "subject_name_strategy", "schema_id", "schema_version", "schema")
+_DATA: Final = frozenset({"type", "data", *_SCHEMA})
+
+#: From the raw JSON of `data` to the bytes that go on the wire, by type.
+_DECODERS: Final = {"BINARY": bytes_of_base64, "JSON": bytes_of_json, "STRING": bytes_of_text}
+_OF_STRINGS: Final = {"BINARY": "a string of base64", "STRING": "a string"}
+_SCHEMA_TYPES: Final = frozenset({"AVRO", "JSONSCHEMA", "PROTOBUF"})
+_NO_REGISTRY: Final = "there is no schema registry here: say type BINARY, JSON or STRING"
+
+#: How many digits a partition may have; one more than any has.
+_MAX_DIGITS: Final = len(str(MAX_INT32)) + 1
+
+
+class Posted(NamedTuple):
+    """A record, and the types of its key and value; None where they said none."""
+
+    record: ProducerRecord
+    key_type: str | None
+    value_type: str | None
+
+
+def record_of(topic: str, members: Mapping[str, Raw]) -> Posted:
+    """The record that these members describe, each as compact JSON. Raises BodyError."""
+    _refuse_unknown(members, _RECORD, "")
+    key_type, key = _payload(members, "key")
+    value_type, value = _payload(members, "value")
+    record = ProducerRecord(
+        topic,
+        value,
+        key,
+        _partition(members.get("partition_id")),
+        _timestamp_ms(members.get("timestamp")),
+        _headers(members.get("headers")),
+    )
+    return Posted(record, key_type, value_type)
+
+
+# -- keys and values -----------------------------------------------------------------------------------------
+
+
+def _payload(members: Mapping[str, Raw], name: str) -> tuple[str | None, bytes | None]:
+    """Type and bytes of a key or value. Without either there is nothing to tell of it."""
+    raw = members.get(name)
+    if raw is None or is_null(raw):
+        return None, None
+    said = members_of(bytes(raw), name)
+    _refuse_unknown(said, _DATA, name)
+    kind = _type(said, name)
+    data = said.get("data")
+    if data is None or is_null(data):
+        return kind, None
+    if kind is None:
+        raise BodyError(415, f"{name}.type", f"a {name} without type is one of a schema; {_NO_REGISTRY}")
+    text = bytes(data)
+    if kind in _OF_STRINGS and not text.startswith(b'"'):
+        raise BodyError(400, f"{name}.data", f"must be {_OF_STRINGS[kind]}, or null")
+    try:
+        return kind, _DECODERS[kind](text)
+    except ValueError as e:
+        raise BodyError(400, f"{name}.data", str(e)) from e
+
+
+def _type(said: Mapping[str, Raw], name: str) -> str | None:
+    """BINARY, JSON, STRING, or None where none is said. Whatever else speaks of schemas is refused."""
+    raw = said.get("type")
+    kind = None
+    if raw is not None and not is_null(raw):
+        kind = text_of(raw)
+        if kind in _SCHEMA_TYPES:
+            raise BodyError(415, f"{name}.type", f"{kind} needs a schema; {_NO_REGISTRY}")
+        if kind not in _DECODERS:
+            raise BodyError(400, f"{name}.type", "must be BINARY, JSON or STRING")
+    for member in _SCHEMA:
+        found = said.get(member)
+        if found is not None and not is_null(found):
+            raise BodyError(415, f"{name}.{member}", _NO_REGISTRY)
+    return kind
+
+
+# -- the others ----------------------------------------------------------------------------------------------
+
+
+def _partition(raw: Raw | None) -> int | None:
+    if raw is None or is_null(raw):
+        return None
+    digits = bytes(raw)
+    negative = digits.startswith(b"-")
+    digits = digits.removeprefix(b"-")
+    if not digits.isdigit() or len(digits) > _MAX_DIGITS or int(digits) > MAX_INT32 + negative:
+        raise BodyError(400, "partition_id", f"must be a whole number from 0 to {MAX_INT32}, or null")
+    if negative and int(digits):
+        raise BodyError(404, "partition_id", f"there is no partition -{int(digits)}")
+    return int(digits)
+
+
+def _timestamp_ms(raw: Raw | None) -> int | None:
+    if raw is None or is_null(raw):
+        return None
+    text = text_of(raw)
+    try:
+        if text is None:
+            raise ValueError("must be a string or null")
+        return ms_of_rfc3339(text)
+    except ValueError as e:
+        raise BodyError(400, "timestamp", str(e)) from e
+
+
+def _headers(raw: Raw | None) -> tuple[tuple[str, bytes | None], ...]:
+    if raw is None or is_null(raw):
+        return ()
+    try:
+        items = items_of(bytes(raw))
+    except BodyError as e:
+        raise BodyError(400, "headers", "must be an array of headers, or null") from e
+    return tuple(_header(bytes(item), f"headers[{index}]") for index, item in enumerate(items))
+
+
+def _header(text: bytes, place: str) -> tuple[str, bytes | None]:
+    said = members_of(text, place)
+    _refuse_unknown(said, _HEADER, place)
+    raw = said.get("name")
+    name = None if raw is None else text_of(raw)
+    if name is None:
+        raise BodyError(400, f"{place}.name", "a header needs a name, which is a string")
+    value = said.get("value")
+    if value is None:
+        return name, None
+    try:
+        return name, bytes_of_base64(bytes(value))
+    except ValueError as e:
+        raise BodyError(400, f"{place}.value", str(e)) from e
+
+
+def _refuse_unknown(members: Mapping[str, Raw], known: frozenset[str], place: str) -> None:
+    for name in members:
+        if name not in known:
+            raise BodyError(400, within(place, name), f"unknown member; there are {', '.join(sorted(known))}")

@@ -1,0 +1,95 @@
+"""POST /v3/clusters/{id}/topics/{topic}/records: records one behind the other, delivery reports in order.
+
+    the head says how long the body is     posted_body.py    read whole, one submit, one answer
+    it does not, or longer than bodies are posted_stream.py  answered while it is read
+
+Either way the status is 200 once the body has begun: what is wrong with a record is said by the `error_code`
+of its own report, and the others go on. Only what the head or an empty body shows is refused by HTTP: the
+cluster, the caller, the topic's name, the media type, too much that waits. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from service.access.caller import caller_of
+from service.asgi import HeaderPairs, Message, Receive, Scope, Send, header
+from service.deps import SidecarDep
+from service.dialects.rest_v3.delivery_reports import Reports
+from service.dialects.rest_v3.errors import JSON
+from service.dialects.rest_v3.known_cluster import require_cluster
+from service.dialects.rest_v3.posted_body import PostedBody
+from service.dialects.rest_v3.posted_stream import PostedStream
+from service.dialects.rest_v3.query import no_query
+from service.dialects.rest_v3.request_body import utf8_reader
+from service.dialects.rest_v3.schemas import RECORDS_BODY, ClusterId, DeliveryReport, ErrorAnswer, errors
+from service.guards import CLOSE
+from service.responses import as_is
+from service.streaming import StreamedAnswer
+
+router = APIRouter(tags=["REST Proxy v3: produce"], dependencies=[Depends(no_query)])
+
+#: Of this moment only: an answer to a POST that nobody may keep.
+_FIXED: HeaderPairs = [(b"content-type", JSON), (b"cache-control", b"no-store")]
+
+
+@router.post(
+    "/v3/clusters/{cluster_id}/topics/{topic}/records",
+    response_model=DeliveryReport | ErrorAnswer,
+    response_description="A report for each record, in order; `error_code` tells how it went.",
+    responses=errors(400, 403, 404, 408, 413, 415, 422, 429, 503),
+    openapi_extra={"requestBody": RECORDS_BODY},
+)
+async def post_records(request: Request, sidecar: SidecarDep, cluster_id: ClusterId, topic: str) -> Response:
+    """Writes a record to a topic, or a stream of records, for as long as the caller goes on sending."""
+    since_ms = sidecar.producer.clock.now_ms()
+    scope, caller = request.scope, caller_of(request.scope)
+    sidecar.producing.check(topic, caller)
+    to_utf8 = utf8_reader(scope)
+    known = await require_cluster(sidecar, cluster_id, _nothing, caller)
+    reports = Reports(known, topic, lambda name: sidecar.producer.cache.partition_count(name))
+    if _is_of_known_length(scope, sidecar.settings.max_body_bytes):
+        body = await PostedBody(sidecar, topic, reports, to_utf8).answer(request, caller, since_ms)
+        return as_is(200, [*_FIXED, (b"content-length", b"%d" % len(body))], body)
+    posted = PostedStream(sidecar, topic, reports, request.receive, to_utf8)
+    with ExitStack() as held:
+        posted.stream = held.enter_context(sidecar.streams.open(topic, caller, posted.times))
+        await posted.begin()
+        return _OpenStream(posted, held.pop_all(), sidecar.settings.stall_timeout_ms)
+
+
+def is_record_stream(scope: Scope) -> bool:
+    """Whether a request is served here: the guards leave the length of its body to us."""
+    match scope["path"].split("/"):
+        case ["", "v3", "clusters", _, "topics", _, "records"]:
+            return bool(scope["method"] == "POST")
+    return False
+
+
+class _OpenStream(StreamedAnswer):
+    """The answer that goes on; the stream is let go with it, however it ends.
+
+    The connection ends with it too: behind an early end the rest of the body would come on it.
+    """
+
+    def __init__(self, posted: PostedStream, held: ExitStack, stall_ms: int) -> None:
+        super().__init__([*_FIXED, CLOSE], posted.converse, stall_ms=stall_ms, watch=False)
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._held:
+            await super().__call__(scope, receive, send)
+
+
+def _is_of_known_length(scope: Scope, max_body_bytes: int) -> bool:
+    length = header(scope, b"content-length")
+    return length is not None and length.isdigit() and int(length[:20]) <= max_body_bytes
+
+
+async def _nothing() -> Message:
+    """A `receive` that gives nothing: the body is to be read by somebody else."""
+    await asyncio.Event().wait()
+    raise AssertionError("nobody sets it")

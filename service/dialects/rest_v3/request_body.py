@@ -1,0 +1,69 @@
+"""How the body of a produce request is written: application/json, in UTF-8 or ISO-8859-1. Pure.
+
+Source: JsonStreamMessageBodyReader, kafka-rest, which takes the same two charsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from service.asgi import Scope, header
+from service.dialects.rest_v3.errors import EMPTY_BODY, refused_with
+from service.errors import ProblemError, refused
+
+_JSON: Final = "application/json"
+
+#: White space between records: a body of nothing else is empty.
+SPACE: Final = b" \t\r\n"
+
+#: From what came to UTF-8, piece by piece.
+ToUtf8 = Callable[[bytes], bytes]
+
+
+def utf8_reader(scope: Scope) -> ToUtf8:
+    """Makes UTF-8 of the body's pieces, by what the head says of it.
+
+    Raises ProblemError: 415 for another media type or an encoded body, 400 for another charset, 422 where
+    there is neither type nor body.
+    """
+    if (header(scope, b"content-encoding") or b"identity").lower() != b"identity":
+        raise refused(415, "Content-Encoding is not supported")
+    said = header(scope, b"content-type")
+    if said is None and _is_empty(scope):
+        raise empty_body()
+    media_type, _, parameters = (said or b"").decode("latin-1").lower().partition(";")
+    if media_type.strip() != _JSON:
+        raise refused(415, f"Content-Type must be {_JSON}")
+    for parameter in parameters.split(";"):
+        name, _, charset = parameter.partition("=")
+        if name.strip() == "charset":
+            return _reader_of(charset.strip().strip('"'))
+    return _as_it_is
+
+
+def empty_body() -> ProblemError:
+    """What Confluent answers where there is nothing at all."""
+    return refused_with(422, EMPTY_BODY, "Payload error. Request body is empty. Data is required.")
+
+
+def _reader_of(charset: str) -> ToUtf8:
+    if charset == "utf-8":
+        return _as_it_is
+    if charset == "iso-8859-1":
+        return _from_latin_1
+    raise refused(400, "Content-Type: the charset must be UTF-8 or ISO-8859-1")
+
+
+def _as_it_is(piece: bytes) -> bytes:
+    return piece
+
+
+def _from_latin_1(piece: bytes) -> bytes:
+    """Every byte is a character of its own, so pieces may be cut anywhere."""
+    return piece if piece.isascii() else piece.decode("latin-1").encode()
+
+
+def _is_empty(scope: Scope) -> bool:
+    length = header(scope, b"content-length")
+    return header(scope, b"transfer-encoding") is None if length is None else not int(length)

@@ -1,0 +1,292 @@
+"""The shapes of REST Proxy v3, for the OpenAPI document. Nothing is read or written by these models.
+
+Answers are spelled in resources.py and delivery_reports.py; a test holds the two equal. Members stand in
+Confluent's order.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import Path
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.dialects.rest_v3.batch_codec import MAX_ENTRIES, MAX_ID_LENGTH
+from service.records_codec import MAX_INT32
+
+# -- paths ---------------------------------------------------------------------------------------------------
+
+_NUMBER: Final[dict[str, Any]] = {"type": "integer", "minimum": 0, "maximum": MAX_INT32}
+
+ClusterId = Annotated[
+    str,
+    Path(
+        description="The id of the cluster, as GET /v3/clusters tells it.",
+        json_schema_extra={"pattern": "^[a-zA-Z0-9_-]+$"},
+    ),
+]
+#: Read as text: what is no number is there as little as a number that nobody has.
+BrokerId = Annotated[str, Path(description="A broker's id.", json_schema_extra=_NUMBER)]
+PartitionId = Annotated[str, Path(description="A partition's number.", json_schema_extra=_NUMBER)]
+
+
+class _Shape(BaseModel):
+    """Nothing stands in an answer that is not described."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+# -- metadata ------------------------------------------------------------------------------------------------
+
+
+class Related(_Shape):
+    related: str = Field(description="A URL, by the scheme and Host of the request.")
+
+
+class ItemMetadata(_Shape):
+    self: str
+    resource_name: str = Field(examples=["crn:///kafka=MkU3OEVBNTcwNTJENDM2Qg/topic=orders"])
+
+
+class ListMetadata(_Shape):
+    self: str
+    next: None = Field(description="There is never a next page.")
+
+
+class ClusterData(_Shape):
+    kind: Literal["KafkaCluster"]
+    metadata: ItemMetadata
+    cluster_id: str
+    controller: Related | None = Field(description="Of a KRaft cluster, a broker that the brokers name.")
+    acls: Related = Field(description="Not served here.")
+    brokers: Related
+    broker_configs: Related = Field(description="Not served here.")
+    consumer_groups: Related = Field(description="Not served here.")
+    topics: Related
+    partition_reassignments: Related = Field(description="Not served here.")
+
+
+class ClusterDataList(_Shape):
+    kind: Literal["KafkaClusterList"]
+    metadata: ListMetadata
+    data: list[ClusterData]
+
+
+class BrokerData(_Shape):
+    kind: Literal["KafkaBroker"]
+    metadata: ItemMetadata
+    cluster_id: str
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+    configs: Related = Field(description="Not served here.")
+    partition_replicas: Related = Field(description="Not served here.")
+
+
+class BrokerDataList(_Shape):
+    kind: Literal["KafkaBrokerList"]
+    metadata: ListMetadata
+    data: list[BrokerData]
+
+
+class TopicData(_Shape):
+    kind: Literal["KafkaTopic"]
+    metadata: ItemMetadata
+    cluster_id: str
+    topic_name: str
+    is_internal: bool
+    replication_factor: int
+    partitions_count: int
+    partitions: Related
+    configs: Related = Field(description="Not served here.")
+    partition_reassignments: Related = Field(description="Not served here.")
+    authorized_operations: list[str] = Field(description="Always empty: nobody asks for them.")
+
+
+class TopicDataList(_Shape):
+    kind: Literal["KafkaTopicList"]
+    metadata: ListMetadata
+    data: list[TopicData]
+
+
+class PartitionData(_Shape):
+    kind: Literal["KafkaPartition"]
+    metadata: ItemMetadata
+    cluster_id: str
+    topic_name: str
+    partition_id: int
+    leader: Related | None = Field(description="The leader's replica; null while there is none.")
+    replicas: Related
+    reassignment: Related = Field(description="Not served here.")
+
+
+class PartitionDataList(_Shape):
+    kind: Literal["KafkaPartitionList"]
+    metadata: ListMetadata
+    data: list[PartitionData]
+
+
+class ReplicaData(_Shape):
+    kind: Literal["KafkaReplica"]
+    metadata: ItemMetadata
+    cluster_id: str
+    topic_name: str
+    partition_id: int
+    broker_id: int
+    is_leader: bool
+    is_in_sync: bool
+    broker: Related
+
+
+class ReplicaDataList(_Shape):
+    kind: Literal["KafkaReplicaList"]
+    metadata: ListMetadata
+    data: list[ReplicaData]
+
+
+# -- produce -------------------------------------------------------------------------------------------------
+
+
+class Sized(_Shape):
+    type: Literal["BINARY", "JSON", "STRING"]
+    size: int = Field(description="In bytes, as on the wire; -1 for null.")
+
+
+class _Delivered(_Shape):
+    cluster_id: str
+    topic_name: str
+    partition_id: int
+    offset: int | None = Field(None, description="Left out where the broker did not say it.")
+    timestamp: str | None = Field(None, examples=["2021-02-05T19:14:42Z"])
+    key: Sized | None = Field(None, description="Left out where the record said no type for it.")
+    value: Sized | None = Field(None, description="Left out where the record said no type for it.")
+
+
+class DeliveryReport(_Delivered):
+    error_code: Literal[200]
+
+
+class ErrorAnswer(_Shape):
+    error_code: int = Field(examples=[40403])
+    message: str
+
+
+class BatchSuccess(_Delivered):
+    id: str
+
+
+class BatchFailure(ErrorAnswer):
+    id: str
+
+
+class BatchAnswer(_Shape):
+    successes: list[BatchSuccess]
+    failures: list[BatchFailure]
+
+
+# -- errors --------------------------------------------------------------------------------------------------
+
+_ERRORS: Final[dict[int, str]] = {
+    400: "The request is malformed.",
+    403: "The caller may not use this topic (40301).",
+    404: "There is no such cluster, broker, topic (40403), partition or replica.",
+    408: "The body did not come in time.",
+    413: "The body is too large.",
+    415: "The media type is not served.",
+    422: "The request says what can't be done: parameters, an empty body (42206), no batch (42208).",
+    429: "Too much waits in this sidecar already; nothing was written.",
+    503: "No broker answers (50302), or the sidecar is shutting down; nothing was written.",
+}
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The error answers of a route, for the OpenAPI document."""
+    return {status: {"description": _ERRORS[status], "model": ErrorAnswer} for status in statuses}
+
+
+# -- bodies that are read by the dialect's own code ----------------------------------------------------------
+
+_DATA: Final[dict[str, Any]] = {
+    "type": ["object", "null"],
+    "additionalProperties": False,
+    "properties": {
+        "type": {"enum": ["BINARY", "JSON", "STRING", None]},
+        "data": {"description": "BINARY: base64. STRING: a string. JSON: anything. Null is none at all."},
+    },
+}
+
+_RECORD_MEMBERS: Final[dict[str, Any]] = {
+    "partition_id": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_INT32},
+    "headers": {
+        "type": ["array", "null"],
+        "items": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["name"],
+            "properties": {
+                "name": {"type": "string"},
+                "value": {"type": ["string", "null"], "contentEncoding": "base64"},
+            },
+        },
+    },
+    "key": _DATA,
+    "value": _DATA,
+    "timestamp": {"type": ["string", "null"], "format": "date-time"},
+}
+
+_RECORD: Final[dict[str, Any]] = {"type": "object", "properties": _RECORD_MEMBERS}
+
+#: A record that is none is answered in its place, not refused by HTTP: so much is said by "or anything".
+_RECORD_OR_NOT: Final[dict[str, Any]] = {
+    "anyOf": [_RECORD, {"description": "What is no such record is answered by an error object in its place."}]
+}
+
+_RECORD_EXAMPLE: Final[dict[str, Any]] = {
+    "partition_id": 0,
+    "headers": [{"name": "trace", "value": "SGVhZGVyLTE="}],
+    "key": {"type": "STRING", "data": "customer-7"},
+    "value": {"type": "JSON", "data": {"total": 12.5}},
+    "timestamp": "2021-02-05T19:14:42Z",
+}
+
+RECORDS_BODY: Final[dict[str, Any]] = {
+    "required": True,
+    "description": "A record, or any number of them, one behind the other, for as long as the caller likes.",
+    "content": {"application/json": {"schema": _RECORD_OR_NOT, "example": _RECORD_EXAMPLE}},
+}
+
+_IDENTIFIED: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["id"],
+    "properties": {
+        "id": {
+            "type": "string",
+            "pattern": "^[0-9a-zA-Z_-]+$",
+            "minLength": 1,
+            "maxLength": MAX_ID_LENGTH,
+        }
+    },
+}
+
+BATCH_BODY: Final[dict[str, Any]] = {
+    "required": True,
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["entries"],
+                "properties": {
+                    "entries": {
+                        "type": "array",
+                        "minItems": 1,
+                        "maxItems": MAX_ENTRIES,
+                        "items": {"allOf": [_IDENTIFIED, _RECORD_OR_NOT]},
+                    }
+                },
+            },
+            "example": {"entries": [{"id": "1", **_RECORD_EXAMPLE}]},
+        }
+    },
+}

@@ -1,0 +1,156 @@
+"""TLS on the API's port: the certificate, its key, and those who sign clients, from files that may change.
+
+    api_tls_certificate_file   our certificate and what stands between it and its authority, PEM
+    api_tls_key_file           its private key, PEM, not encrypted
+    api_tls_client_ca_file     authorities of the clients, PEM; with it, every client needs a certificate
+
+A changed set of files is judged as a whole (`watched_file.py`): new connections get the new context, those
+that stand keep theirs, and where none can be made of the files, the last one stays in force.
+Event loop only, but for the first reading.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from client_core import Event, certificate_expires_at_s
+from service.metrics import ClientMetrics
+from service.settings import Settings
+from service.watched_file import FileFaultError, Timers, WatchedFiles
+
+_CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----", re.DOTALL)
+
+_KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+
+#: OpenSSL's word for a key and a certificate of two pairs: of one kind, or of different kinds.
+_MISMATCHES: Final = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"})
+
+
+class _Made(NamedTuple):
+    context: ssl.SSLContext
+    expires_at_s: int
+
+
+class ListenerTls:
+    """The context for the API's next connection."""
+
+    def __init__(self, certificate_file: str, key_file: str, client_ca_file: str = "") -> None:
+        """Reads the files; raises FileFaultError that names the setting."""
+        self._told: Callable[[Event], None] = lambda _: None
+        paths = [certificate_file, key_file, *([client_ca_file] if client_ca_file else [])]
+
+        def make(contents: Sequence[bytes]) -> _Made:
+            return _make(paths, contents)
+
+        self._files = WatchedFiles("api_tls_certificate_file", paths, make, told=self._tell)
+
+    @property
+    def expires_at_s(self) -> int:
+        """The Unix time at which the certificate in force expires."""
+        return self._files.in_force.expires_at_s
+
+    def context(self) -> ssl.SSLContext:
+        """What a new connection is to use."""
+        return self._files.in_force.context
+
+    def watch(self, loop: Timers, metrics: ClientMetrics) -> None:
+        """Follows the files from now on, until `close`, and counts each time that they are read again."""
+        self.report_to(metrics)
+        self._files.watch(loop)
+
+    def report_to(self, metrics: ClientMetrics) -> None:
+        """Counts reloads there, and says there when the certificate in force expires."""
+        self._told = metrics.emit
+        metrics.listener_expires_at_s = lambda: self.expires_at_s
+
+    def look(self, now_ms: int) -> None:
+        """Looks at the files once, as `watch` does again and again."""
+        self._files.look(now_ms)
+
+    def close(self) -> None:
+        """Follows the files no more. Idempotent."""
+        self._files.close()
+
+    def _tell(self, event: Event) -> None:
+        self._told(event)
+
+
+def tls_of(settings: Settings) -> ListenerTls | None:
+    """TLS as the settings want it; None: none. Raises FileFaultError that names a setting."""
+    given = {
+        name: getattr(settings, name)
+        for name in ("api_tls_certificate_file", "api_tls_key_file", "api_tls_client_ca_file")
+    }
+    if not any(given.values()):
+        return None
+    for name in ("api_tls_certificate_file", "api_tls_key_file"):
+        if not given[name]:
+            other = next(other for other, path in given.items() if path)
+            raise FileFaultError(f"{name}: {other} is given and this is not; give a certificate and its key")
+    return ListenerTls(*given.values())
+
+
+def _make(paths: Sequence[str], contents: Sequence[bytes]) -> _Made:
+    chain = _certificates(paths[0], contents[0])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    context.set_alpn_protocols(["http/1.1"])
+    _identify(context, paths[0], paths[1], contents[1])
+    if len(paths) > 2:
+        _trust(context, _certificates(paths[2], contents[2]))
+    try:
+        return _Made(context, certificate_expires_at_s(chain[0]))
+    except ValueError as e:
+        raise FileFaultError(f"{paths[0]}: the first certificate can't be read: {e}") from e
+
+
+def _certificates(path: str, content: bytes) -> list[bytes]:
+    """The certificates of a PEM text as DER, each of which OpenSSL can read; at least one."""
+    found = _CERTIFICATE.findall(content)
+    if not found:
+        raise FileFaultError(f"{path} holds no PEM certificate (-----BEGIN CERTIFICATE-----)")
+    read: list[bytes] = []
+    for count, pem in enumerate(found, 1):
+        try:
+            der = ssl.PEM_cert_to_DER_cert(pem.decode("ascii"))
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=der)
+        except (ssl.SSLError, ValueError) as e:
+            raise FileFaultError(f"{path}: certificate {count} of {len(found)} is damaged") from e
+        read.append(der)
+    return read
+
+
+def _identify(context: ssl.SSLContext, certificate_file: str, key_file: str, key: bytes) -> None:
+    if not _KEY.search(key):
+        raise FileFaultError(f"{key_file} holds no PEM key (-----BEGIN PRIVATE KEY-----)")
+    if b"ENCRYPTED" in key:
+        raise FileFaultError(f"{key_file}: the key is encrypted; give one without a password")
+    try:
+        # OpenSSL reads the files itself. Should they change in this moment, the next look finds it. The
+        # password is always given: for want of one OpenSSL would ask on the terminal.
+        context.load_cert_chain(certificate_file, key_file, password="")
+    except ssl.SSLError as e:
+        raise FileFaultError(f"{key_file}: {_reason(e, certificate_file)}") from None
+    except OSError as e:
+        raise FileFaultError(f"{key_file} or {certificate_file} can't be read: {e.strerror}") from e
+
+
+def _reason(error: ssl.SSLError, certificate_file: str) -> str:
+    """Why OpenSSL does not take a key with its certificate, which it could read alone."""
+    reason: str | None = error.reason
+    if reason in _MISMATCHES:
+        return f"the key does not belong to the first certificate of {certificate_file}, which must be ours"
+    if reason is not None and error.library == "SSL":  # such as CA_MD_TOO_WEAK, EE_KEY_TOO_SMALL
+        return f"OpenSSL does not take it with {certificate_file}: {reason.lower().replace('_', ' ')}"
+    return "the key can't be read: it is damaged"
+
+
+def _trust(context: ssl.SSLContext, authorities: Sequence[bytes]) -> None:
+    context.load_verify_locations(cadata=b"".join(authorities))
+    context.verify_mode = ssl.CERT_REQUIRED
+    # What is in the file is trusted, also if it is no root: an authority of one's own in a larger hierarchy.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -1,0 +1,197 @@
+"""A socket that the API listens on: accepts, shakes hands where it speaks TLS, and hands on to HTTP.
+
+Connections are accepted here and not by the loop, which has no bound on them: a listener without room leaves
+new ones in the kernel's backlog. It also knows of a connection before its TLS handshake is done, so that
+these are bounded, in number and in time, like any other, and each begins with the certificates that are in
+force at that moment.
+
+    plain HTTP at a TLS port   is told so, in plain HTTP: the first byte gives it away
+    a failed handshake         ends without a line in the log: whoever can reach the port could fill it
+    no more files              is told, and tried again after a moment
+
+Who calls: `api_server.py`, on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from service.connections import Connections
+from service.errors import Problem
+from service.http_endings import spelled
+from service.http_protocol import ApiProtocol
+
+_log: Final = logging.getLogger(__name__)
+
+#: How many connections are taken in one turn of the loop, so that those that are there get theirs.
+_ACCEPTS_PER_TURN: Final = 64
+
+#: After this a listener without room looks again: by then somebody may be idle.
+_LOOK_AGAIN_S: Final = 1.0
+
+#: The loop's own bound on the end of a TLS connection, the last answer included, however slowly it is taken.
+#: The connection sees itself whether anything still goes out (`http_protocol.py`), so this one is never met.
+_GOODBYE_S: Final = 86_400.0
+
+#: The first byte of a TLS record that begins a handshake. Source: RFC 8446 section 5.1.
+_HANDSHAKE: Final = b"\x16"
+
+_SPEAKS_TLS: Final = Problem(
+    400, "this port speaks TLS (api_tls_certificate_file); ask it with https://", written="no"
+)
+
+
+class Listener:
+    """One listening socket."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        name: str,
+        *,
+        context: Callable[[], ssl.SSLContext] | None = None,
+        close: Callable[[], None] | None = None,
+    ) -> None:
+        """`name` is how people write it; `context` gives the one that is in force, where it speaks TLS."""
+        self.name: Final = name
+        self._socket = listening
+        self._context = context
+        self._close = listening.close if close is None else close
+        #: Accepted; those whose task has not begun are nobody's yet.
+        self._new: set[socket.socket] = set()
+        self._arriving: set[asyncio.Task[None]] = set()
+        self._again: asyncio.TimerHandle | None = None
+        self._is_accepting = False
+
+    def open(self, make_protocol: Callable[[], ApiProtocol], connections: Connections) -> None:
+        """Accepts from here on."""
+        self._loop = asyncio.get_running_loop()
+        self._make_protocol = make_protocol
+        self._connections = connections
+        self._socket.setblocking(False)
+        if self._socket.family != socket.AF_UNIX:
+            # Connections inherit it; asyncio's own loop sets it on none that it did not accept itself.
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._go_on()
+
+    def close(self) -> None:
+        """Accepts nothing more and gives up handshakes; what is served is not its own. Idempotent."""
+        self._pause()
+        if self._again is not None:
+            self._again.cancel()
+        for task in self._arriving:
+            task.cancel()
+        while self._new:  # a task that never began does not clean up either
+            self._new.pop().close()
+            self._connections.over()
+        self._close()
+
+    def __repr__(self) -> str:
+        return f"<Listener {self.name}>"
+
+    # -- accepting -------------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        if not self._connections.has_room():
+            self._connections.make_room(self._loop.time())
+            self._wait_for_room()
+            return
+        for _ in range(_ACCEPTS_PER_TURN):
+            if not self._connections.has_room():
+                return  # and called again, if there is one more
+            try:
+                connection, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as e:
+                _log.error("%s: can't take a connection: %s", self.name, e.strerror)
+                self._wait_for_room()
+                return
+            connection.setblocking(False)
+            self._connections.accepted()
+            self._new.add(connection)
+            task = self._loop.create_task(self._welcome(connection))
+            self._arriving.add(task)
+            task.add_done_callback(self._arriving.discard)
+
+    def _wait_for_room(self) -> None:
+        self._pause()
+        self._connections.when_room(self._go_on)
+        self._again = self._loop.call_later(_LOOK_AGAIN_S, self._go_on)
+
+    def _pause(self) -> None:
+        if self._is_accepting:
+            self._is_accepting = False
+            self._loop.remove_reader(self._socket)
+
+    def _go_on(self) -> None:
+        if not self._is_accepting and self._socket.fileno() != -1:
+            self._is_accepting = True
+            self._loop.add_reader(self._socket, self._accept)
+
+    # -- arriving --------------------------------------------------------------------------------------------
+
+    async def _welcome(self, connection: socket.socket) -> None:
+        self._new.discard(connection)
+        protocol = self._make_protocol()
+        try:
+            if self._context is None:
+                await self._loop.connect_accepted_socket(lambda: protocol, connection)
+            else:
+                await self._shake_hands(protocol, connection, self._context)
+        except OSError as e:  # ssl.SSLError and TimeoutError are
+            self._connections.ended("handshake")
+            _log.debug("%s: no handshake: %s", self.name, e)
+        finally:
+            if not protocol.is_made:  # or it says itself when it is over
+                self._connections.over()
+
+    async def _shake_hands(
+        self, protocol: ApiProtocol, connection: socket.socket, context: Callable[[], ssl.SSLContext]
+    ) -> None:
+        limits = self._connections.limits
+        async with asyncio.timeout(limits.head_s):
+            try:
+                first = await self._first_byte(connection)
+            except BaseException:
+                connection.close()  # from here on it is the transport's
+                raise
+            if first != _HANDSHAKE:
+                self._connections.ended("handshake")
+                _turn_away(connection, first)
+                return
+            await self._loop.connect_accepted_socket(
+                lambda: protocol,
+                connection,
+                ssl=context(),
+                ssl_handshake_timeout=limits.head_s,
+                ssl_shutdown_timeout=_GOODBYE_S,
+            )
+
+    async def _first_byte(self, connection: socket.socket) -> bytes:
+        """What the caller begins with, which stays where it is; nothing if it has left."""
+        while True:
+            readable = asyncio.Event()
+            self._loop.add_reader(connection, readable.set)
+            try:
+                await readable.wait()
+            finally:
+                self._loop.remove_reader(connection)
+            with contextlib.suppress(BlockingIOError):  # woken for nothing
+                return connection.recv(1, socket.MSG_PEEK)
+
+
+def _turn_away(connection: socket.socket, first: bytes) -> None:
+    """Ends a connection that does not begin a handshake; tells whoever speaks HTTP."""
+    with connection, contextlib.suppress(OSError):  # it is going anyway
+        if first.isalpha():
+            # Closing with something unread would take the answer away again.
+            connection.recv(64 * 1024)
+            connection.send(spelled(_SPEAKS_TLS))
+            connection.shutdown(socket.SHUT_WR)

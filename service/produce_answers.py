@@ -1,0 +1,100 @@
+"""What became of records, as the bytes of an answer: one document for a request, one line each for a stream.
+
+    all acknowledged 200 · some 207 · acks=0 202 · none: the common cause's status, else the gravest
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple, cast
+
+import msgspec
+
+from client_core import RecordMetadata
+from service.asgi import HeaderPairs
+from service.errors import PROBLEM_TYPE, Problem, error_item, gravest
+from service.producing import Told
+
+_JSON: Final = (b"content-type", b"application/json")
+_PROBLEM: Final = (b"content-type", PROBLEM_TYPE)
+
+
+class Answer(NamedTuple):
+    """A whole response, and how the metrics call it."""
+
+    status: int
+    headers: HeaderPairs
+    body: bytes
+    outcome: str
+
+
+def answer_of(topic: str, told: Sequence[Told], acknowledged: int) -> Answer:
+    """The answer to a request; `acknowledged` is the status where all is well."""
+    problems = [one for one in told if isinstance(one, Problem)]
+    if not problems:
+        body = _results_body(topic, cast("Sequence[RecordMetadata]", told))
+        return Answer(acknowledged, _headers(_JSON, body), body, "success")
+    items: list[object] = [error_item(one) if isinstance(one, Problem) else receipt_item(one) for one in told]
+    if len(problems) == len(told):
+        return answer_of_problem(in_common(problems, items))
+    body = msgspec.json.encode({"topic": topic, "results": items})
+    headers = [*_headers(_JSON, body), (b"pilotfish-failed-records", b"%d" % len(problems))]
+    return Answer(207, headers, body, "partial")
+
+
+def answer_of_problem(problem: Problem) -> Answer:
+    """The answer where nothing was acknowledged."""
+    body = problem.body()
+    return Answer(problem.status, _headers(_PROBLEM, body) + problem.all_headers(), body, "error")
+
+
+def in_common(problems: Sequence[Problem], items: list[object]) -> Problem:
+    """The one problem of a request of which nothing was acknowledged."""
+    status = gravest(problem.status for problem in problems)
+    chosen = next(problem for problem in problems if problem.status == status)
+    written = "unknown" if any(problem.written == "unknown" for problem in problems) else "no"
+    return replace(chosen, written=written, results=items)
+
+
+def receipt_item(receipt: RecordMetadata) -> dict[str, int | None]:
+    """One acknowledged record among the results."""
+    return {
+        "partition": receipt.partition,
+        "offset": receipt.offset,
+        "timestamp": receipt.timestamp_ms,
+    }
+
+
+def line_of(index: int, told: Told) -> bytes:
+    """One record's line in the answer to a stream: its item, and which it is."""
+    if isinstance(told, Problem):
+        return msgspec.json.encode({"index": index, **error_item(told)}) + b"\n"
+    _, partition, offset, timestamp_ms = told
+    return b'{"index":%d,"partition":%d,"offset":%s,"timestamp":%d}\n' % (
+        index,
+        partition,
+        b"null" if offset is None else b"%d" % offset,
+        timestamp_ms,
+    )
+
+
+def _results_body(topic: str, receipts: Sequence[RecordMetadata]) -> bytes:
+    """`{"topic":…,"results":[…]}` of records that were all acknowledged; topic names need no escapes."""
+    results = ",".join(
+        [
+            f'{{"partition":{partition},"offset":{_json(offset)},"timestamp":{timestamp_ms}}}'
+            for _, partition, offset, timestamp_ms in receipts
+        ]
+    )
+    return f'{{"topic":"{topic}","results":[{results}]}}'.encode()
+
+
+def _json(offset: int | None) -> int | str:
+    return "null" if offset is None else offset
+
+
+def _headers(content_type: tuple[bytes, bytes], body: bytes) -> HeaderPairs:
+    return [content_type, (b"content-length", b"%d" % len(body))]

@@ -1,0 +1,55 @@
+"""The forms in which one request may bring records: JSON with many, or the bytes of one.
+
+What the head alone tells is understood first, and refused before a byte of the body is read. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from client_core import ProducerRecord
+from service.asgi import Scope, header
+from service.errors import refused
+from service.media_type import JSON, NDJSON, OCTET_STREAM, check_encoding, check_media_type, media_type_of
+from service.octet_stream import PARAMETERS, record_without_value
+from service.produce_query import parameters, times_of
+from service.producing import Times
+from service.records_codec import parse_records
+
+_FORMS: Final = b", ".join((JSON, NDJSON, OCTET_STREAM)).decode()
+
+
+class Form(NamedTuple):
+    """How the body of one request is read.
+
+    `parse` raises BodyError. `meaning` is what else makes it this request and no other, but for its times.
+    """
+
+    times: Times
+    parse: Callable[[bytes], list[ProducerRecord]]
+    meaning: bytes
+
+
+def form_of(topic: str, scope: Scope, defaults: Times, max_records: int) -> Form:
+    """The form that the head says. Raises ProblemError."""
+    content_type = header(scope, b"content-type")
+    encoding = header(scope, b"content-encoding")
+    query: bytes = scope["query_string"]
+    if content_type != JSON:
+        media_type = media_type_of(content_type)
+        if media_type == OCTET_STREAM:
+            check_encoding(encoding)
+            return _octet_stream(topic, scope, defaults)
+        if media_type != JSON:
+            raise refused(415, f"Content-Type must be one of {_FORMS}")
+    check_media_type(content_type, encoding)
+    times = times_of(parameters(query), defaults) if query else defaults
+    return Form(times, lambda body: parse_records(topic, body, max_records), JSON)
+
+
+def _octet_stream(topic: str, scope: Scope, defaults: Times) -> Form:
+    given = parameters(scope["query_string"], PARAMETERS)
+    record = record_without_value(topic, scope, given)
+    meaning = b"%s %r" % (OCTET_STREAM, record)
+    return Form(times_of(given, defaults), lambda body: [record._replace(value=body)], meaning)

@@ -1,0 +1,124 @@
+"""How long something took lately, and how much was done, in memory that does not grow.
+
+`RecentTimes` keeps times in ranges that are a quarter wide, by slots of ten seconds: what it says of the last
+minute is right to a quarter, and its maximum exactly. `PerSecond` keeps the sums of the last sixty seconds.
+Both belong to one owner, who sees to threads. Times come in as `now_ms`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+#: Upper bounds in milliseconds, ten to a decade: from 1 ms to six minutes, longer than any request takes.
+_BOUNDS_MS: Final = tuple(sorted({round(10 ** (k / 10)) for k in range(57)}))
+_SLOT_MS: Final = 10_000
+#: A minute of whole slots, and the one that runs.
+_SLOTS: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """The times of the last minute. The quantiles and the maximum are None where there was none."""
+
+    count: int
+    p50_ms: int | None
+    p99_ms: int | None
+    max_ms: int | None
+
+
+NOTHING_RECENT: Final = Recent(0, None, None, None)
+
+
+class _Slot:
+    __slots__ = ("counts", "max_ms", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.counts = [0] * (len(_BOUNDS_MS) + 1)
+        self.max_ms = 0
+
+
+class RecentTimes:
+    """The times of one thing."""
+
+    __slots__ = ("_slots",)
+
+    def __init__(self) -> None:
+        self._slots: deque[_Slot] = deque(maxlen=_SLOTS)
+
+    def add(self, took_ms: int, now_ms: int) -> None:
+        """Something took so long, and ended now."""
+        number = now_ms // _SLOT_MS
+        slots = self._slots
+        if not slots or slots[-1].number < number:
+            slots.append(_Slot(number))
+        slot = slots[-1]
+        slot.counts[bisect_left(_BOUNDS_MS, took_ms)] += 1
+        slot.max_ms = max(slot.max_ms, took_ms)
+
+    def summary(self, now_ms: int) -> Recent:
+        """What took how long in the last minute."""
+        first = now_ms // _SLOT_MS - (_SLOTS - 1)
+        live = [slot for slot in self._slots if slot.number >= first]
+        if not live:
+            return NOTHING_RECENT
+        counts = [sum(column) for column in zip(*(slot.counts for slot in live), strict=True)]
+        longest_ms = max(slot.max_ms for slot in live)
+        return Recent(
+            sum(counts), _quantile(counts, 0.5, longest_ms), _quantile(counts, 0.99, longest_ms), longest_ms
+        )
+
+
+def _quantile(counts: list[int], share: float, longest_ms: int) -> int:
+    """The upper bound of the range in which so large a share of all has been seen."""
+    left = share * sum(counts)
+    for bound_ms, count in zip(_BOUNDS_MS, counts, strict=False):
+        left -= count
+        if left <= 0:
+            return min(bound_ms, longest_ms)
+    return longest_ms
+
+
+@dataclass(slots=True)
+class Second:
+    """What was delivered, or given up, in one second. Times are from a batch's creation to its end."""
+
+    number: int
+    records: int = 0
+    failed_records: int = 0
+    delivered_bytes: int = 0
+    batches: int = 0
+    total_ms: int = 0
+    max_ms: int = 0
+
+
+class PerSecond:
+    """The last minute, second by second."""
+
+    LENGTH: Final = 60
+
+    __slots__ = ("_seconds",)
+
+    def __init__(self) -> None:
+        self._seconds: deque[Second] = deque(maxlen=self.LENGTH + 1)
+
+    def at(self, now_ms: int) -> Second:
+        """The present second, to be added to."""
+        number = now_ms // 1000
+        if not self._seconds or self._seconds[-1].number < number:
+            self._seconds.append(Second(number))
+        return self._seconds[-1]
+
+    def whole_seconds(self, now_ms: int) -> list[Second]:
+        """The last sixty seconds that are over, oldest first, quiet ones included. Copies."""
+        now_s = now_ms // 1000
+        kept = {second.number: second for second in self._seconds}
+        quiet = (Second(number) for number in range(now_s - self.LENGTH, now_s))
+        return [_copy(kept.get(second.number, second)) for second in quiet]
+
+
+def _copy(s: Second) -> Second:
+    return Second(s.number, s.records, s.failed_records, s.delivered_bytes, s.batches, s.total_ms, s.max_ms)

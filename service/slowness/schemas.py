@@ -1,0 +1,150 @@
+"""The shape of GET /v1/status, for the OpenAPI document; `report.py` spells it, a test holds them equal."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+
+class Times(BaseModel):
+    """Of the last minute; right to a quarter, the maximum exactly."""
+
+    count: int
+    p50_ms: int | None
+    p99_ms: int | None
+    max_ms: int | None
+
+
+class WaitingBatches(BaseModel):
+    batches: int
+    records: int
+    partitions: int
+    oldest_ms: int | None = Field(description="Since the oldest of the batches was begun.")
+
+
+class NodeFailure(BaseModel):
+    api: str | None = Field(description="The request that failed; null for the connection.")
+    error: str = Field(description="Kafka's name of the error, or a word for why the connection ended.")
+    detail: str
+    age_ms: int
+    since_ms: int = Field(description="Since the first failure of a run without a pause of ten seconds.")
+    times: int = Field(description="Failures in that run.")
+
+
+class NodeState(BaseModel):
+    id: int
+    host: str
+    port: int
+    state: str
+    in_flight_requests: int
+    oldest_in_flight_age_ms: int | None
+    backoff_left_ms: int
+    throttle_left_ms: int
+    last_error: str | None
+    last_error_age_ms: int | None
+    produce: Times = Field(description="From sending a Produce request to its answer.")
+    waiting: WaitingBatches = Field(description="In batches whose leader the node is, not sent yet.")
+    on_the_wire: WaitingBatches = Field(description="Sent to the node, and not answered yet.")
+    last_failure: NodeFailure | None
+
+
+class MetadataState(BaseModel):
+    update_version: int
+    request_version: int
+    age_ms: int | None
+    refresh_in_progress: bool
+    topics: int
+    partitions: int
+    last_error: str | None
+    last_error_age_ms: int | None
+
+
+class BufferState(BaseModel):
+    total_bytes: int
+    available_bytes: int
+    waiters: int
+    batches: int
+    records: int
+    oldest_batch_age_ms: int | None
+
+
+class Slow(BaseModel):
+    node: int | None
+    phase: Literal["client", "metadata", "buffer", "queue", "delivery"]
+    detail: str
+
+
+class PhaseState(BaseModel):
+    waiting: int = Field(description="Requests in metadata and buffer, records in queue and delivery.")
+    oldest_ms: int | None
+    recent: Times
+
+
+class Phases(BaseModel):
+    metadata: PhaseState = Field(description="Requests that wait for a topic to be known; look-ups as well.")
+    buffer: PhaseState = Field(description="Requests that wait for buffer.memory.")
+    queue: PhaseState = Field(description="Records in batches that are not sent.")
+    delivery: PhaseState = Field(description="Records that are sent and not acknowledged.")
+
+
+class TopicWaiting(BaseModel):
+    topic: str
+    phase: Literal["metadata", "buffer"]
+    lacks_partition: bool = Field(description="The topic is known, the partition that they name is not.")
+    requests: int
+    oldest_ms: int
+
+
+class ProduceSeconds(BaseModel):
+    """The last sixty whole seconds, oldest first."""
+
+    records: list[int]
+    failed_records: list[int]
+    bytes: list[int]
+    mean_ms: list[int | None]
+    max_ms: list[int | None]
+
+
+class ProduceState(BaseModel):
+    requests: int = Field(description="Produce requests that were answered over HTTP since the start.")
+    failed_requests: int
+    records: int = Field(description="Records acknowledged since the start.")
+    failed_records: int
+    bytes: int = Field(description="Bytes of the batches that were acknowledged.")
+    latency: Times = Field(description="From a batch's first record to its acknowledgement.")
+    per_second: ProduceSeconds
+
+
+class LeaderMoved(BaseModel):
+    at: str
+    topic: str
+    partition: int
+    old_leader: int | None
+    new_leader: int | None
+    leader_epoch: int | None
+
+
+class StatusAnswer(BaseModel):
+    state: str
+    draining: bool
+    version: str
+    at: str
+    slow: list[Slow] = Field(description="What makes a produce slow now, the most important first.")
+    waiting_requests: int
+    waiting_bytes: int
+    watchers: int
+    loop_turns: int
+    loop_age_ms: int
+    waiting_for_metadata: int
+    waiting_for_buffer: int
+    in_flight_batches: int
+    producer_id: int | None
+    metadata: MetadataState
+    buffer: BufferState
+    nodes: list[NodeState]
+    leaderless: WaitingBatches = Field(description="In batches of partitions without a leader.")
+    phases: Phases
+    waits: list[TopicWaiting] = Field(description="Topics that requests wait for, at most fifty.")
+    produce: ProduceState
+    leader_changes: list[LeaderMoved] = Field(description="The last fifty that were heard of, latest first.")

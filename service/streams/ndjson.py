@@ -1,0 +1,197 @@
+"""application/x-ndjson on the native produce path: a line in for each record, a line out for each outcome.
+
+    in    {"key":"customer-7","value":{"total":12.5}}
+    out   {"index":0,"partition":3,"offset":17,"timestamp":1700000000000}
+    last  {"summary":{"records":1,"acknowledged":1,"failed":0,"ended":"complete"}}
+
+What can be refused by the head is an ordinary problem document. After that the status is said, and whatever
+goes wrong is told in the line of its record: one that can't be read, or is too long, too. A stream whose last
+line is missing was cut off: the outcome of what was not told is unknown. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from service.access.caller import caller_of
+from service.asgi import HeaderPairs, Receive, Scope, header
+from service.deps import Sidecar
+from service.errors import Problem, problem_of_body, refused
+from service.guards import CLOSE
+from service.media_type import JSON, NDJSON, check_media_type, media_type_of
+from service.payload import Format
+from service.produce_answers import line_of
+from service.produce_query import format_of, parameters, times_of
+from service.producing import Told
+from service.records_codec import LineCodec
+from service.streaming import AskedBody, Outlet, StreamedAnswer
+from service.streams.line_splitter import LineSplitter
+from service.streams.record_stream import IDLE, Item, RecordStream, converse
+from service.strict_json import BodyError
+from service.waiting import CallerGoneError
+
+PARAMETERS: Final = ("key_format", "value_format")
+
+#: Lines that are read and submitted in one go: about 2 ms, within which nobody else has a turn.
+_LINES_AT_ONCE: Final = 500
+
+#: A begun line that is shorter is not counted among what waits: it is still in a buffer of the connection.
+_HELD_UNCOUNTED_BYTES: Final = 64 * 1024
+
+_JSON_HEADER: Final = (b"content-type", JSON)
+_PATH: Final = ("/v1/topics/", "/records")
+
+
+def is_ndjson(scope: Scope) -> bool:
+    """Whether a request says that its body is NDJSON."""
+    if _JSON_HEADER in scope["headers"]:  # nearly always, and found without a step of ours
+        return False
+    return media_type_of(header(scope, b"content-type")) == NDJSON
+
+
+def is_ndjson_stream(scope: Scope) -> bool:
+    """Whether this module will serve the request: the guards do not bound its body as a whole."""
+    before, after = _PATH
+    path: str = scope["path"]
+    is_ours = scope["method"] == "POST" and path.startswith(before) and path.endswith(after)
+    return is_ours and path.count("/") == before.count("/") + after.count("/") and is_ndjson(scope)
+
+
+class NdjsonProduce:
+    """Serves the streams of one sidecar."""
+
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._sidecar = sidecar
+        self._status = 200 if sidecar.producing.acknowledges else 202
+
+    def answer(self, topic: str, scope: Scope, receive: Receive) -> StreamedAnswer:
+        """The open stream, as the answer that it is; it must be called. Raises ProblemError."""
+        sidecar, producing = self._sidecar, self._sidecar.producing
+        caller = caller_of(scope)
+        producing.check(topic, caller)
+        given = parameters(scope["query_string"], PARAMETERS)
+        times = times_of(given, producing.times)
+        codec = LineCodec(
+            topic,
+            format_of(given, "key_format", Format.TEXT),
+            format_of(given, "value_format", Format.JSON),
+        )
+        check_media_type(header(scope, b"content-type"), header(scope, b"content-encoding"), NDJSON)
+        if header(scope, b"idempotency-key") is not None:
+            detail = "is for requests that are answered as a whole, not for a stream"
+            raise refused(400, detail, place="Idempotency-Key")
+        body = AskedBody(scope, receive)
+        stream = sidecar.streams.open(topic, caller, lambda: times)
+
+        async def serve(outlet: Outlet) -> None:
+            with stream:
+                await _Conversation(sidecar, stream, codec, body, outlet).hold()
+
+        return StreamedAnswer(
+            self._headers(scope),
+            serve,
+            stall_ms=sidecar.settings.stall_timeout_ms,
+            status=self._status,
+            watch=False,
+            begin=body.ask,
+        )
+
+    @staticmethod
+    def _headers(scope: Scope) -> HeaderPairs:
+        headers = [(b"content-type", NDJSON), (b"cache-control", b"no-store")]
+        if header(scope, b"content-length") is None:
+            # Whoever goes on after an early end would never hear of it on a connection that goes on, too.
+            headers.append(CLOSE)
+        return headers
+
+
+class _Conversation:
+    """One stream: what is read, and what is told."""
+
+    def __init__(
+        self, sidecar: Sidecar, stream: RecordStream, codec: LineCodec, receive: Receive, outlet: Outlet
+    ) -> None:
+        self._drain = sidecar.drain
+        self._idle_s = sidecar.settings.stream_idle_timeout_ms / 1000
+        self._max_line_bytes = sidecar.settings.stream_max_line_bytes
+        self._stream = stream
+        self._codec = codec
+        self._receive = receive
+        self._outlet = outlet
+        self._lines = LineSplitter(self._max_line_bytes)
+        self._failed = 0
+
+    async def hold(self) -> None:
+        """Reads and tells until the end, and sums up. Raises CallerGoneError."""
+        await converse(self._stream, self._drain, self._receive, self._read, self._tell)
+        records, failed = self._stream.records, self._failed
+        summary = {
+            "records": records,
+            "acknowledged": records - failed,
+            "failed": failed,
+            "ended": self._stream.ended,
+        }
+        await self._outlet.write(msgspec.json.encode({"summary": summary}) + b"\n")
+
+    async def _tell(self, outcomes: Sequence[tuple[int, Told]]) -> None:
+        self._failed += sum(isinstance(told, Problem) for _, told in outcomes)
+        await self._outlet.write(b"".join([line_of(index, told) for index, told in outcomes]))
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        more = True
+        while more:
+            try:
+                async with asyncio.timeout(self._idle_s):
+                    message = await self._receive()
+            except TimeoutError:
+                self._stream.finish(IDLE)
+                return
+            if message["type"] == "http.disconnect":
+                raise CallerGoneError("the caller closed the connection within its stream")
+            more = message.get("more_body", False)
+            lines = self._lines.feed(message.get("body", b""))
+            if not more:
+                lines += self._lines.end()
+            problem = await self._count_what_is_held()
+            await self._put(lines)
+            if problem is not None:
+                await self._stream.put([problem], 0)
+
+    async def _put(self, lines: Sequence[bytes | None]) -> None:
+        for start in range(0, len(lines), _LINES_AT_ONCE):
+            if start:
+                await asyncio.sleep(0)  # a read may bring thousands: others get their turn between
+            some = lines[start : start + _LINES_AT_ONCE]
+            await self._stream.put(self._items(some), sum(len(line) for line in some if line is not None))
+
+    def _items(self, lines: Sequence[bytes | None]) -> list[Item]:
+        first = self._stream.records
+        whole = [line for line in lines if line is not None]
+        parsed = (
+            self._codec.parse(whole, first) if len(whole) == len(lines) else self._one_by_one(lines, first)
+        )
+        return [problem_of_body(one) if isinstance(one, BodyError) else one for one in parsed]
+
+    def _one_by_one(self, lines: Sequence[bytes | None], first: int) -> Sequence[Item | BodyError]:
+        return [
+            self._codec.parse([line], index)[0] if line is not None else self._too_long(index)
+            for index, line in enumerate(lines, first)
+        ]
+
+    def _too_long(self, index: int) -> BodyError:
+        detail = f"the line is longer than {self._max_line_bytes} bytes (stream_max_line_bytes)"
+        return BodyError(413, f"records[{index}]", detail)
+
+    async def _count_what_is_held(self) -> Problem | None:
+        """Counts a long line that has begun; where there is no room for it, it is passed over and fails."""
+        held_bytes = self._lines.held_bytes
+        problem = await self._stream.hold(held_bytes if held_bytes > _HELD_UNCOUNTED_BYTES else 0)
+        if problem is not None:
+            self._lines.pass_over()
+        return problem

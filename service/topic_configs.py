@@ -1,0 +1,116 @@
+"""The configs of topics: asked for when somebody wants them, kept for a while, and never worth a failure.
+
+    kept and young enough     answered at once
+    otherwise                 one request for all who want them now, waited for a moment
+    not to be had             the old ones, however old; an empty object where there never were any
+
+Configs stand beside what a caller asked for, so that brokers which are away, or which do not let us see them
+(DescribeConfigs has an ACL of its own), fail nobody's request. What was not told is not asked for again
+for some seconds. A topic that was deleted and made anew has another id, and the old one's configs are not
+its. The topics asked for least recently are forgotten where there are too many. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, cast
+from uuid import UUID
+
+from client_core import IllegalStateError, KafkaError, Result, TopicConfigsResult, TopicTable
+from service.face import Producer
+
+_log: Final = logging.getLogger(__name__)
+
+Configs = Mapping[str, str | None]
+NO_CONFIGS: Final[Configs] = MappingProxyType({})
+
+#: After a refusal or a time-out. Long enough that a broker which refuses is no matter, short enough that one
+#: which was merely away is not missed for long.
+_PAUSE_AFTER_FAILURE_MS: Final = 5_000
+
+#: How many topics' configs are kept; about 4 KB each.
+_MAX_TOPICS: Final = 1_000
+
+#: How many topics are asked for at once. Callers beyond get what there is.
+_MAX_REQUESTS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What is known of one topic's configs, and until when that is good enough."""
+
+    topic_id: UUID | None
+    configs: Configs
+    until_ms: int
+
+
+class ConfigsOfTopics:
+    """The configs of each topic that was asked for of late."""
+
+    def __init__(self, producer: Producer, *, max_age_ms: int, wait_ms: int) -> None:
+        self._producer = producer
+        self._clock = producer.clock
+        self._max_age_ms = max_age_ms
+        self._wait_ms = wait_ms
+        #: The one asked for last stands last.
+        self._kept: dict[str, _Kept] = {}
+        self._asked: dict[str, asyncio.Future[None]] = {}
+
+    async def of(self, topic: TopicTable) -> Configs:
+        """The configs by name; None is the value of a sensitive one. Never raises, and waits but a moment."""
+        kept = self._of_this(topic)
+        if kept is None or kept.until_ms <= self._clock.now_ms():
+            await self._ask(topic)
+            kept = self._of_this(topic)
+        if kept is None:
+            return NO_CONFIGS
+        self._kept[topic.name] = self._kept.pop(topic.name)
+        return kept.configs
+
+    def _of_this(self, topic: TopicTable) -> _Kept | None:
+        kept = self._kept.get(topic.name)
+        return kept if kept is not None and kept.topic_id == topic.topic_id else None
+
+    async def _ask(self, topic: TopicTable) -> None:
+        """Joins the request under way, or makes it. No asker who leaves ends it for the others."""
+        asked = self._asked.get(topic.name)
+        if asked is None:
+            if len(self._asked) >= _MAX_REQUESTS:
+                return
+            asked = self._request(topic)
+        await asyncio.wait([asked], timeout=self._wait_ms / 1000)
+
+    def _request(self, topic: TopicTable) -> asyncio.Future[None]:
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked[topic.name] = told
+
+        def done(result: Result) -> None:
+            del self._asked[topic.name]
+            self._keep(topic, cast("TopicConfigsResult", result))
+            told.set_result(None)
+
+        deadline_ms = self._clock.now_ms() + self._wait_ms
+        try:
+            self._producer.describe_topic_configs(topic.name, deadline_ms=deadline_ms, done=done)
+        except (KafkaError, IllegalStateError) as e:
+            # The producer was closed: there is nobody left to ask.
+            done(TopicConfigsResult(None, error=e if isinstance(e, KafkaError) else KafkaError(str(e))))
+        return told
+
+    def _keep(self, topic: TopicTable, result: TopicConfigsResult) -> None:
+        if result.configs is None:
+            _log.debug("the configs of topic %s could not be had: %s", topic.name, result.error)
+            old = self._of_this(topic)
+            configs = NO_CONFIGS if old is None else old.configs
+            good_for_ms = min(_PAUSE_AFTER_FAILURE_MS, self._max_age_ms)
+        else:
+            configs = MappingProxyType({name: config.value for name, config in result.configs.items()})
+            good_for_ms = self._max_age_ms
+        self._kept.pop(topic.name, None)
+        self._kept[topic.name] = _Kept(topic.topic_id, configs, self._clock.now_ms() + good_for_ms)
+        if len(self._kept) > _MAX_TOPICS:
+            del self._kept[next(iter(self._kept))]

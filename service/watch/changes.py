@@ -1,0 +1,184 @@
+"""What differs between two snapshots, as the data of events: brokers, topics, leaders, replicas. Pure.
+
+    joined, moved    brokers first, so that whoever is named as a leader is known
+    topics           each table that is not the same object: what became of the topic, then its partitions
+    gone             topics that are not there any more
+    left             brokers last
+
+Tables that did not change are the same objects, so a snapshot in which nothing happened costs one comparison
+of identities per topic. The iterators pause by yielding None, at least once per PIECE of work: an event loop
+that walks a hundred thousand partitions must let others have their turn. A partition is told whole, as it is
+now, so that to be told twice does no harm. Shapes: docs/watch.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from client_core import Errors, MetadataCache, Node, TopicTable
+from service.answers import node_json, topic_id_text
+
+_encode: Final = msgspec.json.Encoder().encode
+
+#: Partitions in one event: about 15 kB.
+PARTITIONS_PER_EVENT: Final = 100
+
+#: Partitions that are compared, or topics that are passed over, between two pauses: about a millisecond.
+PIECE: Final = 500
+
+
+class Change(NamedTuple):
+    """One event that is not numbered yet. `topic` is None for what concerns brokers."""
+
+    event: str
+    topic: str | None
+    data: bytes
+
+
+def changes_between(before: MetadataCache, after: MetadataCache, at: str) -> Iterator[Change | None]:
+    """The changes in order, and None wherever there is time for a pause. `at` is when, as RFC 3339."""
+    were, are = brokers_of(before), brokers_of(after)
+    for node_id in sorted(are):
+        if node_id not in were:
+            yield _broker("joined", are[node_id], at)
+        elif are[node_id] != were[node_id]:
+            yield _broker("moved", are[node_id], at)
+    for walked, (name, table) in enumerate(after.topics.items()):
+        earlier = before.topics.get(name)
+        if earlier is not table:
+            yield from _topic_changes(earlier, table, at)
+        elif walked % PIECE == 0:
+            yield None
+    for walked, (name, earlier) in enumerate(before.topics.items()):
+        if name not in after.topics:
+            yield _topic("gone", name, None, earlier, at)
+        elif walked % PIECE == 0:
+            yield None
+    for node_id in sorted(were.keys() - are.keys()):
+        yield _broker("left", were[node_id], at)
+
+
+def brokers_of(cache: MetadataCache) -> dict[int, Node]:
+    """The brokers by id; addresses of bootstrap.servers are none."""
+    return {node.id: node for node in cache.nodes_by_id.values() if node.id >= 0}
+
+
+def partition_json(table: TopicTable, partition: int) -> dict[str, Any] | None:
+    """A partition by the ids of its brokers; None if there is no such partition."""
+    found = table.metadata(partition)
+    if found is None:
+        return None
+    return {
+        "partition": partition,
+        "leader": found.leader_id,
+        "leader_epoch": found.leader_epoch,
+        "replicas": found.replica_ids,
+        "isr": found.in_sync_replica_ids,
+        "offline_replicas": found.offline_replica_ids,
+        "error": Errors.of(found.error_code).name if found.error_code else None,
+    }
+
+
+# -- brokers -------------------------------------------------------------------------------------------------
+
+
+def _broker(change: str, node: Node, at: str) -> Change:
+    return Change("broker", None, _encode({"change": change, "at": at, "broker": node_json(node)}))
+
+
+# -- topics --------------------------------------------------------------------------------------------------
+
+
+def _topic_changes(earlier: TopicTable | None, table: TopicTable, at: str) -> Iterator[Change | None]:
+    change = _what_became_of(earlier, table)
+    if change is not None:
+        yield _topic(change, table.name, table, earlier, at)
+    # Where partitions are not what they were, all of them are told anew.
+    compared_to = earlier if change in (None, "grew") else None
+    leaders, replicas = _Collected("leader", table.name, at), _Collected("replicas", table.name, at)
+    numbers = table.numbers
+    for start in range(0, len(numbers), PIECE):
+        piece = numbers[start : start + PIECE]
+        for number in piece if compared_to is None else table.differing(compared_to, piece):
+            _collect(compared_to, table, number, leaders, replicas)
+        yield from leaders.full_events()
+        yield from replicas.full_events()
+        yield None
+    yield from leaders.last_event()
+    yield from replicas.last_event()
+
+
+def _what_became_of(earlier: TopicTable | None, table: TopicTable) -> str | None:
+    if earlier is None:
+        return "appeared"
+    if earlier.topic_id != table.topic_id:
+        return "recreated"
+    if earlier.numbers == table.numbers:
+        return None
+    return "grew" if set(earlier.numbers) <= set(table.numbers) else "shrank"
+
+
+def _topic(change: str, name: str, table: TopicTable | None, earlier: TopicTable | None, at: str) -> Change:
+    data = {
+        "topic": name,
+        "at": at,
+        "change": change,
+        "id": None if table is None else topic_id_text(table.topic_id),
+        "internal": (table or earlier or _NOT_INTERNAL).is_internal,
+        "partition_count": None if table is None else table.partition_count,
+        "previous_partition_count": None if earlier is None else earlier.partition_count,
+    }
+    return Change("topic", name, _encode(data))
+
+
+class _NotInternal:
+    is_internal = False
+
+
+_NOT_INTERNAL: Final = _NotInternal()
+
+
+# -- partitions ----------------------------------------------------------------------------------------------
+
+
+class _Collected:
+    """Partitions of one topic on their way into events of one kind."""
+
+    def __init__(self, event: str, topic: str, at: str) -> None:
+        self._event = event
+        self._topic = topic
+        self._at = at
+        self._partitions: list[Mapping[str, Any]] = []
+
+    def add(self, partition: Mapping[str, Any]) -> None:
+        self._partitions.append(partition)
+
+    def full_events(self) -> Iterator[Change]:
+        while len(self._partitions) >= PARTITIONS_PER_EVENT:
+            yield self._told(self._partitions[:PARTITIONS_PER_EVENT])
+            del self._partitions[:PARTITIONS_PER_EVENT]
+
+    def last_event(self) -> Iterator[Change]:
+        if self._partitions:
+            yield self._told(self._partitions)
+
+    def _told(self, partitions: Sequence[Mapping[str, Any]]) -> Change:
+        data = {"topic": self._topic, "at": self._at, "partitions": partitions}
+        return Change(self._event, self._topic, _encode(data))
+
+
+def _collect(
+    earlier: TopicTable | None, table: TopicTable, number: int, leaders: _Collected, replicas: _Collected
+) -> None:
+    was = None if earlier is None else earlier.metadata(number)
+    now = partition_json(table, number)
+    if now is None:
+        return
+    now["previous_leader"] = None if was is None else was.leader_id
+    if was is None or (was.leader_id, was.leader_epoch) != (now["leader"], now["leader_epoch"]):
+        leaders.add(now)
+    else:
+        replicas.add(now)

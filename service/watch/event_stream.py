@@ -1,0 +1,179 @@
+"""One watcher's server-sent events: a snapshot or what it missed, then changes, status and heartbeats.
+
+    retry: 2000 event: reset      where the watcher's last id leads nowhere event: snapshot   or the changes
+    after the last id event: …          changes as they come, `status` in its rhythm, a comment where nothing
+    else comes for long event: end        the sidecar shuts down, or the watcher is too slow
+
+What waits for a watcher stands in the log; here are at most some 64 kB on their way. Event loop only. Source:
+WHATWG HTML, section 9.2, Server-sent events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from service.errors import Problem
+from service.freshness import parse_version
+from service.streaming import Outlet
+from service.watch.feed import CLUSTER_CHANGED, ChangeFeed
+from service.watch.snapshot import snapshot_pieces
+from service.watch.subscription import Start, Subscription
+
+MEDIA_TYPE: Final = b"text/event-stream"
+
+#: Soon enough to miss little, late enough for a sidecar to restart.
+_RETRY: Final = b"retry: 2000\n\n"
+_HEARTBEAT: Final = b": still here\n\n"
+
+#: What is handed to the connection at once.
+_CHUNK_BYTES: Final = 64 * 1024
+
+_RESETS: Final[Mapping[str, str]] = {
+    "other_process": "{id} is of another process, this one is {boot}",
+    "gap": "the changes after {id} are not kept any more",
+    "bad_id": "{id} is no id of this stream, which are <boot>-<n>",
+    CLUSTER_CHANGED: "the brokers are of another cluster than before, or the first of them has answered",
+}
+
+
+def event_frame(event: str, data: bytes) -> bytes:
+    """An event without an id: it is not resumed from."""
+    return b"event: %s\ndata: %s\n\n" % (event.encode(), data)
+
+
+def reset_data(reason: str, feed: ChangeFeed, last_id: str | None) -> dict[str, str]:
+    """Why a watcher begins anew, for programs and for people."""
+    return {"reason": reason, "detail": _RESETS[reason].format(id=last_id, boot=feed.log.boot)}
+
+
+def number_to_resume(last_id: str, boot: str) -> int | str:
+    """The number of a last id, or the reason why it is of no use."""
+    try:
+        own, number = parse_version(last_id)
+    except ValueError:
+        return "bad_id"
+    return number if own == boot else "other_process"
+
+
+class EventStream:
+    """Writes one watcher's events until it leaves, falls behind, or the sidecar shuts down."""
+
+    def __init__(
+        self,
+        feed: ChangeFeed,
+        subscription: Subscription,
+        problems: Mapping[str, Problem],
+        *,
+        heartbeat_ms: int,
+        status: Callable[[], bytes],
+        status_ms: int | None,
+    ) -> None:
+        """`problems` are those of topics that were named. `status()` is asked every `status_ms`, if any."""
+        self._feed = feed
+        self._subscription = subscription
+        self._problems = problems
+        self._heartbeat_s = heartbeat_ms / 1000
+        self._status = status
+        self._status_s = None if status_ms is None else status_ms / 1000
+
+    async def write(self, outlet: Outlet, last_id: str | None) -> None:
+        """The whole stream. Raises CallerGoneError where the caller takes nothing."""
+        await outlet.write(_RETRY)
+        await self._begin(outlet, last_id)
+        loop = asyncio.get_running_loop()
+        heartbeat_s = loop.time() + self._heartbeat_s
+        status_s = None if self._status_s is None else loop.time()
+        while not self._subscription.is_over:
+            start = self._subscription.take_start()
+            if start is not None:
+                await self._write_start(outlet, start, last_id)
+            changes = self._subscription.take()
+            if changes is None:
+                await outlet.write(_end("too_slow", "more changes came than a watcher may be behind"))
+                return
+            if changes:
+                await _write(outlet, (change.frame for change in changes))
+            now_s = loop.time()
+            if status_s is not None and self._status_s is not None and now_s >= status_s:
+                await outlet.write(event_frame("status", self._status()))
+                status_s = max(status_s + self._status_s, now_s)
+                heartbeat_s = now_s + self._heartbeat_s
+            elif start is not None or changes:
+                heartbeat_s = now_s + self._heartbeat_s
+            elif now_s >= heartbeat_s:
+                await outlet.write(_HEARTBEAT)
+                heartbeat_s = now_s + self._heartbeat_s
+            next_s = heartbeat_s if status_s is None else min(heartbeat_s, status_s)
+            await self._subscription.wait(max(next_s - loop.time(), 0))
+        await outlet.write(_end("shutting_down", "the sidecar is shutting down"))
+
+    # -- beginning -------------------------------------------------------------------------------------------
+
+    async def _begin(self, outlet: Outlet, last_id: str | None) -> None:
+        """Goes on after the last id, or has the stream begin with a snapshot."""
+        reason = None
+        if last_id is not None:
+            number = number_to_resume(last_id, self._feed.log.boot)
+            missed = self._subscription.resume(number) if isinstance(number, int) else None
+            if missed is not None:
+                await _write(outlet, (change.frame for change in missed))
+                return
+            reason = number if isinstance(number, str) else "gap"
+        await self._feed.begin(self._subscription, reason)
+
+    async def _write_start(self, outlet: Outlet, start: Start, last_id: str | None) -> None:
+        if start.reason is not None:
+            data = msgspec.json.encode(reset_data(start.reason, self._feed, last_id))
+            await outlet.write(event_frame("reset", data))
+        version = f"{self._feed.log.boot}-{start.number}"
+        await _write(outlet, self._snapshot_lines(start, version))
+
+    def _snapshot_lines(self, start: Start, version: str) -> Iterable[bytes]:
+        yield b"event: snapshot\nid: %s\n" % version.encode()
+        for piece in snapshot_of(self._feed, self._subscription, start, self._problems):
+            yield b"data: %s\n" % piece
+        yield b"\n"
+
+
+def snapshot_of(
+    feed: ChangeFeed, subscription: Subscription, start: Start, problems: Mapping[str, Problem]
+) -> Iterable[bytes]:
+    """The JSON of a snapshot in pieces, as this watcher may see it."""
+    return snapshot_pieces(
+        start.cache,
+        boot=feed.log.boot,
+        number=start.number,
+        texts=feed.texts,
+        names=subscription.names,
+        sees=subscription.sees,
+        problems=problems,
+    )
+
+
+def _end(reason: str, detail: str) -> bytes:
+    return event_frame("end", msgspec.json.encode({"reason": reason, "detail": detail}))
+
+
+async def in_turns(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
+    """The pieces in larger chunks; others have their turn while they are made."""
+    chunk: list[bytes] = []
+    chunk_bytes = 0
+    for piece in pieces:
+        chunk.append(piece)
+        chunk_bytes += len(piece)
+        if chunk_bytes >= _CHUNK_BYTES:
+            yield b"".join(chunk)
+            await asyncio.sleep(0)
+            chunk.clear()
+            chunk_bytes = 0
+    if chunk:
+        yield b"".join(chunk)
+
+
+async def _write(outlet: Outlet, frames: Iterable[bytes]) -> None:
+    async for chunk in in_turns(frames):
+        await outlet.write(chunk)

@@ -1,0 +1,250 @@
+"""Follows the client's snapshots and writes down how they differ, for as long as somebody watches.
+
+    I/O thread      swaps a snapshot ──▶ SnapshotNotice ──▶ one call on the loop
+    event loop      a round: compares the last snapshot told with the present one, in slices; each difference
+                    is numbered and logged once; watchers are woken after each slice
+    watchers        read from the log, each at its own pace (`subscription.py`)
+
+So what is told is what snapshots say, whoever changed them: a refresh, or a produce answer that names a
+leader. A watcher begins between two rounds, with a snapshot and the number of the change that led to it. The
+feed rests when nobody has watched for `linger_ms`; who comes then begins anew. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from client_core import MetadataCache
+from service.access.caller import Caller
+from service.access.shares import FAIR_SHARE, is_one_too_many
+from service.drain import Drain
+from service.errors import Problem, ProblemError
+from service.face import Producer
+from service.freshness import rfc3339
+from service.lookups import Lookups
+from service.settings import Settings
+from service.watch.change_log import ChangeLog
+from service.watch.changes import changes_between
+from service.watch.notice import SnapshotNotice
+from service.watch.snapshot import TopicTexts
+from service.watch.subscription import Start, Subscription
+from service.watch.watched_topics import WatchedTopics
+
+#: How long a round holds the event loop before others have their turn: look-ups hardly notice.
+SLICE_S: Final = 0.002
+
+#: Why watchers begin anew without having asked for it.
+CLUSTER_CHANGED: Final = "cluster_changed"
+
+
+@dataclass(frozen=True, slots=True)
+class FeedLimits:
+    """The settings of watching."""
+
+    max_watchers: int
+    max_behind: int
+    history_changes: int
+    history_bytes: int
+    linger_ms: int
+
+    @staticmethod
+    def of(settings: Settings) -> FeedLimits:
+        return FeedLimits(
+            max_watchers=settings.max_watchers,
+            max_behind=settings.watch_queue_events,
+            history_changes=settings.watch_history_events,
+            history_bytes=settings.watch_history_bytes,
+            linger_ms=settings.watch_linger_ms,
+        )
+
+
+class _Beginner(NamedTuple):
+    """A watcher that waits for the end of a round."""
+
+    subscription: Subscription
+    reason: str | None
+    begun: asyncio.Future[None]
+
+
+class ChangeFeed:
+    """The log of changes, and who reads it."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        topics: WatchedTopics,
+        drain: Drain,
+        notice: SnapshotNotice,
+        limits: FeedLimits,
+        boot: str,
+    ) -> None:
+        self.log: Final = ChangeLog(boot, limits.history_changes, limits.history_bytes)
+        self.texts: Final = TopicTexts()
+        self._producer = producer
+        self._topics = topics
+        self._drain = drain
+        self._notice = notice
+        self._limits = limits
+        #: The loop that the feed runs on; None while it rests.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        #: The snapshot that the log has led to.
+        self._told = MetadataCache.empty()
+        self._subscriptions: set[Subscription] = set()
+        self._by_caller: Counter[str] = Counter()
+        self._beginners: list[_Beginner] = []
+        self._round: asyncio.Task[None] | None = None
+        self._rest: asyncio.TimerHandle | None = None
+
+    @property
+    def watchers(self) -> int:
+        """How many watch now."""
+        return len(self._subscriptions)
+
+    # -- coming and going ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def subscribe(self, caller: Caller, names: frozenset[str] | None) -> Iterator[Subscription]:
+        """A watcher's place, for as long as the block lasts. Raises ProblemError (429) where there is none.
+
+        `names` None: all topics. Nothing comes before `begin`, or the subscription's `resume`.
+        """
+        self._check_room(caller)
+        self._wake_up()
+        subscription = Subscription(self.log, caller, names, self._limits.max_behind)
+        readable, _ = caller.split(names or ())
+        self._subscriptions.add(subscription)
+        self._by_caller[caller.name] += 1
+        self._topics.add(readable)
+        self._drain.listen(subscription.end)
+        try:
+            yield subscription
+        finally:
+            self._drain.leave(subscription.end)
+            self._topics.remove(readable)
+            self._subscriptions.discard(subscription)
+            self._by_caller[caller.name] -= 1
+            self._by_caller = +self._by_caller
+            self._rest_later()
+
+    async def begin(self, subscription: Subscription, reason: str | None = None) -> None:
+        """Has a watcher begin, with all that the client knows by now; `reason`: why it begins anew."""
+        if self._round is None and self._producer.cache is self._told:
+            subscription.begin_at(Start(self._told, self.log.number, reason))
+            return
+        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._beginners.append(_Beginner(subscription, reason, begun))
+        self._begin_round()
+        await begun
+
+    def _check_room(self, caller: Caller) -> None:
+        most, own = self._limits.max_watchers, caller.max_waiting_requests
+        if len(self._subscriptions) >= most:
+            raise _full(f"{most} watch already (max_watchers)")
+        if own is not None and self._by_caller[caller.name] >= own:
+            raise _full(f"{own} of {caller.name} watch already")
+        if is_one_too_many(caller, self._by_caller[caller.name], len(self._subscriptions), most):
+            raise _full(f"{self._by_caller[caller.name]} of {caller.name} watch already: {FAIR_SHARE}")
+
+    def _wake_up(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        self._loop = loop
+        self._round = None
+        self._beginners.clear()
+        self._topics.begin_anew()
+        # From here on: what is swapped before the snapshot is read below needs no notice.
+        self._notice.begin(loop.call_soon_threadsafe, self._begin_round)
+        self._told = self._producer.cache
+        self.log.begin_anew()
+
+    def _rest_later(self) -> None:
+        if not self._subscriptions and self._loop is not None:
+            self._rest = self._loop.call_later(self._limits.linger_ms / 1000, self._rest_now)
+
+    def _rest_now(self) -> None:
+        self._notice.end()
+        if self._round is not None:
+            self._round.cancel()
+        self._loop = self._rest = None
+        self._told = MetadataCache.empty()
+        self.texts.clear()
+
+    # -- rounds ----------------------------------------------------------------------------------------------
+
+    def _begin_round(self) -> None:
+        """There is a new snapshot, or somebody wants to begin."""
+        if self._round is None and self._loop is not None:
+            self._round = self._loop.create_task(self._rounds())
+
+    async def _rounds(self) -> None:
+        """Compares until the present snapshot is told; who waited for a round begins after it."""
+        beginners: list[_Beginner] = []
+        try:
+            while self._beginners or self._producer.cache is not self._told:
+                # Together with the snapshot, so that it is none from before they came.
+                beginners, self._beginners = self._beginners, []
+                await self._tell(self._producer.cache)
+                for subscription, reason, begun in beginners:
+                    if not begun.done():
+                        subscription.begin_at(Start(self._told, self.log.number, reason))
+                        begun.set_result(None)
+        finally:
+            if self._round is asyncio.current_task():
+                self._round = None
+            for _, _, begun in beginners:
+                if not begun.done():
+                    begun.set_exception(RuntimeError("the snapshots could not be compared"))
+
+    async def _tell(self, present: MetadataCache) -> None:
+        """Logs how the present snapshot differs from the one that was told last."""
+        if present is self._told:
+            return
+        self._topics.touch()
+        if present.cluster_id != self._told.cluster_id:
+            self._tell_cluster(present)
+            return
+        loop = asyncio.get_running_loop()
+        at = rfc3339(self._producer.clock.wall_ms())
+        slice_ends = loop.time() + SLICE_S
+        for change in changes_between(self._told, present, at):
+            if change is not None:
+                self.log.append(change)
+            if loop.time() >= slice_ends:
+                self._wake_watchers()
+                await asyncio.sleep(0)
+                slice_ends = loop.time() + SLICE_S
+        self._told = present
+        self._wake_watchers()
+
+    def _tell_cluster(self, present: MetadataCache) -> None:
+        """Another cluster, or the first that answers: nothing that was told before holds."""
+        self._told = present
+        self.log.begin_anew()
+        start = Start(present, self.log.number, CLUSTER_CHANGED)
+        for subscription in self._subscriptions:
+            subscription.begin_at(start)
+
+    def _wake_watchers(self) -> None:
+        for subscription in self._subscriptions:
+            subscription.wake()
+
+
+def make_feed(
+    producer: Producer, lookups: Lookups, drain: Drain, settings: Settings, boot: str, notice: SnapshotNotice
+) -> ChangeFeed:
+    """The feed of one sidecar. `notice` must be among the client's event sinks."""
+    topics = WatchedTopics(producer, lookups, settings.watch_look_up_ms)
+    return ChangeFeed(producer, topics, drain, notice, FeedLimits.of(settings), boot)
+
+
+def _full(detail: str) -> ProblemError:
+    return ProblemError(Problem(429, f"{detail}; try again later", retriable=True, written="no"))

@@ -1,0 +1,153 @@
+"""The console for everybody: by keyboard, in light and dark, narrow and enlarged, with many topics, alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from tests.console.conftest import sidecar_over
+from tests.console.console_page import ConsolePage
+from tests.support.fake_cluster import FakeCluster
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+    from tests.support.sidecar import Sidecar
+
+AUDIT: Final = (Path(__file__).parent / "page_audit.js").read_text()
+#: Of the page's width, how much lies outside.
+OVERFLOW: Final = (
+    "const page = document.documentElement; return Math.max(0, page.scrollWidth - page.clientWidth);"
+)
+
+
+def audit(console: ConsolePage) -> list[str]:
+    found: list[str] = console.browser.execute_script(AUDIT)
+    return found
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_names_labels_structure_sizes_and_contrast_are_right(
+    shared_console: ConsolePage, colours: str
+) -> None:
+    shared_console.prefer(prefers_color_scheme=colours)
+    shared_console.press("orders")
+    shared_console.fill(lookup_topic="orders", lookup_value="a")
+    shared_console.press("Look up")
+    shared_console.until(lambda: "broker" in shared_console.text("lookup-result"))
+    assert audit(shared_console) == []
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_contrast_holds_with_findings_and_when_the_sidecar_is_gone(
+    console: ConsolePage, cluster: FakeCluster, sidecar: Sidecar, colours: str
+) -> None:
+    console.prefer(prefers_color_scheme=colours)
+    cluster.move_leader("orders", 1, None)
+    cluster.set_isr("orders", 2, [3])
+    console.until(lambda: "under-replicated" in console.text("findings"))
+    assert audit(console) == []
+    sidecar.process.kill()
+    sidecar.process.wait(timeout=10)
+    console.until(lambda: "has not answered" in console.banner)
+    assert audit(console) == []
+
+
+def test_everything_can_be_done_with_the_keyboard_alone(
+    shared_console: ConsolePage, shared_sidecar: Sidecar
+) -> None:
+    page = shared_console
+    page.type(Keys.TAB)
+    assert page.focused == "Skip to the state of things"
+    page.type(Keys.ENTER)
+    assert page.focused == "state"
+    page.tab_to("orders")
+    page.type(Keys.ENTER)
+    page.until(lambda: page.focused == "detail-title")
+    page.tab_to("detail-use")
+    page.tab_to("detail-close")
+    page.type(Keys.SPACE)
+    page.until(lambda: page.focused == "orders")
+    page.tab_to("lookup-topic")
+    page.type("orders", Keys.TAB, Keys.TAB, "customer-7", Keys.ENTER)
+    page.until(lambda: page.text("lookup-result").startswith("orders, partition"))
+    page.tab_to("send-topic")
+    page.type("orders")
+    page.tab_to("send-value")
+    page.type("by keyboard")
+    page.tab_to("Send")
+    page.type(Keys.ENTER)
+    page.until(lambda: "Written: partition" in page.text("send-result"))
+
+
+def test_what_has_the_focus_is_seen_to_have_it(shared_console: ConsolePage) -> None:
+    shared_console.tab_to("refresh")
+    style = shared_console.browser.execute_script(
+        "const s = getComputedStyle(document.activeElement); return [s.outlineStyle, s.outlineWidth]"
+    )
+    assert style == ["solid", "2px"]
+
+
+def test_focus_stays_where_it_is_while_the_page_renews_itself(
+    console: ConsolePage, cluster: FakeCluster
+) -> None:
+    console.tab_to("orders")
+    cluster.move_leader("orders", 0, 2)
+    console.until(lambda: console.topics["orders"]["Leaders"] == "1: 1, 2: 3, 3: 2")
+    assert console.focused == "orders"
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (640, 450), (360, 800), (320, 640)])
+def test_nothing_lies_outside_of_the_page(shared_console: ConsolePage, width: int, height: int) -> None:
+    """640 wide is 1280 at 200 % zoom, 320 is 1280 at 400 % (WCAG 2.2, 1.4.10)."""
+    shared_console.resize(width, height)
+    shared_console.press("orders")
+    shared_console.until(lambda: "5" in shared_console.partitions)
+    assert shared_console.browser.execute_script(OVERFLOW) == 0
+    assert audit(shared_console) == []
+
+
+def test_nothing_moves_for_who_wants_less_motion(shared_console: ConsolePage) -> None:
+    script = "return getComputedStyle(document.documentElement).scrollBehavior"
+    shared_console.prefer(prefers_reduced_motion="reduce")
+    assert shared_console.browser.execute_script(script) == "auto"
+
+
+def test_nothing_is_loaded_from_anywhere_else(shared_console: ConsolePage, shared_sidecar: Sidecar) -> None:
+    loaded: list[str] = shared_console.browser.execute_script(
+        "return performance.getEntriesByType('resource').map((entry) => entry.name)"
+    )
+    assert f"{shared_sidecar.api_url}/console/main.js" in loaded
+    assert [name for name in loaded if not name.startswith(shared_sidecar.api_url)] == []
+    assert shared_console.faults() == []
+
+
+def test_thousands_of_topics_are_shown_a_page_at_a_time(browser: Chrome, tmp_path: Path) -> None:
+    names = [f"stream-{number:04d}" for number in range(2_000)]
+    with FakeCluster(3) as cluster:
+        for name in names:
+            cluster.create_topic(name, partitions=20)
+        with sidecar_over(cluster, tmp_path, "--warm-topics", ",".join(names)) as sidecar:
+            console = ConsolePage.opened(browser, sidecar.api_url)
+            console.until(lambda: console.facts("figures")["Without a leader"] == "0")
+            console.until(lambda: list(console.topics) == names[:25])
+            console.press("Next")
+            console.until(lambda: list(console.topics) == names[25:50])
+            console.fill(topic_search="1999")
+            console.until(lambda: list(console.topics) == ["stream-1999"])
+            script = "return document.querySelectorAll('*').length"
+            assert browser.execute_script(script) < 1_500
+
+
+def test_the_reference_is_drawn_without_the_internet(browser: Chrome, shared_sidecar: Sidecar) -> None:
+    browser.get(f"{shared_sidecar.api_url}/docs")
+    page = ConsolePage(browser)
+    page.until(lambda: "/v1/topics/{topic}/leader" in page.text("reference"))
+    loaded: list[str] = browser.execute_script(
+        "return performance.getEntriesByType('resource').map((entry) => entry.name)"
+    )
+    assert [name for name in loaded if not name.startswith((shared_sidecar.api_url, "data:"))] == []
+    assert page.faults() == []

@@ -1,0 +1,144 @@
+"""The console's forms: who leads, a test record, topics that are not followed yet, a refresh."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+
+import pytest
+
+from client_core.error_codes import Errors
+
+if TYPE_CHECKING:
+    from tests.console.console_page import ConsolePage
+    from tests.support.fake_cluster import FakeCluster
+    from tests.support.sidecar import Sidecar
+
+
+@pytest.mark.parametrize(
+    ("by", "value", "query"),
+    [
+        ("text", "customer-7 é", {"key": "customer-7 é"}),
+        ("json", '{"id": 1.50}', {"key": '{"id": 1.50}', "key_format": "json"}),
+        ("base64", "AAEC", {"key": "AAEC", "key_format": "base64"}),
+        ("partition", "4", {"partition": "4"}),
+    ],
+)
+def test_a_leader_is_looked_up_as_the_api_would(
+    shared_console: ConsolePage, shared_sidecar: Sidecar, by: str, value: str, query: dict[str, str]
+) -> None:
+    found = shared_sidecar.api.get("/v1/topics/orders/leader", params=query).json()
+    shared_console.fill(lookup_topic="orders", lookup_by=by, lookup_value=value)
+    shared_console.press("Look up")
+    expected = f"orders, partition {found['partition']}: broker {found['leader']['id']}"
+    shared_console.until(lambda: shared_console.text("lookup-result").startswith(expected))
+
+
+@pytest.mark.parametrize(
+    ("by", "value", "said"),
+    [
+        ("partition", "99", "topic orders has no partition 99, it has 6"),
+        ("partition", "-1", "A partition is a whole number from 0 on."),
+        ("json", "{", "That is not JSON"),
+        ("base64", "*", "base64"),
+    ],
+)
+def test_a_look_up_that_makes_no_sense_is_answered_in_words(
+    shared_console: ConsolePage, by: str, value: str, said: str
+) -> None:
+    shared_console.fill(lookup_topic="orders", lookup_by=by, lookup_value=value)
+    shared_console.press("Look up")
+    shared_console.until(lambda: said in shared_console.text("lookup-result"))
+
+
+def test_a_look_up_of_a_topic_that_is_not_there_says_what_kafka_says(shared_console: ConsolePage) -> None:
+    shared_console.fill(lookup_topic="nope", lookup_value="a")
+    shared_console.press("Look up")
+    shared_console.until(lambda: "UNKNOWN_TOPIC_OR_PARTITION (3)" in shared_console.text("lookup-result"))
+
+
+def test_a_test_record_is_written_as_it_was_typed(console: ConsolePage, cluster: FakeCluster) -> None:
+    console.fill(send_topic="orders", send_partition="3", send_key="k é", send_value_format="json")
+    console.fill(send_value='{"total": 12.50, "id": 90071992547409931}')
+    console.press("Send")
+    console.until(lambda: "Written: partition 3, offset 0" in console.text("send-result"))
+    (record,) = cluster.records("orders")
+    assert (record.key, record.value) == ("k é".encode(), b'{"total":12.50,"id":90071992547409931}')
+    console.until(lambda: console.text("plot-rate").splitlines()[-4:] != [])
+    console.until(lambda: "1 since the start" in console.text("plot-rate"))
+
+
+def test_a_record_without_a_key_has_none_and_base64_is_bytes(
+    console: ConsolePage, cluster: FakeCluster
+) -> None:
+    console.fill(send_topic="orders", send_value_format="base64")
+    console.fill(send_value=base64.b64encode(b"\x00\xff").decode())
+    console.press("Send")
+    console.until(lambda: "Written: partition" in console.text("send-result"))
+    (record,) = cluster.records("orders")
+    assert (record.key, record.value) == (None, b"\x00\xff")
+
+
+def test_what_looks_like_two_values_is_not_sent_as_two_records(
+    console: ConsolePage, cluster: FakeCluster
+) -> None:
+    console.fill(send_topic="orders", send_value_format="json", send_value='1},{"value":2')
+    console.press("Send")
+    console.until(lambda: "Value: That is not JSON" in console.text("send-result"))
+    assert cluster.records("orders") == []
+
+
+def test_a_record_that_the_broker_refuses_shows_the_problems_words(
+    console: ConsolePage, cluster: FakeCluster
+) -> None:
+    cluster.fail_next_produces(Errors.INVALID_RECORD, times=1)
+    console.fill(send_topic="orders", send_value="x")
+    console.press("Send")
+    console.until(lambda: "INVALID_RECORD (87)" in console.text("send-result"))
+    assert "Nothing was written." in console.text("send-result")
+
+
+def test_markup_in_what_comes_back_stays_text(console: ConsolePage) -> None:
+    hostile = "<img src=x onerror=alert(1)>"
+    console.fill(lookup_topic=hostile, lookup_value="a")
+    console.press("Look up")
+    console.until(lambda: console.text("lookup-result") not in ("", "Asking …"))
+    assert (
+        console.browser.execute_script("return document.querySelectorAll('main img, main script').length")
+        == 0
+    )
+
+
+def test_a_topic_that_is_not_followed_is_listed_opened_and_followed_from_then_on(
+    console: ConsolePage,
+) -> None:
+    assert "audit" not in console.topics
+    console.press("List the whole cluster")
+    console.until(lambda: console.topics.get("audit", {}).get("State") == "not followed")
+    assert console.topics["audit"]["Partitions"] == "1"
+    console.press("audit")
+    assert console.focused == "detail-title"
+    console.until(lambda: list(console.partitions) == ["0"])
+    console.until(lambda: console.topics["audit"]["State"] == "in order")
+    console.press("Use in the forms")
+    assert console.focused == "lookup-value"
+    console.type("k", "\n")
+    console.until(lambda: console.text("lookup-result").startswith("audit, partition 0: broker"))
+
+
+def test_a_refresh_is_asked_for_and_told(shared_console: ConsolePage) -> None:
+    shared_console.press("Refresh now")
+    shared_console.until(lambda: shared_console.text("refresh-said").startswith("Refreshed in"))
+
+
+def test_topics_are_found_by_part_of_a_name_and_by_leader(console: ConsolePage) -> None:
+    console.press("List the whole cluster")
+    console.until(lambda: list(console.topics) == ["audit", "orders"])
+    console.fill(topic_search="UDI")
+    assert list(console.topics) == ["audit"]
+    console.fill(topic_search="")
+    console.until(lambda: list(console.topics) == ["audit", "orders"])
+    console.press("2")
+    console.until(lambda: list(console.topics) == ["orders"])
+    console.fill(topic_show="trouble")
+    console.until(lambda: console.text("topics-empty") == "No topic is like that.")

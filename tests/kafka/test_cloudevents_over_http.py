@@ -1,0 +1,246 @@
+"""Events that the CloudEvents SDK sends over HTTP are read back from Kafka by the same SDK, unchanged.
+
+Both of its programming interfaces are used as their own documentation has it: `core`, and `v1`, which was the
+only one before version 2. acks=all, replication factor 3, min.insync.replicas 2.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import httpx
+import pytest
+import requests
+from cloudevents.core.bindings import http as core_http
+from cloudevents.core.bindings import kafka as core_kafka
+from cloudevents.core.v1.event import CloudEvent
+from cloudevents.v1 import conversion as v1_conversion
+from cloudevents.v1 import http as v1_http
+from cloudevents.v1 import kafka as v1_kafka
+
+from tests.support.sidecar import Sidecar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from tests.kafka.conftest import NewTopic
+    from tests.support.kafka_admin import ReadRecord
+    from tests.support.kraft import KraftCluster
+
+STRUCTURED: Final = b"application/cloudevents+json; charset=UTF-8"
+
+#: The conformance suite's yaml/v1.0/v1_minimum.yaml: media type and data of each event.
+CONFORMANCE: Final = (
+    ("text/plain; charset=us-ascii", "Hello, World!\n"),
+    ("text/plain; charset=utf-8", "Hello, 🌎!\n"),
+    ("application/json; charset=utf-8", '"Hello, 🌎!"\n'),
+    ("application/json; charset=utf-8", '{"msg":"Hello, 🌎!"}\n'),
+    ("application/json; charset=utf-8", '["Hello","🌎!"]\n'),
+    ("application/xml; charset=utf-8", "<msg>Hello, 🌎!</msg>\n"),
+)
+
+
+class Sent(NamedTuple):
+    """A request that an SDK made."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@pytest.fixture(scope="module")
+def sidecar(
+    kafka_of_the_session: KraftCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Sidecar]:
+    folder: Path = tmp_path_factory.mktemp("sidecar")
+    with Sidecar(folder, bootstrap_servers=kafka_of_the_session.bootstrap_servers) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(new_topic: NewTopic) -> str:
+    return new_topic(partitions=3, replication_factor=3, min_insync_replicas=2)
+
+
+def with_requests(url: str, sent: Sent) -> tuple[int, Any]:
+    answer = requests.post(url, headers=dict(sent.headers), data=sent.body, timeout=60)
+    return answer.status_code, answer.json()
+
+
+def with_httpx(url: str, sent: Sent) -> tuple[int, Any]:
+    answer = httpx.post(url, headers=dict(sent.headers), content=sent.body, timeout=60)
+    return answer.status_code, answer.json()
+
+
+def as_message(record: ReadRecord) -> tuple[dict[str, bytes], bytes | None, bytes]:
+    assert len(dict(record.headers)) == len(record.headers), "a header stands twice"
+    headers = {name: value for name, value in record.headers if value is not None}
+    return headers, record.key, record.value or b""
+
+
+def only_record(kafka: KraftCluster, topic: str, answer: tuple[int, Any]) -> ReadRecord:
+    """The one record, where the answer says that it is."""
+    status, body = answer
+    assert status == 202, body
+    (record,) = kafka.read_back(topic)
+    assert body == {
+        "topic": topic,
+        "results": [
+            {"partition": record.partition, "offset": record.offset, "timestamp": record.timestamp_ms}
+        ],
+    }
+    return record
+
+
+@pytest.mark.parametrize("post", [with_requests, with_httpx])
+@pytest.mark.parametrize(
+    ("made", "mode"), [(core_http.to_binary_event, "binary"), (core_http.to_structured_event, "structured")]
+)
+@pytest.mark.parametrize(
+    ("content_type", "data"),
+    [
+        ("application/json", {"total": 12.5, "to": "Müller €"}),
+        ("text/plain", "grüße"),
+        ("application/octet-stream", b"\x00\xff\x80"),
+    ],
+)
+def test_an_event_of_the_sdks_core_comes_back_as_it_was(
+    kafka: KraftCluster,
+    sidecar: Sidecar,
+    topic: str,
+    post: Callable[[str, Sent], tuple[int, Any]],
+    made: Callable[[CloudEvent], core_http.HTTPMessage],
+    mode: str,
+    content_type: str,
+    data: Any,
+) -> None:
+    event = CloudEvent(
+        {
+            "id": "A 234-1234 %41",
+            "source": "https://example.com/orders?tenant=7#top",
+            "type": "com.example.order.placed",
+            "subject": 'für "alle" €',
+            "time": datetime(2018, 4, 5, 17, 31, 0, 123456, UTC),
+            "datacontenttype": content_type,
+            "partitionkey": "Künde-7",
+            "comexampleextension1": "value",
+        },
+        data,
+    )
+    message = made(event)
+    answer = post(f"{sidecar.api_url}/cloudevents/{topic}", Sent(message.headers, message.body))
+    record = only_record(kafka, topic, answer)
+    headers, key, value = as_message(record)
+    assert key == "Künde-7".encode()
+    assert ("ce_id" in headers) == (mode == "binary")
+    assert headers["content-type"] == (content_type.encode() if mode == "binary" else STRUCTURED)
+    back = core_kafka.from_kafka_event(core_kafka.KafkaMessage(headers, key, value))
+    assert back.get_attributes() == event.get_attributes()
+    assert back.get_data() == data
+
+
+@pytest.mark.parametrize("post", [with_requests, with_httpx])
+@pytest.mark.parametrize("mode", ["binary", "structured"])
+def test_an_event_of_the_sdks_first_interface_comes_back_as_it_was(
+    kafka: KraftCluster,
+    sidecar: Sidecar,
+    topic: str,
+    post: Callable[[str, Sent], tuple[int, Any]],
+    mode: str,
+) -> None:
+    """Its binary mode encodes no header value, so these are ASCII."""
+    data = {"message": "Hello, 🌎!"}
+    event = v1_http.CloudEvent(
+        {"type": "com.example.sampletype1", "source": "https://example.com/event-producer", "ext": "e"}, data
+    )
+    to_http = v1_conversion.to_binary if mode == "binary" else v1_conversion.to_structured
+    headers, body = to_http(event)
+    answer = post(f"{sidecar.api_url}/cloudevents/{topic}", Sent(headers, body))
+    record = only_record(kafka, topic, answer)
+    message = v1_kafka.KafkaMessage(*as_message(record))
+    from_kafka = v1_kafka.from_binary if mode == "binary" else v1_kafka.from_structured
+    back: Any = from_kafka(message)
+    for name in ("id", "source", "type", "specversion", "time", "ext"):
+        assert back[name] == event[name], name
+    read = back.get_data()
+    assert (read if isinstance(read, dict) else json.loads(read)) == data
+
+
+@pytest.mark.parametrize(("content_type", "data"), CONFORMANCE)
+def test_the_conformance_suites_events_are_read_back_byte_for_byte(
+    kafka: KraftCluster, sidecar: Sidecar, topic: str, content_type: str, data: str
+) -> None:
+    headers = {
+        "ce-specversion": "1.0",
+        "ce-type": "io.cloudevents.minimum",
+        "ce-id": "conformance-0001",
+        "ce-source": "//github.com/cloudevents/cloudeventsconformance/yaml/v1.yaml",
+        "content-type": content_type,
+    }
+    answer = with_httpx(f"{sidecar.api_url}/cloudevents/{topic}", Sent(headers, data.encode()))
+    record = only_record(kafka, topic, answer)
+    assert (record.key, record.value) == (None, data.encode())
+    assert dict(record.headers) == {
+        "ce_specversion": b"1.0",
+        "ce_type": b"io.cloudevents.minimum",
+        "ce_id": b"conformance-0001",
+        "ce_source": b"//github.com/cloudevents/cloudeventsconformance/yaml/v1.yaml",
+        "content-type": content_type.encode(),
+    }
+
+
+def test_a_batch_is_read_back_as_structured_events_each_where_its_key_belongs(
+    kafka: KraftCluster, sidecar: Sidecar, topic: str
+) -> None:
+    events = [
+        {
+            "specversion": "1.0",
+            "id": str(number),
+            "source": "/batch",
+            "type": "t",
+            "partitionkey": f"key-{number % 4}",
+            "data": {"n": number},
+        }
+        for number in range(20)
+    ]
+    headers = {"content-type": "application/cloudevents-batch+json; charset=UTF-8"}
+    status, body = with_httpx(
+        f"{sidecar.api_url}/cloudevents/{topic}", Sent(headers, json.dumps(events).encode())
+    )
+    assert status == 202, body
+    read = {(record.partition, record.offset): record for record in kafka.read_back(topic)}
+    assert len(read) == len(body["results"]) == len(events)
+    for event, result in zip(events, body["results"], strict=True):
+        record = read[result["partition"], result["offset"]]
+        assert json.loads(record.value or b"") == event
+        assert record.headers == (("content-type", STRUCTURED),)
+        leader = sidecar.api.get(f"/v1/topics/{topic}/leader", params={"key": str(event["partitionkey"])})
+        assert leader.json()["partition"] == record.partition
+
+
+def test_an_event_without_data_is_a_tombstone_on_a_compacted_topic(
+    kafka: KraftCluster, sidecar: Sidecar, new_topic: NewTopic
+) -> None:
+    topic = new_topic(partitions=1, replication_factor=3, config={"cleanup.policy": "compact"})
+    headers = {
+        "ce-specversion": "1.0",
+        "ce-id": "1",
+        "ce-source": "/a",
+        "ce-type": "deleted",
+        "ce-partitionkey": "customer-7",
+    }
+    answer = with_httpx(f"{sidecar.api_url}/cloudevents/{topic}", Sent(headers, b""))
+    record = only_record(kafka, topic, answer)
+    assert (record.key, record.value) == (b"customer-7", None)
+
+
+def test_an_unknown_topic_is_told_soon_and_nothing_is_created(
+    kafka: KraftCluster, sidecar: Sidecar, topic_name: Callable[[], str]
+) -> None:
+    missing = topic_name()
+    headers = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/a", "ce-type": "t"}
+    status, body = with_httpx(f"{sidecar.api_url}/cloudevents/{missing}", Sent(headers, b"x"))
+    assert (status, body["kafka_error"], body["written"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION", "no")
+    assert missing not in kafka.admin.topics()

@@ -1,0 +1,565 @@
+"""REST Proxy v2 on real brokers: each record is read back by another client, each answer compared with one.
+
+Black box: a sidecar in a process of its own, spoken to over HTTP, and tables of what is sent and what must
+come back. The tables hold the contract of docs/rest-v2.md; a case's name is what it claims.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.support.other_consumers import read_by_aiokafka
+from tests.support.sidecar import Sidecar
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import httpx
+
+    from tests.kafka.conftest import NewTopic
+    from tests.support.kafka_admin import ReadRecord
+    from tests.support.kraft import KraftCluster
+    from tests.support.secured_kraft import SecuredKraft
+
+V2: Final = "application/vnd.kafka.v2+json"
+JSON: Final = "application/vnd.kafka.json.v2+json"
+TEXT: Final = "application/vnd.kafka.text.v2+json"
+BINARY: Final = "application/vnd.kafka.binary.v2+json"
+ONE: Final = '{"records":[{"value":"v"}]}'
+
+#: What the sidecar takes at most, and what Kafka does by default.
+MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+MAX_REQUEST_BYTES: Final = 1_048_576
+
+
+@pytest.fixture
+def sidecar(kafka: KraftCluster, tmp_path: Path) -> Iterator[Sidecar]:
+    settings = {"metadata.max.age.ms": "1000", "delivery.timeout.ms": "4000", "request.timeout.ms": "2000"}
+    flags = ("--max-body-bytes", str(MAX_BODY_BYTES), "--listing-max-age-ms", "0")
+    with Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers, kafka=settings, flags=flags) as running:
+        yield running
+
+
+def post(
+    sidecar: Sidecar, path: str, body: str | bytes, content_type: str | None = JSON, **headers: str
+) -> httpx.Response:
+    if content_type is not None:
+        headers["content-type"] = content_type
+    return sidecar.api.post(path, content=body, headers=headers)
+
+
+def records(*records: Mapping[str, object]) -> str:
+    return json.dumps({"records": records})
+
+
+def by_place(read: Sequence[ReadRecord]) -> dict[tuple[int, int], ReadRecord]:
+    return {(record.partition, record.offset): record for record in read}
+
+
+# -- what is refused, and how --------------------------------------------------------------------------------
+
+
+class Refused(NamedTuple):
+    """A request that ends without a record. `{t}` is a topic of three partitions, `{no}` none at all."""
+
+    claim: str
+    method: str
+    path: str
+    status: int
+    code: int
+    body: str | bytes = ONE
+    content_type: str | None = JSON
+    headers: Mapping[str, str] = {}
+
+
+REFUSED: Final = (
+    # paths
+    Refused("a topic that is not there can't be produced to", "POST", "/topics/{no}", 404, 40401),
+    Refused("nor one of its partitions", "POST", "/topics/{no}/partitions/0", 404, 40401),
+    Refused("a partition that is not there neither", "POST", "/topics/{t}/partitions/3", 404, 40402),
+    Refused("a partition is a number", "POST", "/topics/{t}/partitions/x", 404, 40402),
+    Refused("and not below 0", "POST", "/topics/{t}/partitions/-1", 404, 40402),
+    Refused(
+        "a record's own partition must be there",
+        "POST",
+        "/topics/{t}",
+        404,
+        40402,
+        records({"partition": 99}),
+    ),
+    Refused("a topic that is looked up must be there", "GET", "/topics/{no}", 404, 40403),
+    Refused("also for its partitions", "GET", "/topics/{no}/partitions", 404, 40403),
+    Refused("and for one of them", "GET", "/topics/{no}/partitions/0", 404, 40403),
+    Refused("a partition that is looked up too", "GET", "/topics/{t}/partitions/3", 404, 40402),
+    Refused("and must be a number", "GET", "/topics/{t}/partitions/x", 404, 40402),
+    Refused("not below 0", "GET", "/topics/{t}/partitions/-1", 404, 40402),
+    Refused("a topic's name has no blanks", "POST", "/topics/a%20b", 400, 40002),
+    Refused("nor when it is looked up", "GET", "/topics/a%20b", 400, 40002),
+    Refused("nobody serves other paths", "GET", "/topics/{t}/nothing", 404, 404),
+    Refused("nor other methods", "DELETE", "/topics/{t}", 405, 405),
+    # media types
+    Refused("no type at all is refused", "POST", "/topics/{t}", 415, 415, content_type=None),
+    Refused("plain text is no records", "POST", "/topics/{t}", 415, 415, content_type="text/plain"),
+    Refused("JSON leaves the format open", "POST", "/topics/{t}", 415, 415, content_type="application/json"),
+    Refused("so does v2 alone", "POST", "/topics/{t}", 415, 415, content_type=V2),
+    Refused(
+        "v1 is not spoken", "POST", "/topics/{t}", 415, 415, content_type="application/vnd.kafka.json.v1+json"
+    ),
+    *(
+        Refused(
+            f"{name} needs a registry",
+            "POST",
+            "/topics/{t}",
+            415,
+            415,
+            content_type=f"application/vnd.kafka.{name}.v2+json",
+        )
+        for name in ("avro", "jsonschema", "protobuf")
+    ),
+    Refused(
+        "encodings are not served", "POST", "/topics/{t}", 415, 415, headers={"content-encoding": "gzip"}
+    ),
+    Refused("HTML can't be had", "GET", "/topics", 406, 406, headers={"accept": "text/html"}),
+    Refused("nor for a produce", "POST", "/topics/{t}", 406, 406, headers={"accept": "application/xml"}),
+    Refused("nor what is not wanted", "GET", "/brokers", 406, 406, headers={"accept": "*/*;q=0"}),
+    # bodies
+    Refused("an empty body has no records", "POST", "/topics/{t}", 422, 422, ""),
+    Refused("null has none", "POST", "/topics/{t}", 422, 422, "null"),
+    Refused("an empty object has none", "POST", "/topics/{t}", 422, 422, "{}"),
+    Refused("an empty list has none", "POST", "/topics/{t}", 422, 422, '{"records":[]}'),
+    Refused("null is no list of them", "POST", "/topics/{t}", 422, 422, '{"records":null}'),
+    Refused("nor is another member", "POST", "/topics/{t}", 422, 422, '{"foo":"bar"}'),
+    Refused("a record has no other members", "POST", "/topics/{t}", 422, 422, '{"records":[{"valur":1}]}'),
+    Refused("half of a body is no JSON", "POST", "/topics/{t}", 400, 40002, '{"records":[{"value":'),
+    Refused("text is none", "POST", "/topics/{t}", 400, 40002, "hello"),
+    Refused("a list is no body", "POST", "/topics/{t}", 400, 40002, "[]"),
+    Refused("an object is no list", "POST", "/topics/{t}", 400, 40002, '{"records":{}}'),
+    Refused("a number is no record", "POST", "/topics/{t}", 400, 40002, '{"records":[1]}'),
+    Refused(
+        "what is not UTF-8 is refused", "POST", "/topics/{t}", 400, 40002, b'{"records":[{"value":"\xff"}]}'
+    ),
+    Refused("names stand once", "POST", "/topics/{t}", 400, 40002, '{"records":[{"value":1,"value":2}]}'),
+    Refused("nesting has an end", "POST", "/topics/{t}", 400, 40002, "[" * 100_000),
+    Refused("a partition is whole", "POST", "/topics/{t}", 400, 40002, records({"partition": 1.5})),
+    Refused("no text", "POST", "/topics/{t}", 400, 40002, records({"partition": "1"})),
+    Refused("not below 0", "POST", "/topics/{t}", 400, 40002, records({"partition": -1})),
+    Refused("and an int32", "POST", "/topics/{t}", 400, 40002, records({"partition": 2**31})),
+    Refused("a timestamp is whole", "POST", "/topics/{t}", 400, 40002, records({"timestamp": "now"})),
+    Refused("and not below 0", "POST", "/topics/{t}", 400, 40002, records({"timestamp": -1})),
+    Refused(
+        "a header's value is base64",
+        "POST",
+        "/topics/{t}",
+        422,
+        422,
+        records({"headers": [{"key": "a", "value": "!"}]}),
+    ),
+    Refused(
+        "two partitions must not contradict",
+        "POST",
+        "/topics/{t}/partitions/1",
+        422,
+        422,
+        records({"partition": 2}),
+    ),
+    Refused(
+        "a schema can't be used", "POST", "/topics/{t}", 422, 42205, '{"value_schema":"x","records":[{}]}'
+    ),
+    Refused("nor one by its id", "POST", "/topics/{t}", 422, 42205, '{"key_schema_id":7,"records":[{}]}'),
+    Refused("text is no object", "POST", "/topics/{t}", 422, 42206, records({"value": {"a": 1}}), TEXT),
+    Refused("nor is a key", "POST", "/topics/{t}", 422, 42206, records({"key": {"a": 1}}), TEXT),
+    Refused("base64 is no number", "POST", "/topics/{t}", 422, 42206, records({"value": 7}), BINARY),
+    Refused("and must be sound", "POST", "/topics/{t}", 422, 42207, records({"value": "no base64!"}), BINARY),
+    Refused(
+        "one bad record refuses all", "POST", "/topics/{t}", 422, 42207, records({}, {"key": "="}), BINARY
+    ),
+    Refused(
+        "a record larger than max.request.size is 413",
+        "POST",
+        "/topics/{t}",
+        413,
+        413,
+        records({"value": "x" * MAX_REQUEST_BYTES}),
+    ),
+    Refused(
+        "a body larger than the limit too",
+        "POST",
+        "/topics/{t}",
+        413,
+        413,
+        records({"value": "x" * MAX_BODY_BYTES}),
+    ),
+    # guards
+    Refused("parameters have no meaning", "POST", "/topics/{t}?async=true", 422, 422),
+    Refused("nor on look-ups", "GET", "/topics/{t}?x=1", 422, 422),
+    Refused("hosts must be ours", "GET", "/topics", 421, 421, headers={"host": "evil.example"}),
+    Refused(
+        "pages may not post", "POST", "/topics/{t}", 403, 40301, headers={"origin": "http://evil.example"}
+    ),
+)
+
+
+def test_every_refusal_has_its_status_its_code_and_writes_nothing(
+    kafka: KraftCluster, new_topic: NewTopic, topic_name: Callable[[], str], sidecar: Sidecar
+) -> None:
+    topic, missing = new_topic(partitions=3), topic_name()
+    wrong: list[str] = []
+    for case in REFUSED:
+        headers = dict(case.headers)
+        if case.method == "POST" and case.content_type is not None:
+            headers["content-type"] = case.content_type
+        answer = sidecar.api.request(
+            case.method,
+            case.path.format(t=topic, no=missing),
+            content=case.body if case.method == "POST" else None,
+            headers=headers,
+        )
+        told = answer.json() if answer.headers.get("content-type") == V2 else {}
+        seen = (answer.status_code, told.get("error_code"), set(told))
+        if seen != (case.status, case.code, {"error_code", "message"}) or not told["message"]:
+            wrong.append(f"{case.claim}: {answer.status_code} {answer.text[:200]}")
+    assert wrong == []
+    assert kafka.read_back(topic) == []
+    assert missing not in kafka.admin.topics()
+
+
+# -- what is written -----------------------------------------------------------------------------------------
+
+
+class Written(NamedTuple):
+    """One record as it is sent, and what another client must read."""
+
+    claim: str
+    content_type: str
+    sent: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int | None = None
+
+
+WRITTEN: Final = (
+    Written("an object, compacted", JSON, '{"value": { "b": 1, "a": [ 1, 2 ] }}', None, b'{"b":1,"a":[1,2]}'),
+    Written("a string keeps its quotes", JSON, '{"key":"k","value":"v"}', b'"k"', b'"v"'),
+    Written("null is a tombstone", JSON, '{"key":"k","value":null}', b'"k"', None),
+    Written("a missing value too", JSON, '{"key":"k"}', b'"k"', None),
+    Written("a null key is none", JSON, '{"key":null,"value":1}', None, b"1"),
+    Written("0 is not null", JSON, '{"key":0,"value":0}', b"0", b"0"),
+    Written("false is not null", JSON, '{"key":false,"value":false}', b"false", b"false"),
+    Written("an empty string is not null", JSON, '{"key":"","value":""}', b'""', b'""'),
+    Written("an empty list is not null", JSON, '{"key":[],"value":[]}', b"[]", b"[]"),
+    Written("an empty object is not null", JSON, '{"key":{},"value":{}}', b"{}", b"{}"),
+    Written("the text null is not null", JSON, '{"value":"null"}', None, b'"null"'),
+    Written("digits stay", JSON, '{"value":12345678901234567890.10}', None, b"12345678901234567890.10"),
+    Written("letters stay", JSON, '{"value":"é😀"}', None, '"é😀"'.encode()),
+    Written("escapes stay", JSON, '{"value":"\\u00e9"}', None, b'"\\u00e9"'),
+    Written(
+        "a key may be an object", JSON, '{"key":{"k":"key"},"value":{"v":128}}', b'{"k":"key"}', b'{"v":128}'
+    ),
+    Written("text is its letters", TEXT, '{"key":"k","value":"é\\n"}', b"k", "é\n".encode()),
+    Written("empty text is empty", TEXT, '{"key":"","value":""}', b"", b""),
+    Written("text may be null", TEXT, '{"key":null,"value":null}', None, None),
+    Written("base64 is its bytes", BINARY, '{"key":"AP8=","value":"gYKD"}', b"\x00\xff", b"\x81\x82\x83"),
+    Written("empty base64 is empty", BINARY, '{"key":"","value":""}', b"", b""),
+    Written("base64 may be null", BINARY, '{"key":"aw==","value":null}', b"k", None),
+    Written(
+        "a timestamp is kept",
+        JSON,
+        '{"value":1,"timestamp":1612535362000}',
+        None,
+        b"1",
+        (),
+        1_612_535_362_000,
+    ),
+    Written("0 is a timestamp", JSON, '{"value":1,"timestamp":0}', None, b"1", (), 0),
+    Written("a null timestamp is now", JSON, '{"value":1,"timestamp":null}', None, b"1"),
+    Written(
+        "headers in order, names twice",
+        JSON,
+        '{"value":1,"headers":[{"key":"a","value":"MQ=="},{"key":"a","value":"Mg=="},{"key":"b","value":"/w=="}]}',
+        None,
+        b"1",
+        (("a", b"1"), ("a", b"2"), ("b", b"\xff")),
+    ),
+    Written(
+        "a header's value may be null or empty",
+        TEXT,
+        '{"value":"v","headers":[{"key":"n","value":null},{"key":"e","value":""},{"key":"ü","value":"dg=="}]}',
+        None,
+        b"v",
+        (("n", None), ("e", b""), ("ü", b"v")),
+    ),
+    Written("charsets are ignored", f"{JSON}; charset=utf-8", '{"value":"c"}', None, b'"c"'),
+    Written("types in capitals", JSON.upper(), '{"value":"C"}', None, b'"C"'),
+)
+
+
+def test_every_record_is_read_back_as_it_was_meant(
+    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
+) -> None:
+    topic = new_topic(partitions=1, replication_factor=3, min_insync_replicas=2)
+    before_ms = time.time_ns() // 1_000_000
+    for offset, case in enumerate(WRITTEN):
+        path = f"/topics/{topic}" if offset % 2 else f"/topics/{topic}/partitions/0"
+        answer = post(sidecar, path, f'{{"records":[{case.sent}]}}', case.content_type)
+        assert answer.status_code == 200, (case.claim, answer.text)
+        assert answer.headers["content-type"] == V2
+        assert answer.json() == {
+            "offsets": [{"partition": 0, "offset": offset, "error_code": None, "error": None}],
+            "key_schema_id": None,
+            "value_schema_id": None,
+        }
+    after_ms = time.time_ns() // 1_000_000
+    by_librdkafka = kafka.read_back(topic)
+    by_aiokafka = read_by_aiokafka(kafka.bootstrap_servers, topic, count=len(WRITTEN))
+    assert by_librdkafka == by_aiokafka
+    for case, read in zip(WRITTEN, by_librdkafka, strict=True):
+        assert (read.key, read.value, read.headers) == (case.key, case.value, case.headers), case.claim
+        assert read.timestamp_type == "CreateTime"
+        if case.timestamp_ms is None:
+            assert before_ms <= read.timestamp_ms <= after_ms, case.claim
+        else:
+            assert read.timestamp_ms == case.timestamp_ms, case.claim
+
+
+def test_many_records_are_told_in_their_order_wherever_they_go(
+    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
+) -> None:
+    topic = new_topic(partitions=4, replication_factor=3, min_insync_replicas=2)
+    sent = [
+        {"key": f"k{n % 17}", "value": n, **({"partition": n % 4} if n % 3 == 0 else {})} for n in range(500)
+    ]
+    answer = post(sidecar, f"/topics/{topic}", records(*sent))
+    assert answer.status_code == 200, answer.text
+    read = by_place(kafka.read_back(topic))
+    assert len(read) == len(sent)
+    for one, offset in zip(sent, answer.json()["offsets"], strict=True):
+        assert read[offset["partition"], offset["offset"]].value == str(one["value"]).encode()
+        if "partition" in one:
+            assert offset["partition"] == one["partition"]
+
+
+def test_keys_go_to_the_partitions_that_javas_murmur2_gives(
+    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
+) -> None:
+    ours, theirs = new_topic(partitions=7), new_topic(partitions=7)
+    keys = [f"key-{n}" for n in range(100)] + ["", "é", "ключ", "x" * 300]
+    answer = post(sidecar, f"/topics/{ours}", records(*({"key": k, "value": "v"} for k in keys)), TEXT)
+    assert answer.status_code == 200, answer.text
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2", "log_level": 0}
+    )
+    for key in keys:
+        producer.produce(theirs, value=b"v", key=key.encode())
+    assert producer.flush(30) == 0
+    partitions = {record.key: record.partition for record in kafka.read_back(theirs)}
+    assert [o["partition"] for o in answer.json()["offsets"]] == [partitions[key.encode()] for key in keys]
+
+
+# -- some fail, and how long that takes ----------------------------------------------------------------------
+
+
+def test_a_partial_failure_is_200_and_the_others_are_written(
+    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
+) -> None:
+    topic = new_topic(partitions=3)
+    began = time.monotonic()
+    answer = post(
+        sidecar,
+        f"/topics/{topic}",
+        records({"value": 0, "partition": 500}, {"value": 1, "partition": 1}, {"value": 2, "partition": 501}),
+    )
+    assert time.monotonic() - began < 3
+    assert answer.status_code == 200, answer.text
+    first, second, third = answer.json()["offsets"]
+    assert second == {"partition": 1, "offset": 0, "error_code": None, "error": None}
+    for failed in (first, third):
+        assert (failed["partition"], failed["offset"], failed["error_code"]) == (None, None, 40402)
+        assert "partition" in failed["error"].lower()
+        assert failed["error"] == failed["message"]
+    assert [record.value for record in kafka.read_back(topic)] == [b"1"]
+
+
+def test_a_record_that_the_broker_finds_too_large_is_413(
+    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
+) -> None:
+    topic = new_topic(partitions=2, config={"max.message.bytes": "2000"})
+    large = {"value": "x" * 5_000, "partition": 0}
+    alone = post(sidecar, f"/topics/{topic}", records(large))
+    assert (alone.status_code, alone.json()["error_code"]) == (413, 413)
+    mixed = post(sidecar, f"/topics/{topic}", records(large, {"value": "small", "partition": 1}))
+    assert mixed.status_code == 200
+    assert [offset["error_code"] for offset in mixed.json()["offsets"]] == [413, None]
+    assert [record.value for record in kafka.read_back(topic)] == [b'"small"']
+
+
+def test_an_unknown_topic_costs_its_caller_a_second_and_not_one_for_each_record(
+    kafka: KraftCluster, topic_name: Callable[[], str], sidecar: Sidecar
+) -> None:
+    topic = topic_name()
+    began = time.monotonic()
+    answer = post(sidecar, f"/topics/{topic}", records(*({"value": n} for n in range(20))))
+    took_s = time.monotonic() - began
+    assert (answer.status_code, answer.json()["error_code"]) == (404, 40401)
+    assert took_s < 3
+    assert topic not in kafka.admin.topics()
+
+
+def test_a_topic_that_was_just_made_is_found(
+    kafka: KraftCluster, topic_name: Callable[[], str], sidecar: Sidecar
+) -> None:
+    topic = topic_name()
+    assert post(sidecar, f"/topics/{topic}", ONE).status_code == 404
+    kafka.admin.create_topic(topic, partitions=2)
+    assert post(sidecar, f"/topics/{topic}", ONE).status_code == 200
+    kafka.admin.add_partitions(topic, total=4)
+    assert post(sidecar, f"/topics/{topic}/partitions/3", ONE).status_code == 200
+
+
+# -- what is told of the cluster -----------------------------------------------------------------------------
+
+
+def test_metadata_is_what_an_admin_client_sees(
+    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
+) -> None:
+    topic = new_topic(partitions=6, replication_factor=2, config={"retention.ms": "86400001"})
+    seen = kafka.admin.partitions(topic)
+    assert seen is not None
+    expected = [
+        {
+            "partition": p.partition,
+            "leader": p.leader,
+            "replicas": [
+                {"broker": broker, "leader": broker == p.leader, "in_sync": broker in p.isr}
+                for broker in p.replicas
+            ],
+        }
+        for p in seen
+    ]
+    get = sidecar.api.get
+    assert get(f"/topics/{topic}/partitions").json() == expected
+    for number, partition in enumerate(expected):
+        assert get(f"/topics/{topic}/partitions/{number}").json() == partition
+    answer = get(f"/topics/{topic}")
+    configs = kafka.admin.topic_configs(topic)
+    assert configs["retention.ms"] == "86400001"
+    assert answer.json() == {"name": topic, "configs": configs, "partitions": expected}
+    assert answer.headers["content-type"] == V2
+    assert {"etag", "age", "pilotfish-metadata-version"} <= set(answer.headers)
+    assert get("/brokers").json() == {"brokers": sorted(kafka.admin.brokers())}
+
+
+def test_topics_are_listed_but_for_kafkas_own(
+    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
+) -> None:
+    topic = new_topic(partitions=1)
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "rest-v2", "log_level": 0})
+    try:
+        consumer.committed([TopicPartition(topic, 0)], timeout=60)  # has the brokers make __consumer_offsets
+    finally:
+        consumer.close()
+    wait_until(
+        lambda: "__consumer_offsets" in kafka.admin.topics(), what="a topic of Kafka's own", timeout_s=60
+    )
+    listed = sidecar.api.get("/topics").json()
+    assert topic in listed
+    assert listed == sorted(t for t in kafka.admin.topics() if not t.startswith("__"))
+
+
+def test_a_partition_without_a_leader_is_answered_at_once_and_slows_nothing_else(
+    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
+) -> None:
+    topic = new_topic(assignment=[[1], [2]])
+    assert post(sidecar, f"/topics/{topic}", records({"value": 1, "partition": 1})).status_code == 200
+    kafka.kill(2)
+    kafka.wait_until_fenced(2)
+    path = f"/topics/{topic}/partitions/1"
+    wait_until(
+        lambda: sidecar.api.get(path).json()["leader"] == -1,
+        what="the sidecar says that partition 1 has no leader",
+        timeout_s=30,
+        last_seen=lambda: sidecar.api.get(path).text,
+    )
+    began = time.monotonic()
+    partition = sidecar.api.get(path).json()
+    assert time.monotonic() - began < 1
+    seen = (kafka.admin.partitions(topic) or ())[1]
+    assert partition["replicas"] == [{"broker": 2, "leader": False, "in_sync": 2 in seen.isr}]
+    assert sidecar.api.get("/brokers").json() == {"brokers": [1, 3]}
+
+    began = time.monotonic()
+    answer = post(
+        sidecar, f"/topics/{topic}", records({"value": 2, "partition": 1}, {"value": 3, "partition": 0})
+    )
+    took_s = time.monotonic() - began
+    assert answer.status_code == 200, answer.text
+    failed, written = answer.json()["offsets"]
+    assert failed["error_code"] == 50003
+    assert (written["partition"], written["error_code"]) == (0, None)
+    assert 3 < took_s < 10  # delivery.timeout.ms is 4 s
+    alone = post(sidecar, path, ONE)
+    assert (alone.status_code, alone.json()["error_code"]) == (503, 50302)
+    began = time.monotonic()
+    assert post(sidecar, f"/topics/{topic}/partitions/0", ONE).status_code == 200
+    assert time.monotonic() - began < 2
+
+
+def test_with_all_brokers_away_look_ups_go_on_and_a_produce_ends_in_time(
+    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
+) -> None:
+    topic = new_topic(partitions=3)
+    before: dict[str, Any] = {
+        path: sidecar.api.get(path).json()
+        for path in (f"/topics/{topic}", f"/topics/{topic}/partitions", "/brokers", "/topics")
+    }
+    for broker_id in kafka.broker_ids:
+        kafka.kill(broker_id)
+    for path, told in before.items():
+        answer = sidecar.api.get(path)
+        assert answer.status_code == 200, (path, answer.text)
+        assert answer.json() == told
+    began = time.monotonic()
+    answer = post(sidecar, f"/topics/{topic}", ONE)
+    assert (answer.status_code, answer.json()["error_code"]) in ((503, 50302), (500, 50003))
+    assert time.monotonic() - began < 10
+
+
+def test_configs_that_an_acl_hides_are_an_empty_object(
+    secured_kafka: SecuredKraft, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    user, password = "grace", "sandglass-7Qx"
+    topic = new_topic(partitions=1, on=secured_kafka.cluster)
+    secured_kafka.security.set_password(user, "SCRAM-SHA-512", password)
+    for operation in ("DESCRIBE", "WRITE"):
+        secured_kafka.security.allow(user, operation, topic=topic)
+    environment = {
+        "PILOTFISH_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+        "PILOTFISH_KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
+        "PILOTFISH_KAFKA_SASL_USERNAME": user,
+        "PILOTFISH_KAFKA_SASL_PASSWORD": password,
+        "PILOTFISH_KAFKA_SSL_TRUSTSTORE_LOCATION": str(secured_kafka.trust_path),
+    }
+    bootstrap_servers = secured_kafka.bootstrap("SASL_SSL")
+    try:
+        with Sidecar(tmp_path, bootstrap_servers=bootstrap_servers, environment=environment) as sidecar:
+            answer = sidecar.api.get(f"/topics/{topic}")
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["configs"] == {}
+            assert len(answer.json()["partitions"]) == 1
+            assert post(sidecar, f"/topics/{topic}", ONE).status_code == 200
+            secured_kafka.security.deny(user, "WRITE", topic=topic)
+            wait_until(
+                lambda: post(sidecar, f"/topics/{topic}", ONE).status_code == 403,
+                what="a produce that Kafka's ACL refuses",
+                timeout_s=20,
+            )
+            assert post(sidecar, f"/topics/{topic}", ONE).json()["error_code"] == 40301
+    finally:
+        secured_kafka.security.forget_acls(topic=topic)

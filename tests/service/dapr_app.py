@@ -1,0 +1,52 @@
+"""What the tests of the Dapr dialect share: an app that speaks nothing else, and how its answers are read."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from tests.support.http_app import HttpApp
+
+if TYPE_CHECKING:
+    import httpx
+
+    from client_core import ProducerRecord
+
+
+def web(**settings: Any) -> HttpApp:
+    """An app that knows the topic orders."""
+    app = HttpApp(**{"dialects": "dapr", "console": False, **settings})
+    app.producer.set_topics({"orders": 3})
+    return app
+
+
+def only_records(app: HttpApp) -> list[ProducerRecord]:
+    """The records of the one request that wrote any."""
+    (records,) = app.producer.submitted
+    return records
+
+
+def envelope(record: ProducerRecord) -> dict[str, Any]:
+    """The CloudEvent in a record, which says that it is one."""
+    assert dict(record.headers)["content-type"] == b"application/cloudevents+json; charset=UTF-8"
+    assert record.value is not None
+    event: dict[str, Any] = json.loads(record.value)
+    return event
+
+
+def refusal(app: HttpApp, answer: httpx.Response, status: int) -> str:
+    """The errorCode of a refusal, of which nothing was written."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json()["message"]
+    assert app.producer.submitted == []
+    code: str = answer.json()["errorCode"]
+    return code
+
+
+def details(answer: httpx.Response) -> dict[str, Any]:
+    """The one detail of an error, google.rpc.ErrorInfo."""
+    (detail,) = answer.json()["details"]
+    assert detail["@type"] == "type.googleapis.com/google.rpc.ErrorInfo"
+    assert detail["domain"] == "dapr.io"
+    return dict(detail)

@@ -1,0 +1,366 @@
+"""Callers who share a sidecar: what each may hold of it, and that a greedy one leaves the others served."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.access.caller import ALL_TOPICS, ANYONE, Caller
+from service.access.shares import exceeds_share, is_one_too_many
+from service.errors import ProblemError
+from service.unknown_topics import UnknownTopics
+from service.waiting_room import Place, WaitingRoom
+from tests.support.http_app import HttpApp, run, until
+from tests.support.mock_clock import MockClock
+from tests.support.tokens import TokensFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import httpx
+
+ALL = {"read": ["*"], "produce": ["*"]}
+GREEDY = Caller("greedy", ALL_TOPICS, ALL_TOPICS)
+MODEST = Caller("modest", ALL_TOPICS, ALL_TOPICS)
+THIRD = Caller("third", ALL_TOPICS, ALL_TOPICS)
+
+
+def room(max_requests: int = 1_000, max_bytes: int = 1_000, shared_bytes: int | None = None) -> WaitingRoom:
+    return WaitingRoom(MockClock(), max_requests, max_bytes, shared_bytes)
+
+
+def fill(take: Callable[[], Place]) -> list[Place]:
+    """Takes places until there are no more."""
+    taken: list[Place] = []
+    while True:
+        try:
+            taken.append(take())
+        except ProblemError:
+            return taken
+
+
+# -- the rule ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("own", "more", "total", "exceeds"),
+    [
+        (0, 50, 0, False),
+        (0, 51, 0, True),
+        (49, 1, 49, False),
+        (49, 2, 49, True),
+        (10, 1, 79, False),
+        (10, 1, 89, True),
+    ],
+)
+def test_nobody_holds_more_than_is_still_free(own: int, more: int, total: int, exceeds: bool) -> None:
+    assert exceeds_share(own, more, total, 100) is exceeds
+
+
+def test_the_first_is_never_too_many_and_anyone_has_no_share() -> None:
+    assert not is_one_too_many(GREEDY, 0, 100, 100)
+    assert is_one_too_many(GREEDY, 1, 98, 100)
+    assert not is_one_too_many(ANYONE, 99, 99, 100)
+
+
+# -- the waiting room ----------------------------------------------------------------------------------------
+
+
+def test_one_alone_gets_half_of_the_room_and_the_next_a_third() -> None:
+    waiting = room()
+    assert len(fill(lambda: waiting.enter(10, GREEDY))) == 50
+    assert len(fill(lambda: waiting.enter(10, MODEST))) == 25
+    assert len(fill(lambda: waiting.enter(10, THIRD))) == 12
+
+
+def test_requests_are_shared_as_bytes_are() -> None:
+    waiting = room(max_requests=100)
+    assert len(fill(lambda: waiting.enter(0, GREEDY))) == 50
+    assert len(fill(lambda: waiting.enter(0, MODEST))) == 25
+
+
+def test_several_greedy_callers_come_to_equal_shares_and_leave_one_for_another() -> None:
+    """Five who always want more: as places are left and taken, each comes to hold a sixth."""
+    waiting = room(max_requests=600)
+    callers = [Caller(f"greedy-{number}", ALL_TOPICS, ALL_TOPICS) for number in range(5)]
+    held: dict[str, list[Place]] = {caller.name: [] for caller in callers}
+    for _ in range(1_000):
+        for caller in callers:
+            mine = held[caller.name]
+            if mine:
+                mine.pop().leave()
+            mine += fill(lambda caller=caller: waiting.enter(0, caller))  # type: ignore[misc]
+    assert all(90 <= len(mine) <= 110 for mine in held.values())
+    assert len(fill(lambda: waiting.enter(0, MODEST))) >= 40
+
+
+def test_what_one_leaves_the_others_may_take() -> None:
+    waiting = room()
+    places = fill(lambda: waiting.enter(10, GREEDY))
+    modest = fill(lambda: waiting.enter(10, MODEST))
+    for place in places:
+        place.leave()
+    assert len(modest) + len(fill(lambda: waiting.enter(10, MODEST))) == 50
+
+
+def test_bytes_are_shared_by_what_the_client_can_buffer() -> None:
+    waiting = room(max_bytes=1_000, shared_bytes=100)
+    assert len(fill(lambda: waiting.enter(10, GREEDY))) == 5
+    assert len(fill(lambda: waiting.enter(10, MODEST))) == 2
+
+
+def test_a_body_larger_than_a_share_fits_while_its_caller_holds_nothing() -> None:
+    waiting = room(max_bytes=1_000, shared_bytes=100)
+    first = waiting.enter(800, GREEDY)
+    with pytest.raises(ProblemError, match="800 bytes of greedy"):
+        waiting.enter(1, GREEDY)
+    assert waiting.enter(150, MODEST).bytes == 150
+    with pytest.raises(ProblemError, match="950 bytes are waiting"):
+        waiting.enter(100, THIRD)
+    first.leave()
+    assert waiting.enter(800, GREEDY).bytes == 800
+
+
+def test_a_body_of_unknown_length_grows_as_if_it_had_been_announced() -> None:
+    waiting = room(max_bytes=1_000, shared_bytes=100)
+    alone = waiting.enter(0, GREEDY)
+    for grown in (40, 80, 700):
+        alone.grow_to(grown)
+    second = waiting.enter(0, GREEDY)
+    with pytest.raises(ProblemError, match="700 bytes of greedy"):
+        second.grow_to(1)
+    alone.leave()
+    second.grow_to(300)
+    for place in (second, waiting.enter(0, MODEST)):
+        place.leave()
+    assert (waiting.requests, waiting.bytes) == (0, 0)
+
+
+def test_a_caller_without_a_token_of_its_own_is_bound_by_the_room_alone() -> None:
+    waiting = room(max_requests=100, max_bytes=1_000, shared_bytes=50)
+    assert len(fill(lambda: waiting.enter(10))) == 100
+
+
+def test_a_token_may_have_limits_of_its_own() -> None:
+    waiting = room()
+    few = Caller("few", ALL_TOPICS, ALL_TOPICS, max_waiting_requests=2)
+    small = Caller("small", ALL_TOPICS, ALL_TOPICS, max_waiting_bytes=100)
+    assert len(fill(lambda: waiting.enter(1, few))) == 2
+    assert len(fill(lambda: waiting.enter(40, small))) == 2
+    with pytest.raises(ProblemError, match=r"2 requests of few .*max_waiting_requests of its token"):
+        waiting.enter(1, few)
+    with pytest.raises(ProblemError, match=r"80 bytes of small .*max_waiting_bytes of its token"):
+        waiting.enter(40, small)
+
+
+def test_limits_that_were_changed_hold_for_who_comes_next() -> None:
+    waiting = room()
+    places = [waiting.enter(10, MODEST) for _ in range(4)]
+    with pytest.raises(ProblemError, match="4 requests of modest"):
+        waiting.enter(10, Caller("modest", ALL_TOPICS, ALL_TOPICS, max_waiting_requests=3))
+    for place in places:
+        place.leave()
+    waiting.enter(10, Caller("modest", ALL_TOPICS, ALL_TOPICS, max_waiting_requests=3))
+
+
+def test_bytes_of_a_caller_who_left_count_against_it_until_they_are_delivered() -> None:
+    waiting = room(max_bytes=100)
+    place = waiting.enter(50, GREEDY)
+    place.hand_on()
+    place.leave()
+    with pytest.raises(ProblemError, match="50 bytes of greedy"):
+        waiting.enter(1, GREEDY)
+    place.settled()
+    waiting.enter(50, GREEDY)
+
+
+def test_a_room_that_is_empty_again_remembers_nobody() -> None:
+    waiting = room()
+    places = [waiting.enter(1, Caller(f"c{n}", ALL_TOPICS, ALL_TOPICS)) for n in range(10)]
+    for place in places:
+        place.hand_on()
+        place.settled()
+        place.leave()
+        place.settled()
+    assert waiting._shares == {}
+
+
+def test_a_refused_request_leaves_nothing_behind() -> None:
+    waiting = room(max_bytes=100)
+    waiting.enter(90, GREEDY)
+    with pytest.raises(ProblemError):
+        waiting.enter(50, MODEST)
+    assert (waiting.requests, waiting.bytes, list(waiting._shares)) == (1, 90, ["greedy"])
+
+
+@pytest.mark.parametrize(
+    ("limit", "more", "after_s"), [(300, 200, 2), (250, 200, 3), (None, 200, 2), (None, 250, 3)]
+)
+def test_retry_after_is_when_enough_will_have_left(limit: int | None, more: int, after_s: int) -> None:
+    """100 bytes a second leave a room of 800 bytes, in which the caller holds 200 and another as many."""
+    waiting = WaitingRoom(MockClock(now_ms=500), 99, 800)
+    caller = Caller("own", ALL_TOPICS, ALL_TOPICS, max_waiting_bytes=limit)
+    waiting.enter(100).leave()
+    waiting.enter(200)
+    waiting.enter(200, caller)
+    with pytest.raises(ProblemError, match="200 bytes of own") as refused:
+        waiting.enter(more, caller)
+    assert dict(refused.value.problem.headers) == {b"retry-after": b"%d" % after_s}
+
+
+# -- names that the brokers do not know ----------------------------------------------------------------------
+
+
+def test_who_makes_names_up_does_not_use_up_the_names_of_others() -> None:
+    unknown = UnknownTopics(memory_ms=1_000, names_per_second=100)
+
+    for caller, allowance, now_ms in [(GREEDY, 50, 0), (MODEST, 25, 0), (THIRD, 12, 0), (GREEDY, 50, 1_000)]:
+        for number in range(allowance):
+            unknown.begin(f"{caller.name}-{now_ms}-{number}", now_ms, caller)
+        with pytest.raises(ProblemError, match=f"{allowance} others that {caller.name} named") as refused:
+            unknown.begin("one-too-many", now_ms, caller)
+        assert refused.value.problem.status == 429
+
+
+def test_without_tokens_all_names_are_anyones() -> None:
+    unknown = UnknownTopics(memory_ms=1_000, names_per_second=100)
+    for number in range(100):
+        unknown.begin(f"t{number}", 0)
+    with pytest.raises(ProblemError, match="nor were 100 others in this second"):
+        unknown.begin("t", 0)
+
+
+# -- over HTTP -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> TokensFile:
+    return TokensFile(tmp_path, greedy=ALL, modest=ALL, capped={**ALL, "max_waiting_requests": 1})
+
+
+async def produce(client: httpx.AsyncClient, headers: dict[str, str], body_bytes: int) -> httpx.Response:
+    body = b'{"records":[{"value":"%s"}]}' % (b"x" * body_bytes)
+    headers = {**headers, "content-type": "application/json"}
+    return await client.post("/v1/topics/orders/records", content=body, headers=headers)
+
+
+def test_a_caller_who_fills_its_share_leaves_the_others_served(tokens: TokensFile) -> None:
+    web = HttpApp(dialects=(), tokens_file=tokens.setting, max_waiting_bytes=100_000)
+    web.producer.set_topics({"orders": 3})
+    web.producer.holds_records = True
+
+    async def scenario() -> None:
+        async with web.client() as client:
+            async with asyncio.TaskGroup() as group:
+                greedy = [group.create_task(produce(client, tokens.of("greedy"), 1_000)) for _ in range(200)]
+                await until(lambda: sum(task.done() for task in greedy) + len(web.producer.waiting) == 200)
+                refused = [task.result() for task in greedy if task.done()]
+                held = len(web.producer.waiting)
+                assert 40 < held < 50
+                assert {answer.status_code for answer in refused} == {429}
+                assert "greedy" in refused[0].json()["detail"]
+                assert 1 <= int(refused[0].headers["retry-after"]) <= 30
+                assert web.producer.submitted
+                web.producer.holds_records = False
+                for _ in range(20):
+                    assert (await produce(client, tokens.of("modest"), 1_000)).status_code == 200
+                for ticket in list(web.producer.waiting):
+                    web.producer.acknowledge(ticket)
+            assert sum(task.result().status_code == 200 for task in greedy) == held
+
+    run(scenario())
+    assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
+
+
+def test_look_ups_that_wait_are_shared_as_well(tokens: TokensFile) -> None:
+    web = HttpApp(dialects=(), tokens_file=tokens.setting, max_waiting_requests=10)
+    web.producer.set_topics({"orders": 3})
+
+    async def look_up(client: httpx.AsyncClient, name: str, topic: str) -> int:
+        path = f"/v1/topics/{topic}?max_block_ms=60000"
+        return (await client.get(path, headers=tokens.of(name))).status_code
+
+    async def scenario() -> list[int]:
+        async with web.client() as client, asyncio.TaskGroup() as group:
+            greedy = [group.create_task(look_up(client, "greedy", f"g{n}")) for n in range(20)]
+            await until(lambda: sum(task.done() for task in greedy) == 15)
+            modest = group.create_task(look_up(client, "modest", "m"))
+            await until(lambda: len(web.producer.waiting) == 6)
+            web.producer.on_brokers = {"m": 1}
+            for ticket in list(web.producer.waiting):
+                web.producer.say_unknown(ticket)
+        return [modest.result(), *sorted(task.result() for task in greedy)]
+
+    assert run(scenario()) == [404, *[404] * 5, *[429] * 15]
+
+
+def test_names_that_are_made_up_cost_others_nothing(tokens: TokensFile) -> None:
+    web = HttpApp(dialects=(), tokens_file=tokens.setting, unknown_topics_per_second=10)
+    web.producer.set_topics({"orders": 3})
+    asked = [{"topic": f"made-up-{n}", "partition": 0} for n in range(20)]
+
+    async def scenario() -> tuple[list[str], list[str]]:
+        async with web.client() as client:
+
+            async def codes(name: str, lookups: list[dict[str, object]]) -> list[str]:
+                waiting = asyncio.ensure_future(
+                    client.post("/v1/leaders", json={"lookups": lookups}, headers=tokens.of(name))
+                )
+                await until(lambda: web.producer.waiting)
+                web.producer.say_unknown(web.producer.waiting[0])
+                return [item["error"]["message"] for item in (await waiting).json()["results"]]
+
+            return await codes("greedy", asked), await codes("modest", [{"topic": "new", "partition": 0}])
+
+    greedy, modest = run(scenario())
+    assert sum("greedy named in this second" in message for message in greedy) == 15
+    assert modest == ["topic new is not there"]
+
+
+def test_a_cap_of_a_token_is_told_as_its_own(tokens: TokensFile) -> None:
+    web = HttpApp(dialects=(), tokens_file=tokens.setting)
+    web.producer.set_topics({"orders": 3})
+    web.producer.holds_records = True
+
+    async def scenario() -> httpx.Response:
+        async with web.client() as client, asyncio.TaskGroup() as group:
+            group.create_task(produce(client, tokens.of("capped"), 1))
+            await until(lambda: web.producer.waiting)
+            refused = await produce(client, tokens.of("capped"), 1)
+            web.producer.acknowledge(web.producer.waiting[0])
+        return refused
+
+    refused = run(scenario())
+    assert (refused.status_code, refused.json()["written"]) == (429, "no")
+    assert "1 requests of capped are waiting already (max_waiting_requests of its token)" in refused.text
+
+
+@pytest.mark.parametrize("kind", ["watchers", "streams"])
+def test_places_that_are_held_for_long_are_shared(kind: str) -> None:
+    web = HttpApp(dialects=(), max_watchers=8, max_streams=8)
+    sidecar = web.app.sidecar
+
+    def enter(places: ExitStack, caller: Caller) -> None:
+        if kind == "watchers":
+            places.enter_context(sidecar.feed.subscribe(caller, None))
+        else:
+            places.enter_context(sidecar.streams.open("orders", caller, lambda: sidecar.producing.times))
+
+    async def scenario() -> None:
+        with ExitStack() as places, ExitStack() as modest:
+            with ExitStack() as greedy:
+                for stack, caller, share in [(greedy, GREEDY, 4), (modest, MODEST, 2), (places, THIRD, 1)]:
+                    for _ in range(share):
+                        enter(stack, caller)
+                    with pytest.raises(ProblemError, match=f"{share} .*{caller.name} .*is still free"):
+                        enter(stack, caller)
+            enter(modest, MODEST)
+        with ExitStack() as places:
+            for _ in range(8):
+                enter(places, ANYONE)
+
+    run(scenario())

@@ -1,0 +1,169 @@
+"""The pages for people, asked without a browser: what is served, with which headers, and what it loads."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import service.console
+from service.console import OPEN_PATHS
+from tests.support.http_app import HttpApp
+
+PAGE = Path(service.console.__file__).parent / "page"
+OWN_PATHS = sorted(OPEN_PATHS - {"/openapi.json"})
+PAGES = ("/", "/docs")
+IMPORT = re.compile(r"""^import .* from "([^"]+)";$""", re.MULTILINE)
+#: Names of namespaces and formats: nothing is fetched from them.
+NAMESPACES = {"http://www.w3.org/2000/svg"}
+MARKUP_SINKS = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|eval\(|\.srcdoc")
+
+
+class Loads(HTMLParser):
+    """What a page loads or links to, and what of it stands inline."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.inline: list[str] = []
+        self._open_script = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.addresses += [v for name, v in attrs if name in ("src", "href", "action") and v is not None]
+        self.inline += [name for name in found if name.startswith("on") or name == "style"]
+        if tag == "style" or (tag == "script" and "src" not in found):
+            self.inline.append(tag)
+
+
+@pytest.fixture(scope="module")
+def app() -> HttpApp:
+    """One for all: nothing here changes it."""
+    return HttpApp()
+
+
+@pytest.fixture(scope="module")
+def app_without_console() -> HttpApp:
+    return HttpApp(console=False)
+
+
+def policy_of(app: HttpApp, path: str) -> dict[str, list[str]]:
+    """A Content-Security-Policy as directive → sources."""
+    header = app.get(path).headers["content-security-policy"]
+    words = [directive.split() for directive in header.split(";")]
+    return {name: sources for name, *sources in words}
+
+
+@pytest.mark.parametrize("path", OWN_PATHS)
+def test_every_file_is_served_with_its_type_and_the_headers_that_hold_it_back(
+    app: HttpApp, path: str
+) -> None:
+    answer = app.get(path)
+    assert answer.status_code == 200
+    assert answer.content
+    types = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", "": "text/html"}
+    assert answer.headers["content-type"].split(";")[0] == types[Path(path).suffix]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["cache-control"] == "no-cache"
+    assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+    assert int(answer.headers["content-length"]) == len(answer.content)
+
+
+@pytest.mark.parametrize("path", OWN_PATHS)
+def test_a_file_that_the_browser_holds_is_not_sent_again(app: HttpApp, path: str) -> None:
+    etag = app.get(path).headers["etag"]
+    again = app.get(path, headers={"if-none-match": etag})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
+    assert app.get(path, headers={"if-none-match": '"another"'}).status_code == 200
+
+
+def test_head_tells_of_a_page_without_sending_it(app: HttpApp) -> None:
+    page, head = app.get("/"), app.ask("HEAD", "/")
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["etag"] == page.headers["etag"]
+    assert head.headers["content-length"] == str(len(page.content))
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_the_policy_lets_own_files_run_and_nothing_else(app: HttpApp, path: str) -> None:
+    policy = policy_of(app, path)
+    assert policy["default-src"] == ["'none'"]
+    for directive in ("script-src", "style-src", "connect-src", "form-action"):
+        assert policy[directive] == ["'self'"]
+    assert policy["frame-ancestors"] == policy["base-uri"] == ["'none'"]
+    assert not {"*", "'unsafe-inline'", "'unsafe-eval'"} & {s for sources in policy.values() for s in sources}
+
+
+def test_text_cannot_become_markup_on_the_console(app: HttpApp) -> None:
+    policy = policy_of(app, "/")
+    assert policy["require-trusted-types-for"] == ["'script'"]
+    assert policy["trusted-types"] == ["'none'"]
+    for script in sorted(PAGE.glob("*.js")):
+        assert MARKUP_SINKS.search(script.read_text()) is None, script.name
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_has_nothing_inline_and_loads_only_what_is_open_here(app: HttpApp, path: str) -> None:
+    loads = Loads(app.get(path).text)
+    assert loads.inline == []
+    assert {a for a in loads.addresses if not a.startswith("#")} <= OPEN_PATHS
+
+
+def test_every_module_that_a_module_imports_is_served() -> None:
+    for script in PAGE.glob("*.js"):
+        for name in IMPORT.findall(script.read_text()):
+            assert f"/console/{name.removeprefix('./')}" in OPEN_PATHS, f"{script.name} imports {name}"
+
+
+def test_every_file_of_the_folder_is_served(app: HttpApp) -> None:
+    served = {app.get(path).content for path in OWN_PATHS}
+    assert {path.name for path in PAGE.iterdir() if path.read_bytes() not in served} == set()
+
+
+def test_no_own_file_names_another_host() -> None:
+    for path in PAGE.iterdir():
+        found = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w[\w./-]*", path.read_text()))
+        assert found - NAMESPACES == set(), path.name
+
+
+def test_the_viewer_is_one_that_reads_this_document(app: HttpApp) -> None:
+    document = app.get("/openapi.json").json()
+    assert document["openapi"].startswith("3.1")
+    version = re.search(r'PACKAGE_VERSION:"(\d+)\.', app.get("/docs/swagger-ui-bundle.js").text)
+    assert version is not None
+    assert int(version[1]) >= 5, "Swagger UI reads OpenAPI 3.1 from its version 5 on"
+
+
+def test_the_viewer_asks_no_validator(app: HttpApp) -> None:
+    assert "validatorUrl: null" in app.get("/docs/docs.js").text
+
+
+def test_the_pages_are_no_part_of_the_document(app: HttpApp) -> None:
+    assert not set(app.get("/openapi.json").json()["paths"]) & OPEN_PATHS
+
+
+@pytest.mark.parametrize("path", OWN_PATHS)
+def test_where_the_console_is_off_there_is_none(app_without_console: HttpApp, path: str) -> None:
+    answer = app_without_console.get(path)
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert json.loads(answer.content)["status"] == 404
+
+
+@pytest.mark.parametrize("path", ["/", "/console/main.js", "/docs"])
+def test_the_guards_stand_in_front_of_the_pages(app: HttpApp, path: str) -> None:
+    assert app.get(path, headers={"host": "rebound.example"}).status_code == 421
+    assert app.get(path, headers={"origin": "https://elsewhere.example"}).status_code == 403
+    assert app.ask("POST", path).status_code == 405
+
+
+@pytest.mark.parametrize(
+    "path", ["/console/../settings.py", "/console/%2e%2e/pages.py", "/console/", "/docs/"]
+)
+def test_no_path_leads_to_another_file(app: HttpApp, path: str) -> None:
+    assert app.get(path).status_code == 404

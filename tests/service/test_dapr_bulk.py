@@ -1,0 +1,255 @@
+"""Bulk publish: entries in Dapr's shape, and which of them failed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from client_core import Phase, RecordFailure, TimeoutError, Written
+from tests.service.dapr_app import details, envelope, only_records, refusal, web
+
+if TYPE_CHECKING:
+    import httpx
+
+    from client_core import ProducerRecord
+    from tests.support.http_app import HttpApp
+
+BULK = "/v1.0-alpha1/publish/bulk/pubsub/orders"
+STABLE = "/v1.0/publish/bulk/pubsub/orders"
+JSON = {"content-type": "application/json"}
+ONE = {"entryId": "1", "event": "x", "contentType": "text/plain"}
+
+#: The reference of Dapr's API, its bulk example as it is printed there, with a comma behind the last entry.
+DOCUMENTED = b"""[
+        {
+            "entryId": "ae6bf7c6-4af2-11ed-b878-0242ac120002",
+            "event":  "first text message",
+            "contentType": "text/plain"
+        },
+        {
+            "entryId": "b1f40bd6-4af2-11ed-b878-0242ac120002",
+            "event":  {
+                "message": "second JSON message"
+            },
+            "contentType": "application/json"
+        },
+      ]"""
+
+
+def bulk(app: HttpApp, entries: Any, path: str = BULK, method: str = "POST") -> httpx.Response:
+    body = entries if isinstance(entries, bytes) else json.dumps(entries).encode()
+    return app.ask(method, path, headers=JSON, content=body)
+
+
+@pytest.mark.parametrize("path", [BULK, STABLE])
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_each_entry_is_a_record_wrapped_by_its_own_content_type(path: str, method: str) -> None:
+    app = web()
+    entries = [
+        {"entryId": "1", "event": "first text message", "contentType": "text/plain"},
+        {"entryId": "2", "event": {"message": 1.10}, "contentType": "application/json"},
+        {"entryId": "3", "event": "AP8=", "contentType": "application/octet-stream"},
+        {"entryId": "4", "event": "<a/>", "contentType": "application/xml; charset=utf-8"},
+        {"entryId": "5", "event": {"id": "own", "data": 5}, "contentType": "application/cloudevents+json"},
+        {"entryId": "6", "event": None, "contentType": "application/json", "metadata": None},
+    ]
+    answer = bulk(app, entries, path, method)
+    assert (answer.status_code, answer.content) == (204, b"")
+    events = [envelope(record) for record in only_records(app)]
+    assert [event.get("data", event.get("data_base64")) for event in events] == [
+        "first text message",
+        {"message": 1.1},
+        "AP8=",
+        "<a/>",
+        5,
+        None,
+    ]
+    assert "data_base64" in events[2]
+    assert events[4]["id"] == "own"
+    assert len({event["id"] for event in events}) == 6
+    assert {event["topic"] for event in events} == {"orders"}
+
+
+def test_the_documented_example_is_taken_without_the_comma_that_json_does_not_have() -> None:
+    app = web()
+    assert refusal(app, bulk(app, DOCUMENTED), 400) == "ERR_PUBSUB_EVENTS_SER"
+    assert bulk(app, DOCUMENTED.replace(b"},\n      ]", b"}]")).status_code == 204
+    assert [envelope(record)["data"] for record in only_records(app)] == [
+        "first text message",
+        {"message": "second JSON message"},
+    ]
+
+
+def test_names_are_matched_whatever_their_case_as_the_javascript_sdk_needs_it() -> None:
+    app = web()
+    assert bulk(app, [{"entryID": "1", "Event": "x", "contenttype": "text/plain"}]).status_code == 204
+    assert envelope(only_records(app)[0])["data"] == "x"
+
+
+def test_an_entrys_metadata_goes_over_that_of_the_request() -> None:
+    app = web()
+    path = f"{BULK}?metadata.partitionKey=all&metadata.cloudevent.type=t&metadata.ttlInSeconds=60"
+    own = {"partitionKey": "own", "rawPayload": "true"}
+    assert bulk(app, [ONE, {**ONE, "entryId": "2", "metadata": own}], path).status_code == 204
+    first, second = only_records(app)
+    assert (first.key, envelope(first)["type"]) == (b"all", "t")
+    assert envelope(first)["expiration"] == "2023-11-14T22:14:20Z"
+    assert (second.key, second.value) == (b"own", b"x")
+    assert dict(second.headers)["partitionKey"] == b"own"
+
+
+def test_raw_entries_are_written_as_they_came_and_null_is_a_tombstone() -> None:
+    app = web()
+    entries = [
+        {**ONE, "metadata": {"partitionKey": "k"}},
+        {"entryId": "2", "event": {"a": 1}, "contentType": "application/json"},
+        {"entryId": "3", "event": "AP8=", "contentType": "application/octet-stream"},
+        {"entryId": "4", "event": None, "contentType": "application/json"},
+    ]
+    assert bulk(app, entries, f"{BULK}?metadata.rawPayload=true").status_code == 204
+    assert [record.value for record in only_records(app)] == [b"x", b'{"a":1}', b"\x00\xff", None]
+
+
+def test_no_entries_at_all_are_nothing_to_do() -> None:
+    app = web()
+    assert bulk(app, []).status_code == 204
+    assert app.producer.submitted == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({**ONE, "entryId": ""}, "entryId is missing or empty"),
+        ({**ONE, "entryId": None}, "entryId is missing or empty"),
+        ({"event": "x", "contentType": "text/plain"}, "entryId is missing or empty"),
+        ({**ONE, "entryId": 1}, "entryId must be a string"),
+        ({"entryId": "1", "contentType": "text/plain"}, "event is missing"),
+        ({"entryId": "1", "event": "x"}, "does not match contentType ''"),
+        ({**ONE, "contentType": "image/png"}, "does not match contentType 'image/png'"),
+        ({**ONE, "contentType": 1}, "contentType must be a string"),
+        ({**ONE, "event": {"a": 1}}, "does not match contentType 'text/plain'"),
+        ({**ONE, "contentType": "application/octet-stream"}, "bad base64"),
+        ({**ONE, "contentType": "application/octet-stream", "event": {}}, "does not match contentType"),
+        ({**ONE, "metadata": {"a": 1}}, "metadata must be an object of strings"),
+        ({**ONE, "metadata": []}, "metadata must be an object of strings"),
+        ({**ONE, "metdata": {}}, "metdata: unknown member"),
+        ({**ONE, "ENTRYID": "2"}, "ENTRYID: the member stands twice"),
+        ([], "must be a JSON object"),
+        (1, "must be a JSON object"),
+    ],
+)
+def test_an_entry_that_is_none_refuses_all_and_is_named(entry: object, said: str) -> None:
+    app = web()
+    answer = bulk(app, [{**ONE, "entryId": "0"}, entry])
+    assert refusal(app, answer, 400) == "ERR_PUBSUB_EVENTS_SER"
+    assert "[1]" in answer.json()["message"]
+    assert said in answer.json()["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b"null",
+        b"[",
+        b"\xff[]",
+        b'[{"entryId":"1","entryId":"1","event":"x","contentType":"text/plain"}]',
+        b'[{"entryId":"1","event":"x","contentType":"text/plain","metadata":{"a":"1","a":"2"}}]',
+        b'[{"entryId":"1","event":' + b"[" * 5_000 + b"]" * 5_000 + b',"contentType":"application/json"}]',
+    ],
+)
+def test_what_is_no_array_of_entries_is_refused(body: bytes) -> None:
+    app = web()
+    assert refusal(app, bulk(app, body), 400) == "ERR_PUBSUB_EVENTS_SER"
+
+
+def test_entry_ids_are_distinct() -> None:
+    app = web()
+    answer = bulk(app, [ONE, {**ONE, "entryId": "2"}, {**ONE, "event": "y"}])
+    assert refusal(app, answer, 400) == "ERR_PUBSUB_EVENTS_SER"
+    assert "[2].entryId" in answer.json()["message"]
+
+
+def test_there_are_as_many_entries_as_the_setting_allows() -> None:
+    app = web(max_records_per_request=1)
+    answer = bulk(app, [ONE, {**ONE, "entryId": "2"}])
+    assert refusal(app, answer, 400) == "ERR_PUBSUB_EVENTS_SER"
+    assert "max_records_per_request" in answer.json()["message"]
+
+
+def test_an_event_of_the_callers_own_that_is_none_is_dapr_500() -> None:
+    app = web()
+    answer = bulk(app, [{**ONE, "event": [1], "contentType": "application/cloudevents+json"}])
+    assert refusal(app, answer, 500) == "ERR_PUBSUB_CLOUD_EVENTS_SER"
+
+
+def test_metadata_that_can_not_be_used_is_refused_by_the_entrys_id() -> None:
+    app = web()
+    answer = bulk(app, [{**ONE, "entryId": "bad", "metadata": {"ttlInSeconds": "x"}}])
+    assert refusal(app, answer, 400) == "ERR_PUBSUB_REQUEST_METADATA"
+    assert "entry bad" in answer.json()["message"]
+    answer = bulk(app, [ONE], f"{BULK}?metadata.rawPayload=100")
+    assert refusal(app, answer, 400) == "ERR_PUBSUB_REQUEST_METADATA"
+
+
+def failing(app: HttpApp, *indices: int) -> None:
+    error = TimeoutError("no acknowledgement came")
+
+    def outcome(index: int, record: ProducerRecord) -> Any:
+        if index in indices:
+            return RecordFailure(error, Phase.DELIVERY, Written.UNKNOWN, 30)
+        return app.producer.receipt(index, record)
+
+    app.producer.outcome_of = outcome
+
+
+@pytest.mark.parametrize(("name", "spelled"), [("entryId", {}), ("entryID", {"entryID": "b"})])
+def test_what_failed_of_a_bulk_is_told_by_id_in_the_callers_spelling_too(
+    name: str, spelled: dict[str, str]
+) -> None:
+    """The JavaScript SDK looks for `entryID`, and without it takes a failure for none."""
+    app = web()
+    failing(app, 1)
+    entries = [{name: entry_id, "event": "x", "contentType": "text/plain"} for entry_id in "abc"]
+    answer = bulk(app, entries)
+    assert answer.status_code == 500
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == {
+        "failedEntries": [{"entryId": "b", **spelled, "error": "no acknowledgement came"}],
+        "errorCode": "ERR_PUBSUB_PUBLISH_MESSAGE",
+    }
+
+
+def test_all_of_a_bulk_may_fail() -> None:
+    app = web()
+    failing(app, 0, 1)
+    answer = bulk(app, [ONE, {**ONE, "entryId": "2"}])
+    assert answer.status_code == 500
+    assert [entry["entryId"] for entry in answer.json()["failedEntries"]] == ["1", "2"]
+
+
+def test_each_request_is_counted_once_by_its_outcome() -> None:
+    app = web()
+    bulk(app, [ONE])
+    bulk(app, [])
+    bulk(app, b"{")
+    failing(app, 1)
+    bulk(app, [ONE, {**ONE, "entryId": "2"}])
+    failing(app, 0)
+    bulk(app, [ONE])
+    metrics = app.app.sidecar.http
+    counts = {outcome: metrics.produced(outcome).count for outcome in ("success", "partial", "error")}
+    assert counts == {"success": 2, "partial": 1, "error": 2}
+
+
+@pytest.mark.parametrize("path", ["/v1.0/publish/bulk/pubsub", "/v1.0-alpha1/publish/bulk/pubsub/"])
+def test_a_bulk_without_a_topic_is_no_publish_of_an_array(path: str) -> None:
+    """Under /v1.0 it would be an event to the topic `pubsub` of the pubsub `bulk`."""
+    app = web()
+    app.producer.set_topics({"pubsub": 1})
+    answer = bulk(app, [ONE], path)
+    assert refusal(app, answer, 404) == "ERR_TOPIC_NAME_EMPTY"
+    assert details(answer)["reason"] == "DAPR_PUBSUB_TOPIC_NAME_EMPTY"

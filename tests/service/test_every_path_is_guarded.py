@@ -1,0 +1,324 @@
+"""Every path that the app has, in every dialect, with and without each guard; new routes come by themselves.
+
+A route is asked in the spelling that the fast paths take and in one that only FastAPI understands. Where its
+path names a topic, what the caller may not use is answered the same whether the topic is there or not, and
+nothing is asked of the brokers. A path with a parameter that has no sample here fails, and so does a produce
+path that none of the bodies fits: add one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pytest
+
+from client_core.producer.results import MetadataResult
+from service.console import OPEN_PATHS
+from service.dialects.dapr.sidecar_info import HEALTH_PATHS
+from tests.support.http_app import HttpApp, run
+from tests.support.tokens import TokensFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+#: A topic that is there and that `shop` may not use, and one that is not there.
+HIDDEN: Final = "hidden"
+ABSENT: Final = "absent"
+TOPICS: Final = {"orders": 3, HIDDEN: 3}
+
+#: What stands for the parameters of a path; `topic` is each test's own.
+SAMPLES: Final = {
+    "partition": "0",
+    "partition_id": "0",
+    "broker_id": "1",
+    "cluster_id": "cluster",
+    "pubsub": "pubsub",
+    "rest": "x",
+    "key": "x",
+}
+
+#: What may be read without a token: the pages' files, and whether the sidecar is well, as Dapr's SDKs ask it.
+OPEN: Final = {*OPEN_PATHS, *HEALTH_PATHS}
+
+#: Bodies of all dialects: a path that takes records takes one of them.
+BODIES: Final = (
+    ("application/json", b'{"records":[{"value":1}]}'),
+    ("application/vnd.kafka.json.v2+json", b'{"records":[{"value":1}]}'),
+    ("application/json", b'{"value":{"type":"JSON","data":1}}'),
+    ("application/json", b'{"entries":[{"id":"1","value":{"type":"JSON","data":1}}]}'),
+    ("application/json", b'[{"entryId":"1","event":1,"contentType":"application/json"}]'),
+    ("application/json", b'{"lookups":[{"topic":"%s","partition":0}]}'),
+    (
+        "application/cloudevents+json",
+        b'{"specversion":"1.0","id":"1","source":"/x","type":"t","datacontenttype":"application/json","data":1}',
+    ),
+    ("application/json", b"1"),
+)
+
+_PARAMETER: Final = re.compile(r"{(\w+)(?::\w+)?}")
+_FAILED: Final = re.compile(r'"error(_code)?": ?([45]|{)')
+_FORBIDDEN: Final = re.compile(r'TOPIC_AUTHORIZATION_FAILED|"error_code": ?403|ERR_PUBSUB_FORBIDDEN')
+
+#: Longer than any answer takes.
+PATIENCE_S: Final = 10.0
+
+
+class Route(NamedTuple):
+    """One method of one path."""
+
+    method: str
+    template: str
+
+    def path(self, topic: str, *, fast: bool) -> bytes:
+        """The path as a caller would write it, or with one letter in a way that only FastAPI reads."""
+
+        def sample(match: re.Match[str]) -> str:
+            return topic if match[1] == "topic" else SAMPLES[match[1]]
+
+        path = _PARAMETER.sub(sample, self.template).encode()
+        if fast or path == b"/":
+            return path
+        return path[:-1] + b"%%%02X" % path[-1]
+
+    @property
+    def names_topic(self) -> bool:
+        return "{topic" in self.template
+
+    @property
+    def is_open(self) -> bool:
+        return self.template in OPEN and self.method in ("GET", "HEAD")
+
+
+class Answer(NamedTuple):
+    """What came back, or the beginning of it where it would go on for ever."""
+
+    status: int
+    headers: dict[str, str]
+    text: str
+    #: Whether FastAPI was asked, which takes much longer than the plain-ASGI paths.
+    by_fastapi: bool
+
+
+def routes_of(routes: Iterable[Any]) -> Iterator[Route]:
+    """Every method of every route, those of included routers too."""
+    for route in routes:
+        included = getattr(route, "original_router", None)
+        if included is not None:
+            yield from routes_of(included.routes)
+        else:
+            yield from (Route(method, route.path) for method in sorted(route.methods))
+
+
+ROUTES: Final = sorted(set(routes_of(HttpApp().app.api.routes)))
+SPELLINGS: Final = pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])
+EVERY_ROUTE: Final = pytest.mark.parametrize("route", ROUTES, ids=lambda route: " ".join(route))
+
+
+def every_route(*, names_topic: bool) -> pytest.MarkDecorator:
+    """Those that have a topic in their path, or those that have none and hold data."""
+    chosen = [r for r in ROUTES if r.names_topic is names_topic and r.template not in OPEN]
+    return pytest.mark.parametrize("route", chosen, ids=lambda route: " ".join(route))
+
+
+class Site:
+    """An app with tokens and one without, and what they are asked."""
+
+    def __init__(self, tokens: TokensFile) -> None:
+        self.tokens = tokens
+        self.guarded = HttpApp(tokens_file=tokens.setting)
+        self.unguarded = HttpApp()
+        for web in (self.guarded, self.unguarded):
+            web.producer.set_topics(TOPICS)
+            web.producer.on_brokers = dict(TOPICS)
+            web.producer.calls.clear()
+
+    def ask(
+        self,
+        route: Route,
+        path: bytes,
+        *,
+        web: HttpApp | None = None,
+        name: str | None = None,
+        body: tuple[str, bytes] = BODIES[0],
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """One request; whoever waits for the brokers is told that they know nothing more."""
+        sent = {"host": "localhost", "content-type": body[0], **(headers or {})}
+        if name is not None:
+            sent |= self.tokens.of(name)
+        if route.method in ("GET", "HEAD"):
+            del sent["content-type"]
+            body = ("", b"")
+        return run(_exchange(web or self.guarded, route.method, path, sent, body[1]))
+
+    def body_for(self, route: Route) -> tuple[str, bytes]:
+        """A body that the route takes from somebody who may do all."""
+        if route.method == "GET":
+            return BODIES[0]
+        path = route.path("orders", fast=True)
+        answers = [(body, self.ask(route, path, name="all", body=body)) for body in BODIES]
+        for body, answer in answers:
+            if answer.status < 300 and not _FAILED.search(answer.text):
+                return body
+        told = "\n".join(f"{body[0]}: {answer.status} {answer.text}" for body, answer in answers)
+        raise AssertionError(f"no body of this test fits {' '.join(route)}:\n{told}")
+
+
+async def _exchange(web: HttpApp, method: str, path: bytes, headers: dict[str, str], body: bytes) -> Answer:
+    """Runs the app on one request. The caller leaves when it has heard the first part of an answer."""
+    heard = asyncio.Event()
+    sent: list[Any] = []
+    parts = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def receive() -> Any:
+        for part in parts:
+            return part
+        await heard.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        if message["type"] == "http.response.body":
+            heard.set()
+
+    bare, _, query = path.partition(b"?")
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "scheme": "http",
+        "method": method,
+        "path": bytes(_decoded(bare)).decode(),
+        "raw_path": bare,
+        "query_string": query,
+        "root_path": "",
+        "headers": [(n.encode(), v.encode()) for n, v in headers.items()],
+        "server": ("localhost", 80),
+        "client": ("127.0.0.1", 1),
+    }
+    answering = asyncio.ensure_future(web.app(scope, receive, send))
+    async with asyncio.timeout(PATIENCE_S):
+        while not answering.done():
+            await asyncio.sleep(0)
+            for ticket in list(web.producer.waiting):
+                web.producer.finish(ticket, MetadataResult(web.producer.cache))
+    await answering
+    start, *rest = sent
+    text = b"".join(message.get("body", b"") for message in rest).decode()
+    told = {n.decode(): v.decode() for n, v in start.get("headers", ())}
+    return Answer(start["status"], told, text, "route" in scope)
+
+
+def _decoded(path: bytes) -> Iterator[int]:
+    letters = iter(path)
+    for letter in letters:
+        yield int(bytes(itertools.islice(letters, 2)), 16) if letter == ord("%") else letter
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    everything = {"read": ["*"], "produce": ["*"]}
+    shop = {"read": ["orders"], "produce": ["orders"]}
+    return Site(TokensFile(tmp_path_factory.mktemp("tokens"), all=everything, shop=shop))
+
+
+def test_the_routes_are_all_that_the_document_knows() -> None:
+    document = HttpApp().app.api.openapi()["paths"]
+    known = {(method.upper(), path) for path, methods in document.items() for method in methods}
+    found = {(route.method, re.sub(r":\w+}", "}", route.template)) for route in ROUTES}
+    assert known <= found
+    assert len(known) > 10
+
+
+@SPELLINGS
+@EVERY_ROUTE
+def test_a_foreign_host_or_origin_is_let_in_nowhere(site: Site, route: Route, fast: bool) -> None:
+    path = route.path("orders", fast=fast)
+    for web, name in ((site.unguarded, None), (site.guarded, "all")):
+        assert site.ask(route, path, web=web, name=name, headers={"host": "evil.example"}).status == 421
+        assert (
+            site.ask(route, path, web=web, name=name, headers={"origin": "https://evil.example"}).status
+            == 403
+        )
+        own = site.ask(route, path, web=web, name=name, headers={"origin": "http://localhost"})
+        assert own.status not in (401, 403, 421)
+        assert not [header for header in own.headers if header.startswith("access-control")]
+
+
+@SPELLINGS
+@EVERY_ROUTE
+def test_without_a_token_that_is_known_only_open_paths_are_read(site: Site, route: Route, fast: bool) -> None:
+    site.guarded.producer.calls.clear()
+    path = route.path("orders", fast=fast)
+    for headers in (None, {"authorization": "Bearer wrong"}):
+        answer = site.ask(route, path, headers=headers)
+        if route.is_open:
+            assert answer.status in (200, 204)
+        else:
+            assert answer.status == 401
+            assert answer.headers["www-authenticate"].startswith('Bearer realm="pilotfish"')
+            assert answer.headers["vary"] == "Authorization"
+    assert site.guarded.producer.calls == []
+    assert site.ask(route, path, web=site.unguarded).status not in (401, 403, 421)
+    assert site.ask(route, path, name="all").status not in (401, 403, 421)
+
+
+@SPELLINGS
+@every_route(names_topic=True)
+def test_a_topic_that_is_not_allowed_is_refused_and_nobody_learns_whether_it_is_there(
+    site: Site, route: Route, fast: bool
+) -> None:
+    body = site.body_for(route)
+    site.guarded.producer.calls.clear()
+    site.guarded.producer.submitted.clear()
+    query = b"?partition=0" if route.template.endswith("/leader") else b""
+    there, missing = (
+        site.ask(route, route.path(topic, fast=fast) + query, name="shop", body=body)
+        for topic in (HIDDEN, ABSENT)
+    )
+    assert there.status == missing.status
+    assert there.status == 403 or _FORBIDDEN.search(there.text), there
+    assert there.text.replace(HIDDEN, ABSENT) == missing.text
+    assert there.headers == missing.headers
+    assert there.by_fastapi == missing.by_fastapi
+    assert there.headers["vary"] == "Authorization"
+    assert (site.guarded.producer.calls, site.guarded.producer.submitted) == ([], [])
+    assert site.ask(route, route.path("orders", fast=fast) + query, name="shop", body=body).status < 300
+
+
+@SPELLINGS
+@every_route(names_topic=False)
+def test_what_names_no_topic_leaves_out_those_that_are_not_allowed(
+    site: Site, route: Route, fast: bool
+) -> None:
+    seen = {name: site.ask(route, route.path("", fast=fast), name=name) for name in ("all", "shop")}
+    assert seen["shop"].status == seen["all"].status
+    assert HIDDEN not in seen["shop"].text
+    assert seen["shop"].headers["vary"] == "Authorization"
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+def test_a_watch_tells_nothing_of_a_topic_that_is_not_allowed(site: Site, accept: str) -> None:
+    site.guarded.producer.calls.clear()
+    route, headers = Route("GET", "/v1/watch"), {"accept": accept}
+    there, missing = (
+        site.ask(route, b"/v1/watch?topics=%b" % topic.encode(), name="shop", headers=headers)
+        for topic in (HIDDEN, ABSENT)
+    )
+    # Each scenario has a loop of its own, and a watch that begins anew is a change to its counter.
+    told = [re.sub(r'"\w+-\d+"|id: \w+-\d+', "id", answer.text) for answer in (there, missing)]
+    assert told[0].replace(HIDDEN, ABSENT) == told[1]
+    assert there.status == missing.status == 200
+    assert site.guarded.producer.calls == []
+
+
+def test_many_look_ups_at_once_are_split(site: Site) -> None:
+    route = Route("POST", "/v1/leaders")
+    told = [
+        site.ask(route, b"/v1/leaders", name="shop", body=(BODIES[5][0], BODIES[5][1] % topic.encode()))
+        for topic in (HIDDEN, ABSENT)
+    ]
+    assert all(_FORBIDDEN.search(answer.text) for answer in told)
+    assert told[0].text.replace(HIDDEN, ABSENT) == told[1].text

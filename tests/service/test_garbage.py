@@ -1,0 +1,97 @@
+"""Full collections come when few wait or when one is long overdue; the interpreter gets its ways back."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from service.garbage import FEW, LOOK_S, OVERDUE_S, Garbage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Loop:
+    """As much of an event loop as is asked for; its time is turned by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Any:
+        self.timers.append((self.now_s + delay_s, callback))
+        return asyncio.Handle(callback, (), self)  # type: ignore[arg-type]
+
+    def get_debug(self) -> bool:
+        return False
+
+    def advance(self, seconds: float) -> None:
+        """Turns the time forward, timer by timer."""
+        end_s = self.now_s + seconds
+        while due := [timer for timer in self.timers if timer[0] <= end_s]:
+            timer = min(due, key=lambda timer: timer[0])
+            self.timers.remove(timer)
+            self.now_s = timer[0]
+            timer[1]()
+        self.now_s = end_s
+
+
+@pytest.fixture(autouse=True)
+def collector_as_it_was() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.loop, self.waiting, self.collections = Loop(), 0, 0
+        self.garbage = Garbage(self.loop, lambda: self.waiting, self._collect)  # type: ignore[arg-type]
+
+    def _collect(self) -> None:
+        self.collections += 1
+
+
+def test_the_start_is_set_aside_and_full_collections_are_no_longer_counted_out() -> None:
+    rig = Rig()
+    rig.garbage.begin()
+    assert rig.collections == 1
+    assert gc.get_freeze_count() > 1_000
+    assert gc.get_threshold()[2] >= 1_000_000
+
+
+def test_with_few_waiting_it_collects_each_time_it_looks() -> None:
+    rig = Rig()
+    rig.garbage.begin()
+    rig.waiting = FEW
+    rig.loop.advance(3 * LOOK_S)
+    assert rig.collections == 1 + 3
+
+
+def test_with_many_waiting_it_puts_the_collection_off_but_not_for_ever() -> None:
+    rig = Rig()
+    rig.garbage.begin()
+    rig.waiting = FEW + 1
+    rig.loop.advance(OVERDUE_S - LOOK_S)
+    assert rig.collections == 1
+    rig.loop.advance(LOOK_S)
+    assert rig.collections == 2
+    rig.waiting = 0
+    rig.loop.advance(LOOK_S)
+    assert rig.collections == 3
+
+
+def test_at_the_end_the_interpreter_has_its_own_ways_again() -> None:
+    before = gc.get_threshold()
+    rig = Rig()
+    rig.garbage.begin()
+    rig.garbage.end()
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0

@@ -1,0 +1,530 @@
+"""Idempotency-Key: what comes again is answered as the first was, and written once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from client_core import Errors, Phase, RecordFailure, RecordMetadata, RecordTooLargeError, Written
+from client_core.errors import error_for
+from service.access.caller import Caller, TopicRules, set_caller
+from service.errors import ProblemError
+from service.idempotency import IdempotencyKeys, KeyLimits, Name, key_of
+from service.produce_answers import Answer
+from service.tally import Counter
+from tests.support.fake_producer import FakeResult
+from tests.support.http_app import HttpApp, run, until
+from tests.support.mock_clock import MockClock
+from tests.support.stream_caller import StreamCaller
+
+if TYPE_CHECKING:
+    import httpx
+
+    from service.asgi import Receive, Scope, Send
+    from tests.support.fake_producer import FakeTicket, Outcome
+
+PATH = "/v1/topics/orders/records"
+ONE = b'{"records":[{"value":1}]}'
+THREE = b'{"records":[{"value":0},{"value":1},{"value":2}]}'
+HOUR_MS = 3_600_000
+
+
+def app(**settings: Any) -> HttpApp:
+    web = HttpApp(**settings)
+    web.producer.set_topics({"orders": 3, "audit": 1})
+    return web
+
+
+@pytest.fixture
+def web() -> HttpApp:
+    return app()
+
+
+def headers_of(key: str, content_type: str = "application/json") -> dict[str, str]:
+    return {"content-type": content_type, "idempotency-key": key}
+
+
+def post(
+    web: HttpApp, body: bytes = ONE, key: str = '"k1"', path: str = PATH, **headers: str
+) -> httpx.Response:
+    return web.post(path, content=body, headers={**headers_of(key), **headers})
+
+
+def is_replay(answer: httpx.Response) -> bool:
+    return bool(answer.headers.get("pilotfish-replayed") == "true")
+
+
+def failure(error: Errors, written: Written, phase: Phase = Phase.DELIVERY) -> RecordFailure:
+    return RecordFailure(error_for(error.code), phase, written, 250)
+
+
+UNKNOWN = failure(Errors.REQUEST_TIMED_OUT, Written.UNKNOWN)
+NOT_WRITTEN = failure(Errors.REQUEST_TIMED_OUT, Written.NO)
+REFUSED = failure(Errors.INVALID_TIMESTAMP, Written.NO)
+ACKNOWLEDGED = RecordMetadata("orders", 1, 7, 17)
+
+
+def answers_with(web: HttpApp, *outcomes: Outcome) -> None:
+    web.producer.outcome_of = lambda index, _: outcomes[index]
+
+
+def end(ticket: FakeTicket, *outcomes: Outcome) -> None:
+    """The request's deadline: its caller is told, and the client goes on."""
+    ticket.done(FakeResult(outcomes))
+
+
+def settle(ticket: FakeTicket, *outcomes: Outcome) -> None:
+    """The client has accounted for all of it."""
+    ticket.asked["settled"](FakeResult(outcomes))
+
+
+# -- again ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("again", ['"k1"', "k1", ' "k1" '])
+def test_the_same_request_under_the_same_key_is_answered_the_same_and_written_once(
+    web: HttpApp, again: str
+) -> None:
+    first, second = post(web, THREE), post(web, THREE, key=again)
+    assert (first.status_code, is_replay(first)) == (200, False)
+    assert (second.status_code, is_replay(second)) == (200, True)
+    assert second.content == first.content
+    assert second.headers["content-type"] == first.headers["content-type"]
+    assert len(web.producer.submitted) == 1
+    assert web.app.sidecar.http.replays.value == 1
+
+
+def test_without_a_key_each_request_is_written(web: HttpApp) -> None:
+    web.produce(ONE)
+    web.produce(ONE)
+    assert len(web.producer.submitted) == 2
+
+
+def test_another_body_under_the_key_is_422_and_writes_nothing(web: HttpApp) -> None:
+    post(web, ONE)
+    answer = post(web, THREE)
+    told = answer.json()
+    assert (answer.status_code, told["place"], told["written"]) == (422, "Idempotency-Key", "no")
+    assert len(web.producer.submitted) == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "headers", "same"),
+    [
+        ("", {}, True),
+        ("?timeout_ms=5000&max_block_ms=0", {}, True),
+        ("?key=a", {}, False),
+        ("?partition=0", {}, False),
+        ("?timestamp=1", {}, False),
+        ("?key_format=base64", {}, True),
+        ("", {"pilotfish-key": "a"}, False),
+        ("", {"pilotfish-headers": "aA=="}, False),
+        ("", {"content-type": "application/json"}, False),
+    ],
+)
+def test_what_else_the_head_says_of_the_record_makes_another_request(
+    web: HttpApp, query: str, headers: dict[str, str], same: bool
+) -> None:
+    octets = {"content-type": "application/octet-stream"}
+    post(web, ONE, **octets)
+    answer = post(web, ONE, path=PATH + query, **{**octets, **headers})
+    assert answer.status_code == (200 if same else 422)
+    assert len(web.producer.submitted) == 1
+
+
+def test_a_key_belongs_to_its_topic_and_to_its_caller(web: HttpApp) -> None:
+    everything = TopicRules(prefixes=("",))
+
+    async def as_ana(scope: Scope, receive: Receive, send: Send) -> None:
+        set_caller(scope, Caller("ana", everything, everything))
+        await web.app(scope, receive, send)
+
+    post(web)
+    other = post(web, THREE, path="/v1/topics/audit/records")
+    hers = web.ask("POST", PATH, app=as_ana, content=THREE, headers=headers_of("k1"))
+    assert [other.status_code, hers.status_code] == [200, 200]
+    assert not is_replay(other)
+    assert not is_replay(hers)
+
+
+@pytest.mark.parametrize(
+    "key", ["", '"', '""', "a b", '"a', 'a"', "a,b", "ü", "a\x7f", '"a"b', '"a";b=1', "x" * 256, "a\\b"]
+)
+def test_a_key_that_is_none_is_400(web: HttpApp, key: str) -> None:
+    given = [(b"content-type", b"application/json"), (b"idempotency-key", key.encode())]
+    answer = web.post(PATH, content=ONE, headers=given)
+    assert (answer.status_code, answer.json()["place"]) == (400, "Idempotency-Key")
+    assert web.producer.submitted == []
+
+
+def test_a_key_may_stand_once_only(web: HttpApp) -> None:
+    given = [(b"content-type", b"application/json"), *[(b"idempotency-key", b"a")] * 2]
+    assert web.post(PATH, content=ONE, headers=given).status_code == 400
+
+
+def test_a_quoted_key_may_hold_what_a_bare_one_may_not() -> None:
+    assert key_of([b'"a \\"b\\" \\\\, c;d"']) == 'a "b" \\, c;d'
+    assert key_of([b"8e03978e-40d5-43dd-bc93-6894a57f9324"]) == "8e03978e-40d5-43dd-bc93-6894a57f9324"
+
+
+def test_where_nothing_may_be_remembered_a_key_is_refused_and_not_ignored() -> None:
+    web = app(idempotency_max_bytes=0)
+    assert post(web).status_code == 400
+    assert web.producer.submitted == []
+    assert web.produce(ONE).status_code == 200
+
+
+# -- which outcomes are kept ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "status", "is_kept"),
+    [
+        ([ACKNOWLEDGED] * 3, 200, True),
+        ([ACKNOWLEDGED, REFUSED, ACKNOWLEDGED], 207, True),
+        ([ACKNOWLEDGED, UNKNOWN, REFUSED], 207, True),
+        ([UNKNOWN] * 3, 504, True),
+        ([REFUSED, UNKNOWN, REFUSED], 504, True),
+        ([failure(Errors.MESSAGE_TOO_LARGE, Written.UNKNOWN)] * 3, 413, True),
+        ([REFUSED] * 3, 422, False),
+        ([NOT_WRITTEN] * 3, 503, False),
+        ([failure(Errors.TOPIC_AUTHORIZATION_FAILED, Written.NO)] * 3, 403, False),
+        ([failure(Errors.UNKNOWN_TOPIC_OR_PARTITION, Written.NO, Phase.METADATA)] * 3, 404, False),
+        ([failure(Errors.UNKNOWN_SERVER_ERROR, Written.NO)] * 3, 500, False),
+    ],
+)
+def test_what_may_have_been_written_is_kept_and_what_was_not_is_tried_again(
+    web: HttpApp, outcomes: list[Outcome], status: int, is_kept: bool
+) -> None:
+    answers_with(web, *outcomes)
+    first = post(web, THREE)
+    answers_with(web, *[ACKNOWLEDGED] * 3)
+    second = post(web, THREE)
+    assert first.status_code == status
+    assert (second.status_code, is_replay(second)) == ((status, True) if is_kept else (200, False))
+    assert len(web.producer.submitted) == (1 if is_kept else 2)
+    if is_kept:
+        assert second.content == first.content
+        assert second.headers.get("pilotfish-failed-records") == first.headers.get("pilotfish-failed-records")
+
+
+def test_what_was_sent_without_acknowledgements_is_kept() -> None:
+    web = HttpApp(kafka={"acks": "0"})
+    web.producer.set_topics({"orders": 1})
+    assert [post(web).status_code, post(web).status_code] == [202, 202]
+    assert len(web.producer.submitted) == 1
+
+
+def test_what_is_refused_before_it_is_taken_on_is_tried_again(web: HttpApp) -> None:
+    assert post(web, b"{").status_code == 400
+    web.producer.refuses = RecordTooLargeError("The message is too large")
+    assert post(web, ONE).status_code == 413
+    web.producer.refuses = None
+    assert post(web, ONE).status_code == 200
+    assert len(web.app.sidecar.keys) == 1
+
+
+# -- at the same time ----------------------------------------------------------------------------------------
+
+
+def test_a_request_that_comes_while_the_first_runs_waits_for_its_outcome(web: HttpApp) -> None:
+    web.producer.holds_records = True
+
+    async def scenario() -> list[httpx.Response]:
+        async with web.client() as client:
+            asked = [
+                asyncio.create_task(client.post(PATH, content=ONE, headers=headers_of("k1")))
+                for _ in range(3)
+            ]
+            await until(lambda: web.app.sidecar.room.requests == 3)
+            web.producer.acknowledge(web.producer.waiting[0])
+            return await asyncio.gather(*asked)
+
+    answers = run(scenario())
+    assert [answer.status_code for answer in answers] == [200] * 3
+    assert sorted(map(is_replay, answers)) == [False, True, True]
+    assert len(web.producer.submitted) == 1
+    assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
+
+
+def test_who_joined_a_request_of_which_nothing_was_written_is_told_so_too(web: HttpApp) -> None:
+    web.producer.holds_records = True
+    answers_with(web, NOT_WRITTEN)
+
+    async def scenario() -> list[httpx.Response]:
+        async with web.client() as client:
+            asked = [
+                asyncio.create_task(client.post(PATH, content=ONE, headers=headers_of("k1")))
+                for _ in range(2)
+            ]
+            await until(lambda: web.app.sidecar.room.requests == 2)
+            web.producer.acknowledge(web.producer.waiting[0])
+            return await asyncio.gather(*asked)
+
+    assert [answer.status_code for answer in run(scenario())] == [503, 503]
+    assert len(web.app.sidecar.keys) == 0
+
+
+def test_who_waits_for_the_first_waits_no_longer_than_its_own_time(web: HttpApp) -> None:
+    web.producer.holds_records = True
+
+    async def scenario() -> tuple[httpx.Response, httpx.Response]:
+        async with web.client() as client:
+            first = asyncio.create_task(client.post(PATH, content=ONE, headers=headers_of("k1")))
+            await until(lambda: web.producer.waiting)
+            late = await client.post(PATH + "?timeout_ms=10", content=ONE, headers=headers_of("k1"))
+            web.producer.acknowledge(web.producer.waiting[0])
+            return late, await first
+
+    late, first = run(scenario())
+    told = late.json()
+    assert (late.status_code, told["written"], told["phase"], told["waited_ms"]) == (
+        504,
+        "unknown",
+        "delivery",
+        10,
+    )
+    assert first.status_code == 200
+    assert is_replay(post(web))
+
+
+def test_two_who_wait_are_independent_of_each_others_leaving(web: HttpApp) -> None:
+    web.producer.holds_records = True
+    headers = {"content-type": "application/json", "idempotency-key": "k1"}
+
+    async def scenario() -> int | None:
+        async with (
+            StreamCaller(web.app, PATH, headers=headers) as first,
+            StreamCaller(web.app, PATH, headers=headers) as second,
+            StreamCaller(web.app, PATH, headers=headers) as third,
+        ):
+            for caller in (first, second, third):
+                caller.end(ONE)
+            await until(lambda: web.app.sidecar.room.requests == 3)
+            second.leave()
+            first.leave()
+            await until(lambda: web.app.sidecar.room.requests == 1)
+            web.producer.acknowledge(web.producer.waiting[0])
+            await asyncio.shield(third.request)
+            assert (first.status, second.status) == (None, None)
+            return third.status
+
+    assert run(scenario()) == 200
+    assert len(web.producer.submitted) == 1
+
+
+# -- the caller is gone, the outcome unknown -----------------------------------------------------------------
+
+
+def test_a_caller_who_lost_its_connection_learns_the_outcome_when_it_asks_again(web: HttpApp) -> None:
+    web.producer.holds_records = True
+
+    async def scenario() -> FakeTicket:
+        async with StreamCaller(web.app, PATH, headers=headers_of("k1")) as caller:
+            caller.end(ONE)
+            await until(lambda: web.producer.waiting)
+            caller.leave()
+            await asyncio.shield(caller.request)
+            assert caller.status is None
+        return web.producer.waiting[0]
+
+    ticket = run(scenario())
+    room = web.app.sidecar.room
+    assert not ticket.cancelled, "what was asked for under a key is delivered"
+    assert (room.requests, room.bytes) == (0, len(ONE))
+    web.producer.acknowledge(ticket)
+    assert room.bytes == 0
+    again = post(web)
+    assert (again.status_code, is_replay(again)) == (200, True)
+    assert len(web.producer.submitted) == 1
+
+
+@pytest.mark.parametrize(
+    ("truth", "status"), [(ACKNOWLEDGED, 200), (UNKNOWN, 504)], ids=["it was written", "nobody knows"]
+)
+def test_a_retry_of_what_answered_504_waits_for_the_truth(web: HttpApp, truth: Outcome, status: int) -> None:
+    web.producer.holds_records = True
+
+    async def scenario() -> list[httpx.Response]:
+        async with web.client() as client:
+            asked = asyncio.create_task(client.post(PATH, content=ONE, headers=headers_of("k1")))
+            await until(lambda: web.producer.waiting)
+            [ticket] = web.producer.waiting
+            end(ticket, UNKNOWN)
+            first = await asked
+            retry = asyncio.create_task(client.post(PATH, content=ONE, headers=headers_of("k1")))
+            await until(lambda: web.app.sidecar.room.requests)
+            assert not retry.done()
+            settle(ticket, truth)
+            return [first, await retry, await client.post(PATH, content=ONE, headers=headers_of("k1"))]
+
+    answers = run(scenario())
+    assert [answer.status_code for answer in answers] == [504, status, status]
+    assert [is_replay(answer) for answer in answers] == [False, True, True]
+    assert len(web.producer.submitted) == 1
+
+
+def test_a_504_of_which_nothing_was_written_after_all_is_tried_again(web: HttpApp) -> None:
+    web.producer.holds_records = True
+
+    async def scenario() -> httpx.Response:
+        async with web.client() as client:
+            asked = asyncio.create_task(client.post(PATH, content=ONE, headers=headers_of("k1")))
+            await until(lambda: web.producer.waiting)
+            [ticket] = web.producer.waiting
+            end(ticket, UNKNOWN)
+            await asked
+            settle(ticket, NOT_WRITTEN)
+            web.producer.holds_records = False
+            return await client.post(PATH, content=ONE, headers=headers_of("k1"))
+
+    answer = run(scenario())
+    assert (answer.status_code, is_replay(answer)) == (200, False)
+    assert len(web.producer.submitted) == 2
+
+
+def test_a_207_with_an_unknown_record_becomes_what_it_was_in_truth(web: HttpApp) -> None:
+    web.producer.holds_records = True
+
+    async def scenario() -> list[httpx.Response]:
+        async with web.client() as client:
+            asked = asyncio.create_task(client.post(PATH, content=THREE, headers=headers_of("k1")))
+            await until(lambda: web.producer.waiting)
+            [ticket] = web.producer.waiting
+            end(ticket, ACKNOWLEDGED, UNKNOWN, ACKNOWLEDGED)
+            settle(ticket, *[ACKNOWLEDGED] * 3)
+            return [await asked, await client.post(PATH, content=THREE, headers=headers_of("k1"))]
+
+    assert [answer.status_code for answer in run(scenario())] == [207, 200]
+
+
+def test_an_unknown_topic_is_waited_for_under_a_key_as_without(web: HttpApp) -> None:
+    web = HttpApp(unknown_topics_per_second=1)
+    web.producer.set_topics({})
+    assert post(web, path="/v1/topics/a/records").status_code == 200
+    assert post(web, path="/v1/topics/b/records").status_code == 429
+    web.producer.clock.advance(1_000)
+    assert post(web, path="/v1/topics/b/records").status_code == 200
+    assert len(web.app.sidecar.keys) == 2
+
+
+# -- how much, how long --------------------------------------------------------------------------------------
+
+
+def test_an_answer_is_kept_for_its_time_and_no_longer() -> None:
+    web = app(idempotency_memory_ms=300_000)
+    post(web)
+    web.producer.clock.advance(300_000)
+    assert is_replay(post(web))
+    web.producer.clock.advance(1)
+    assert not is_replay(post(web))
+    assert (len(web.producer.submitted), len(web.app.sidecar.keys)) == (2, 1)
+
+
+def test_an_answer_is_kept_for_longer_than_a_delivery_may_take_whatever_the_setting_says() -> None:
+    web = app(idempotency_memory_ms=0)
+    post(web)
+    web.producer.clock.advance(2 * 120_000)
+    assert is_replay(post(web))
+
+
+@pytest.mark.parametrize("settings", [{"idempotency_max_keys": 2}, {"idempotency_max_bytes": 2_500}])
+def test_where_there_is_no_room_the_oldest_answers_go(settings: dict[str, int]) -> None:
+    web = app(**settings)
+    for key in ("k1", "k2", "k3"):
+        assert post(web, key=key).status_code == 200
+    assert [is_replay(post(web, key=key)) for key in ("k3", "k2")] == [True, True]
+    assert not is_replay(post(web, key="k1"))
+    assert web.app.sidecar.http.keys_forgotten_early.value == 2
+
+
+def test_what_still_runs_is_never_forgotten_and_more_of_it_is_429() -> None:
+    web = app(idempotency_max_keys=2)
+    web.producer.holds_records = True
+
+    async def scenario() -> list[int]:
+        async with web.client() as client:
+            asked = [
+                asyncio.create_task(client.post(PATH, content=ONE, headers=headers_of(key)))
+                for key in ("k1", "k2")
+            ]
+            await until(lambda: len(web.producer.waiting) == 2)
+            refused = await client.post(PATH, content=ONE, headers=headers_of("k3"))
+            for ticket in list(web.producer.waiting):
+                web.producer.acknowledge(ticket)
+            return [refused.status_code, *(answer.status_code for answer in await asyncio.gather(*asked))]
+
+    assert run(scenario()) == [429, 200, 200]
+    web.producer.holds_records = False
+    assert [is_replay(post(web, key=key)) for key in ("k1", "k2")] == [True, True]
+
+
+def test_a_request_whose_answer_could_not_be_remembered_is_refused_before_it_is_sent() -> None:
+    web = app(idempotency_max_bytes=5_000)
+    body = json.dumps({"records": [{"value": 1}] * 50}).encode()
+    answer = post(web, body)
+    assert (answer.status_code, answer.json()["place"]) == (413, "Idempotency-Key")
+    assert web.producer.submitted == []
+
+
+def test_an_answer_that_came_out_too_large_is_replayed_as_unknown_and_not_forgotten() -> None:
+    web = app(idempotency_max_bytes=3_000)
+    count = 15
+    body = json.dumps({"records": [{"value": 1}] * count}).encode()
+    answers_with(web, ACKNOWLEDGED, *[REFUSED] * (count - 1))
+    assert post(web, body).status_code == 207
+    again = post(web, body)
+    assert (again.status_code, is_replay(again), again.json()["written"]) == (504, True, "unknown")
+    assert "207" in again.json()["detail"]
+    assert len(web.producer.submitted) == 1
+
+
+def keys(clock: MockClock, **limits: int) -> tuple[IdempotencyKeys, Counter]:
+    forgotten = Counter()
+    given = {"max_bytes": 1_000_000, "max_keys": 1_000, "hold_ms": HOUR_MS, **limits}
+    return IdempotencyKeys(clock, KeyLimits(**given), forgotten), forgotten
+
+
+def answered(kept: IdempotencyKeys, caller: str, key: str, body: bytes = b"{}") -> Name:
+    name = Name(caller, "orders", key)
+    kept.begin(name, b"", 1).end(Answer(200, [], body, "success"), keep=True)
+    return name
+
+
+def test_one_callers_keys_do_not_make_the_others_be_forgotten() -> None:
+    kept, forgotten = keys(MockClock(), max_bytes=20_000)
+    hers = answered(kept, "ana", "only")
+    his = [answered(kept, "bob", str(number)) for number in range(100)]
+    assert kept.find(hers, b"") is not None
+    assert kept.find(his[0], b"") is None
+    assert kept.find(his[-1], b"") is not None
+    assert forgotten.value == 101 - len(kept)
+    assert kept.bytes <= 20_000
+
+
+def test_all_that_was_counted_is_given_back() -> None:
+    clock = MockClock()
+    kept, _ = keys(clock)
+    for number in range(10):
+        answered(kept, f"caller-{number % 3}", str(number), b"x" * number)
+    kept.begin(Name("ana", "orders", "failed"), b"", 100).end(Answer(503, [], b"", "error"), keep=False)
+    clock.advance(HOUR_MS + 1)
+    assert kept.find(Name("ana", "orders", "nobody's"), b"") is None
+    assert (len(kept), kept.bytes, kept._ended, kept._ended_bytes) == (0, 0, {}, {})
+
+
+def test_an_attempt_ends_once() -> None:
+    kept, _ = keys(MockClock())
+    attempt = kept.begin(Name("ana", "orders", "a"), b"", 1)
+    told: list[int] = []
+    attempt.join(lambda answer: told.append(answer.status))
+    attempt.join(lambda answer: told.append(-answer.status)).cancel()
+    attempt.end(Answer(200, [], b"", "success"), keep=True)
+    attempt.end(Answer(504, [], b"", "error"), keep=False)
+    attempt.join(lambda answer: told.append(answer.status + 1)).cancel()
+    assert told == [200, 201]
+    with pytest.raises(ProblemError):
+        kept.find(attempt.name, b"another digest")

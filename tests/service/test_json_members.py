@@ -1,0 +1,81 @@
+"""The members of JSON objects that nobody can list beforehand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from service.dialects.json_members import is_null, items_of, members_of, text_of, within
+from service.strict_json import BodyError, compact
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), JSON), st.booleans())
+def test_every_member_comes_back_as_it_was_written(members: dict[str, object], escaped: bool) -> None:
+    text = compact(json.dumps(members, ensure_ascii=escaped).encode())
+    assert {name: json.loads(bytes(raw)) for name, raw in members_of(text).items()} == members
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (b'{"a":1,"a":1}', "a"),
+        (b'{"a":1,"b":2,"a":null}', "a"),
+        (b'{"a":1,"\\u0061":2}', "a"),
+        ('{"ü":1,"\\u00fc":2}'.encode(), "ü"),
+        (b'{"":1,"":2}', ""),
+    ],
+)
+def test_a_name_that_stands_twice_is_found_in_whatever_spelling(text: bytes, place: str) -> None:
+    with pytest.raises(BodyError, match="stands twice") as caught:
+        members_of(text)
+    assert (caught.value.status, caught.value.place) == (400, place)
+
+
+def test_names_within_a_value_are_the_callers_own() -> None:
+    assert bytes(members_of(b'{"\\u0061":{"b":1,"b":2}}')["a"]) == b'{"b":1,"b":2}'
+
+
+@pytest.mark.parametrize("text", [b"[]", b"1", b"null", b'"a"', b"", b"{", b'{"a":}', b"{}{}"])
+def test_what_is_no_object_is_refused(text: bytes) -> None:
+    with pytest.raises(BodyError, match=r"\[2\]: must be a JSON object") as caught:
+        members_of(text, "[2]")
+    assert caught.value.status == 400
+
+
+@pytest.mark.parametrize("text", [b"{}", b"1", b"", b"[1", b"null"])
+def test_what_is_no_array_is_refused(text: bytes) -> None:
+    with pytest.raises(BodyError, match="must be a JSON array"):
+        items_of(text)
+    assert [bytes(item) for item in items_of(b'[1,{"a":2}]')] == [b"1", b'{"a":2}']
+
+
+def test_deep_nesting_is_refused_at_a_limit_of_our_own() -> None:
+    deep = b'{"a":' + b"[" * 127 + b"]" * 127 + b"}"
+    assert members_of(deep)
+    with pytest.raises(BodyError, match="nested deeper than 128 levels"):
+        members_of(b'{"a":' + b"[" * 128 + b"]" * 128 + b"}")
+    with pytest.raises(BodyError, match="nested deeper than 128 levels"):
+        members_of(b'{"a":' * 50_000 + b"1" + b"}" * 50_000)
+
+
+def test_a_value_is_asked_what_it_is() -> None:
+    assert text_of(Raw(b'"\\u00fc\\n"')) == "ü\n"
+    assert text_of(Raw(b'""')) == ""
+    assert [text_of(Raw(raw)) for raw in (b"1", b"null", b"{}", b"[]", b"true")] == [None] * 5
+    assert is_null(Raw(b"null"))
+    assert not is_null(Raw(b"true"))
+    assert not is_null(Raw(b'"null"'))
+
+
+def test_places_are_paths() -> None:
+    assert (within("", "id"), within("[3]", "id")) == ("id", "[3].id")

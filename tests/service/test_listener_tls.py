@@ -1,0 +1,468 @@
+"""TLS on the API's port: who is let in, what comes into force when files change, what a bad caller costs."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from service.asgi import respond
+from service.listener_tls import ListenerTls, tls_of
+from service.watched_file import LOOK_S, SETTLE_MS, FileFaultError
+from tests.support.certificates import Authority, self_signed, weak, write_pem
+from tests.support.http_app import HttpApp, until
+from tests.support.served import LOOPS, Served, limits, on_loop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from service.asgi import Receive, Scope, Send
+    from tests.support.certificates import Identity
+    from tests.support.served import Caller
+
+GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+CLOSING = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+
+@pytest.fixture(params=LOOPS)
+def loop(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class Files:
+    """A certificate, its key and the clients' authority as files, and callers that trust them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority()
+        self.certificate = folder / "tls.crt"
+        self.key = folder / "tls.key"
+        self.client_ca = folder / "ca.crt"
+        self.put(self.authority.issue("localhost"))
+        self.clients = Authority()
+        self.clients.write_trust(self.client_ca)
+        self._folder = folder
+
+    def put(self, identity: Identity) -> None:
+        write_pem(self.certificate, identity.chain)
+        write_pem(self.key, identity.key)
+
+    def tls(self, *, asks_clients: bool = False) -> ListenerTls:
+        client_ca = str(self.client_ca) if asks_clients else ""
+        return ListenerTls(str(self.certificate), str(self.key), client_ca)
+
+    def caller(self, identity: Identity | None = None) -> ssl.SSLContext:
+        """A caller's context that trusts us, and shows who it is if asked."""
+        context = ssl.create_default_context(cadata=self.authority.certificate)
+        if identity is not None:
+            context.load_cert_chain(identity.write(self._folder / "client.pem"))
+        return context
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+async def said_scheme(scope: Scope, receive: Receive, send: Send) -> None:
+    body = scope["scheme"].encode()
+    await respond(send, 200, [(b"content-length", b"%d" % len(body))], body)
+
+
+async def ask(served: Served, context: ssl.SSLContext) -> bytes:
+    caller = await served.call(context=context)
+    caller.send(CLOSING)
+    return await caller.until_closed()
+
+
+# -- who is let in -------------------------------------------------------------------------------------------
+
+
+def test_it_is_spoken_to_over_tls_and_the_application_knows(loop: str, files: Files) -> None:
+    async def scenario() -> bytes:
+        async with Served(said_scheme, context=files.tls().context) as served:
+            return await ask(served, files.caller())
+
+    assert on_loop(loop, scenario()).endswith(b"https")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_tls_of_today_is_spoken(loop: str, files: Files, version: ssl.TLSVersion) -> None:
+    context = files.caller()
+    context.minimum_version = context.maximum_version = version
+
+    async def scenario() -> tuple[str | None, str | None]:
+        async with Served(said_scheme, context=files.tls().context) as served:
+            caller = await served.call(context=context)
+            spoken = caller.writer.get_extra_info("ssl_object")
+            return spoken.version(), spoken.selected_alpn_protocol()
+
+    assert on_loop(loop, scenario())[0] == version.name.replace("_", ".")
+
+
+def test_tls_1_1_is_not_spoken(files: Files) -> None:
+    assert files.tls().context().minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+@pytest.mark.parametrize("who", ["known", "none", "stranger"])
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_with_an_authority_for_clients_each_needs_its_certificate(
+    loop: str, files: Files, who: str, version: ssl.TLSVersion
+) -> None:
+    identity = {
+        "known": files.clients.issue("client"),
+        "none": None,
+        "stranger": Authority().issue("client"),
+    }[who]
+    context = files.caller(identity)
+    context.maximum_version = version
+
+    async def scenario() -> bytes:
+        async with Served(said_scheme, context=files.tls(asks_clients=True).context) as served:
+            try:
+                return await ask(served, context)
+            except (ssl.SSLError, ConnectionError):
+                return b"refused"
+            finally:
+                await until(lambda: not served.connections.open)
+
+    said = on_loop(loop, scenario())
+    assert said.endswith(b"https") if who == "known" else said in (b"", b"refused")
+
+
+def test_an_intermediate_authority_of_clients_is_enough(loop: str, files: Files) -> None:
+    middle = files.clients.intermediate()
+    middle.write_trust(files.client_ca)
+
+    async def scenario() -> bytes:
+        async with Served(said_scheme, context=files.tls(asks_clients=True).context) as served:
+            return await ask(served, files.caller(middle.issue("client")))
+
+    assert on_loop(loop, scenario()).endswith(b"https")
+
+
+def test_its_own_origin_is_https(loop: str, files: Files) -> None:
+    web = HttpApp()
+
+    async def scenario() -> list[bytes]:
+        told = []
+        async with Served(web.app, context=files.tls().context) as served:
+            for origin in (b"https://localhost:8085", b"http://localhost:8085"):
+                caller = await served.call(context=files.caller())
+                head = b"GET /v1/status HTTP/1.1\r\nHost: localhost:8085\r\nOrigin: %s\r\n" % origin
+                caller.send(head + b"Connection: close\r\n\r\n")
+                told.append((await caller.until_closed())[9:12])
+        return told
+
+    assert on_loop(loop, scenario()) == [b"200", b"403"]
+
+
+# -- bad callers ---------------------------------------------------------------------------------------------
+
+
+def test_plain_http_at_the_tls_port_is_told_so(
+    loop: str, files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> bytes:
+        async with Served(said_scheme, context=files.tls().context) as served:
+            caller = await served.call()
+            caller.send(GET)
+            said = await caller.until_closed()
+            await until(lambda: not served.connections.open)
+            return said
+
+    said = on_loop(loop, scenario())
+    assert said.startswith(b"HTTP/1.1 400")
+    assert b"this port speaks TLS (api_tls_certificate_file); ask it with https://" in said
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("written", [b"\x00\x00\x00\x10junk", b"\x16\x03\x01\x00\x05junk\r\n\r\n", b"\x80"])
+def test_what_is_no_handshake_ends_the_connection_and_logs_nothing(
+    loop: str, files: Files, written: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with Served(said_scheme, context=files.tls().context) as served:
+            caller = await served.call()
+            caller.send(written)
+            await caller.until_closed()
+            await until(lambda: not served.connections.open)
+
+    on_loop(loop, scenario())
+    assert not [record for record in caplog.records if record.levelname != "DEBUG"]
+
+
+@pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01\x02\x00"], ids=["nothing", "half a handshake"])
+def test_a_handshake_that_does_not_come_whole_is_ended_in_time(loop: str, files: Files, begun: bytes) -> None:
+    async def scenario() -> None:
+        roomy = limits(head_s=0.1)
+        async with Served(said_scheme, context=files.tls().context, limits=roomy) as served:
+            caller = await served.call()
+            caller.send(begun)
+            assert await caller.until_closed() == b""
+            await until(lambda: not served.connections.open)
+
+    on_loop(loop, scenario())
+
+
+def test_handshakes_count_among_the_connections(loop: str, files: Files) -> None:
+    async def scenario() -> int:
+        async with Served(
+            said_scheme, context=files.tls().context, limits=limits(max_connections=2)
+        ) as served:
+            callers = [await served.call() for _ in range(4)]
+            await until(lambda: served.connections.open == 2)
+            await callers[0].hang_up()
+            await callers[1].hang_up()
+            await until(lambda: served.connections.open == 2 and not callers[2].reader.at_eof())
+            return served.connections.open
+
+    assert on_loop(loop, scenario()) == 2
+
+
+def test_a_listener_that_closes_gives_handshakes_up(loop: str, files: Files) -> None:
+    async def scenario() -> None:
+        async with Served(said_scheme, context=files.tls().context) as served:
+            callers = [await served.call() for _ in range(3)]
+            callers[0].send(b"\x16\x03")
+            await until(lambda: served.connections.open == 3)
+            served.listener.close()
+            for caller in callers:
+                assert await caller.until_closed() == b""
+            await until(lambda: not served.connections.open)
+
+    on_loop(loop, scenario())
+
+
+def test_at_the_end_an_idle_caller_who_never_says_goodbye_is_not_waited_for(loop: str, files: Files) -> None:
+    async def scenario() -> float:
+        async with Served(said_scheme, context=files.tls().context) as served:
+            caller = await served.call(context=files.caller())
+            caller.send(GET)
+            await caller.answer()
+            caller.writer.transport.pause_reading()  # type: ignore[attr-defined]  # so it hears no goodbye
+            began = time.monotonic()
+            served.shut_down()
+            await until(lambda: not served.connections.open)
+            return time.monotonic() - began
+
+    assert on_loop(loop, scenario()) < 5
+
+
+def test_an_answer_that_goes_on_slowly_is_not_cut_by_the_goodbye(loop: str, files: Files) -> None:
+    size = 2 * 1024 * 1024
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await respond(send, 200, [(b"content-length", b"%d" % size)], bytes(size))
+
+    async def scenario() -> int:
+        async with Served(app, context=files.tls().context, send_buffer_bytes=4_096) as served:
+            caller = await served.call(context=files.caller(), receive_buffer_bytes=4_096)
+            caller.send(CLOSING)
+            await caller.reader.readuntil(b"\r\n\r\n")
+            taken = 0
+            while part := await caller.reader.read(128 * 1024):
+                taken += len(part)
+                await asyncio.sleep(0.01)
+            return taken
+
+    assert on_loop(loop, scenario()) == size
+
+
+# -- files that change ---------------------------------------------------------------------------------------
+
+
+class Looked:
+    """A ListenerTls whose files are looked at when a test says so."""
+
+    def __init__(self, files: Files) -> None:
+        self.web = HttpApp()
+        self.tls = files.tls()
+        self.tls.report_to(self.web.app.client_metrics)
+        self._now_ms = 0
+
+    def look(self) -> None:
+        """Twice, so that what changed has stood still."""
+        for _ in range(2):
+            self._now_ms += max(SETTLE_MS, int(LOOK_S * 1000))
+            self.tls.look(self._now_ms)
+
+    def metric(self, name: str, **labels: str) -> float:
+        return next(
+            sample.value
+            for family in self.web.app.client_metrics.collect()
+            for sample in family.samples
+            if sample.name == f"pilotfish_{name}" and sample.labels == labels
+        )
+
+
+async def certificate_of(served: Served, files: Files) -> tuple[Caller, bytes]:
+    caller = await served.call(context=files.caller())
+    der = caller.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    return caller, der
+
+
+def test_new_connections_get_the_new_certificate_and_old_ones_go_on(loop: str, files: Files) -> None:
+    looked = Looked(files)
+    before = looked.tls.expires_at_s
+
+    async def scenario() -> None:
+        async with Served(said_scheme, context=looked.tls.context) as served:
+            old, first = await certificate_of(served, files)
+            renewed = files.authority.issue("localhost")
+            files.put(renewed)
+            looked.look()
+            _, second = await certificate_of(served, files)
+            assert (second, first != second) == (renewed.der, True)
+            old.send(GET)
+            assert (await old.answer())[0] == 200
+
+    on_loop(loop, scenario())
+    assert looked.metric("credential_reloads_total", outcome="success") == 1
+    assert looked.tls.expires_at_s == before  # trustme's all end on the same day
+    expiry = "tls_certificate_expiry_timestamp_seconds"
+    assert looked.metric(expiry, listener="api") == looked.tls.expires_at_s
+
+
+def test_who_signs_clients_is_reloaded_with_the_rest(loop: str, files: Files) -> None:
+    tls = files.tls(asks_clients=True)
+    other = Authority()
+
+    async def scenario() -> list[bool]:
+        let_in = []
+        async with Served(said_scheme, context=tls.context) as served:
+            for identity in (other.issue("client"), files.clients.issue("client")):
+                try:
+                    let_in.append((await ask(served, files.caller(identity))).endswith(b"https"))
+                except (ssl.SSLError, ConnectionError):
+                    let_in.append(False)
+        return let_in
+
+    assert on_loop(loop, scenario()) == [False, True]
+    tls = files.tls(asks_clients=True)
+    other.write_trust(files.client_ca)
+    tls.look(0)
+    tls.look(SETTLE_MS)
+    assert on_loop(loop, scenario()) == [True, False]
+
+
+def test_what_can_not_be_used_is_told_once_and_changes_nothing(
+    loop: str, files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    looked = Looked(files)
+
+    async def scenario() -> None:
+        async with Served(said_scheme, context=looked.tls.context) as served:
+            _, first = await certificate_of(served, files)
+            write_pem(files.key, files.authority.issue("localhost").key)
+            looked.look()
+            looked.look()
+            _, second = await certificate_of(served, files)
+            assert first == second
+
+    on_loop(loop, scenario())
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(told) == 1
+    assert told[0].startswith(f"api_tls_certificate_file: {files.key}: the key does not belong to the first")
+    assert told[0].endswith("what was read before stays in force")
+    assert looked.metric("credential_reloads_total", outcome="failure") == 1
+
+
+# -- at the start --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"api_tls_certificate_file"}, "api_tls_key_file: api_tls_certificate_file is given and this is not"),
+        ({"api_tls_key_file"}, "api_tls_certificate_file: api_tls_key_file is given and this is not"),
+        ({"api_tls_client_ca_file"}, "api_tls_certificate_file: api_tls_client_ca_file is given and this"),
+        (
+            {"api_tls_certificate_file", "api_tls_client_ca_file"},
+            "api_tls_key_file: api_tls_certificate_file is given and this is not",
+        ),
+    ],
+)
+def test_what_goes_together_is_given_together(given: set[str], named: str) -> None:
+    paths: dict[str, Any] = dict.fromkeys(given, "tls.pem")
+    settings = HttpApp(**paths).settings
+    with pytest.raises(FileFaultError, match=named):
+        tls_of(settings)
+
+
+def test_without_files_there_is_no_tls() -> None:
+    assert tls_of(HttpApp().settings) is None
+
+
+def wrong(files: Files, how: str) -> str:
+    """Makes the files unusable; answers what is to be said of it."""
+    good = files.authority.issue("localhost")
+    if how == "no file":
+        files.key.unlink()
+        return rf"can't read {files.key}: No such file or directory"
+    if how == "no certificate":
+        write_pem(files.certificate, good.key)
+        return "holds no PEM certificate"
+    if how == "no key":
+        write_pem(files.key, good.chain)
+        return f"{files.key} holds no PEM key"
+    if how == "encrypted key":
+        write_pem(files.key, good.key_encrypted_with("secret"))
+        return f"{files.key}: the key is encrypted; give one without a password"
+    if how == "another's key":
+        write_pem(files.key, Authority().issue("localhost").key)
+        return "the key does not belong to the first certificate"
+    if how == "key of another kind":
+        write_pem(files.key, files.authority.issue("localhost", is_rsa=True).key)
+        return "the key does not belong to the first certificate"
+    if how == "damaged certificate":
+        write_pem(files.certificate, good.chain.replace(good.chain[40:60], "A" * 20))
+        return rf"{files.certificate}: certificate 1 of \d is damaged"
+    if how == "damaged key":
+        write_pem(files.key, good.key.replace(good.key[40:60], "A" * 20))
+        return f"{files.key}: the key can't be read: it is damaged"
+    if how == "weak":
+        files.put(weak("localhost"))
+        return "OpenSSL does not take it with .*: ee key too small"
+    if how == "no authority":
+        write_pem(files.client_ca, good.key)
+        return f"{files.client_ca} holds no PEM certificate"
+    write_pem(files.client_ca, good.chain.replace(good.chain[40:60], "A" * 20))
+    return rf"{files.client_ca}: certificate 1 of \d is damaged"
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "no file",
+        "no certificate",
+        "no key",
+        "encrypted key",
+        "another's key",
+        "key of another kind",
+        "damaged certificate",
+        "damaged key",
+        "weak",
+        "no authority",
+        "damaged authority",
+    ],
+)
+def test_what_is_wrong_with_the_files_is_named(files: Files, how: str) -> None:
+    said = wrong(files, how)
+    with pytest.raises(FileFaultError, match=said) as raised:
+        files.tls(asks_clients=True)
+    assert "MI" not in str(raised.value)  # as every key begins
+
+
+def test_a_certificate_may_sign_itself(loop: str, files: Files) -> None:
+    own = self_signed("localhost")
+    files.put(own)
+    context = ssl.create_default_context(cadata=own.chain)
+
+    async def scenario() -> bytes:
+        async with Served(said_scheme, context=files.tls().context) as served:
+            return await ask(served, context)
+
+    assert on_loop(loop, scenario()).endswith(b"https")

@@ -1,0 +1,256 @@
+"""The Unix domain socket: who may connect, what was there before, what is left, whom the guards let in."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from service.__main__ import main
+from service.unix_socket import MAX_PATH_BYTES, bind_unix_socket
+from tests.support.http_app import HttpApp
+from tests.support.served import LOOPS, Served, on_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from service.unix_socket import UnixSocket
+
+
+@pytest.fixture(params=LOOPS)
+def loop(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A short one: pytest's own folders may be too long for a socket."""
+    monkeypatch.chdir(tmp_path)
+    return "api.sock"
+
+
+@pytest.fixture
+def bound(path: str) -> Iterator[UnixSocket]:
+    made = bind_unix_socket(path, 0o600, 16)
+    yield made
+    made.close()
+
+
+# -- the file ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o660, 0o666, 0o700])
+def test_the_mode_is_the_one_that_was_asked_for_whatever_the_umask(path: str, mode: int) -> None:
+    before = os.umask(0o077)
+    try:
+        made = bind_unix_socket(path, mode, 16)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(os.stat(path).st_mode) == mode
+    made.close()
+
+
+def test_the_file_is_gone_at_the_end(bound: UnixSocket, path: str) -> None:
+    bound.close()
+    bound.close()
+    assert not os.path.exists(path)
+
+
+def test_a_file_that_somebody_else_put_there_meanwhile_stays(bound: UnixSocket, path: str) -> None:
+    os.unlink(path)
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(path)
+        bound.close()
+        assert os.path.exists(path)
+
+
+def test_a_file_that_is_gone_already_is_no_matter(bound: UnixSocket, path: str) -> None:
+    os.unlink(path)
+    bound.close()
+    assert not os.path.exists(path)
+
+
+def test_the_socket_of_a_dead_sidecar_is_replaced(path: str) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(path)
+        dead.listen(1)
+    made = bind_unix_socket(path, 0o600, 16)
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(path)
+    made.close()
+
+
+def test_the_socket_of_a_living_one_is_refused_and_left_alone(bound: UnixSocket, path: str) -> None:
+    with pytest.raises(OSError, match=r"api_socket: another process listens on api\.sock; end it, or"):
+        bind_unix_socket(path, 0o600, 16)
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(path)
+
+
+def test_one_whose_backlog_is_full_lives(path: str) -> None:
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as first:
+        busy.bind(path)
+        busy.listen(0)
+        first.connect(path)
+        with pytest.raises(OSError, match="another process listens"):
+            bind_unix_socket(path, 0o600, 16)
+
+
+def test_a_datagram_socket_is_somebody_elses(path: str) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        other.bind(path)
+        with pytest.raises(OSError, match="another process listens"):
+            bind_unix_socket(path, 0o600, 16)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link", "dangling link"])
+def test_what_is_no_socket_is_refused_and_left_alone(path: str, tmp_path: Path, kind: str) -> None:
+    there = tmp_path / path
+    if kind == "file":
+        there.write_text("precious")
+    elif kind == "folder":
+        there.mkdir()
+    else:
+        target = tmp_path / "target"
+        if kind == "link":
+            target.write_text("precious")
+        there.symlink_to(target)
+    with pytest.raises(OSError, match=r"api_socket: api\.sock is there and is no socket; remove it, or"):
+        bind_unix_socket(path, 0o600, 16)
+    assert os.path.lexists(there)
+
+
+def test_a_path_that_is_too_long_is_named_with_how_long_it_may_be(tmp_path: Path) -> None:
+    too_long = "é" * 54
+    with pytest.raises(OSError, match=rf"{too_long} takes 108 bytes, and a socket's path may take 107"):
+        bind_unix_socket(too_long, 0o600, 16)
+    with pytest.raises(OSError, match="a path can't hold a zero byte"):
+        bind_unix_socket("\0abstract", 0o600, 16)
+
+
+def test_a_path_of_the_greatest_length_is_taken(path: str) -> None:
+    longest = "a" * MAX_PATH_BYTES
+    bind_unix_socket(longest, 0o600, 16).close()
+
+
+def test_a_folder_that_is_not_there_is_named(path: str) -> None:
+    with pytest.raises(OSError, match=r"can't listen on nowhere/api\.sock: No such file or directory; c"):
+        bind_unix_socket("nowhere/api.sock", 0o600, 16)
+
+
+def test_two_that_start_at_once_do_not_take_the_socket_from_each_other(path: str) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(path)
+    start = threading.Barrier(8)
+    made: list[UnixSocket] = []
+    refused: list[str] = []
+
+    def begin() -> None:
+        start.wait()
+        try:
+            made.append(bind_unix_socket(path, 0o600, 16))
+        except OSError as e:
+            refused.append(str(e))
+
+    threads = [threading.Thread(target=begin) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(made), len(refused)) == (1, 7)
+    assert all("another process listens" in told for told in refused)
+    made[0].close()
+
+
+def test_whoever_holds_the_folders_lock_keeps_nobody_from_starting(path: str) -> None:
+    folder = os.open(".", os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        bind_unix_socket(path, 0o600, 16).close()
+    finally:
+        os.close(folder)
+
+
+# -- asked over it -------------------------------------------------------------------------------------------
+
+
+def ask(loop: str, unix: UnixSocket, web: HttpApp, head: bytes) -> bytes:
+    async def scenario() -> bytes:
+        async with Served(web.app, unix=unix) as served:
+            caller = await served.call()
+            caller.send(head)
+            return await caller.until_closed()
+
+    return on_loop(loop, scenario())
+
+
+@pytest.mark.parametrize("host", [b"Host: localhost\r\n", b"Host: %2Frun%2Fapi.sock\r\n", b"Host:\r\n", b""])
+def test_any_host_will_do_over_it(loop: str, bound: UnixSocket, host: bytes) -> None:
+    head = b"GET /v1/status HTTP/1.1\r\n" + host + b"Connection: close\r\n\r\n"
+    assert ask(loop, bound, HttpApp(), head).startswith(b"HTTP/1.1 200")
+
+
+def test_a_host_that_was_good_over_it_is_not_good_over_tcp_for_that(loop: str, bound: UnixSocket) -> None:
+    web = HttpApp()
+    head = b"GET /v1/status HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
+    assert ask(loop, bound, web, head).startswith(b"HTTP/1.1 200")
+    assert web.get("/v1/status", headers={"host": "evil.example"}).status_code == 421
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        (b"https://ops.example", b"200"),
+        (b"http://localhost", b"403"),
+        (b"http://evil.example", b"403"),
+        (b"null", b"403"),
+    ],
+)
+def test_no_origin_is_its_own_but_allowed_ones_are(
+    loop: str, bound: UnixSocket, origin: bytes, status: bytes
+) -> None:
+    host = origin.rpartition(b"/")[2]
+    head = b"GET /v1/status HTTP/1.1\r\nHost: %s\r\nOrigin: %s\r\nConnection: close\r\n\r\n" % (host, origin)
+    web = HttpApp(allowed_origins=("https://ops.example",))
+    assert ask(loop, bound, web, head)[9:12] == status
+
+
+# -- in a sidecar --------------------------------------------------------------------------------------------
+
+SERVE = [sys.executable, "-m", "service", "serve", "--api-port", "0", "--admin-port", "0"]
+NO_KAFKA = ["--kafka", "bootstrap.servers=127.0.0.1:1"]
+
+
+def test_what_can_not_be_listened_on_ends_a_sidecar_as_a_taken_port_does(path: str, tmp_path: Path) -> None:
+    (tmp_path / path).write_text("precious")
+    ended = subprocess.run(
+        [*SERVE, *NO_KAFKA, "--api-socket", str(tmp_path / path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert f"{tmp_path / path} is there and is no socket" in ended.stderr
+
+
+@pytest.mark.parametrize("mode", ["66", "0888", "rw"])
+def test_a_mode_that_is_none_is_a_wrong_setting(mode: str) -> None:
+    result = CliRunner().invoke(main, ["serve", *NO_KAFKA, "--api-socket-mode", mode])
+    assert result.exit_code == 2
+    assert "api_socket_mode" in result.output
+
+
+def test_a_command_says_which_socket_nobody_answers_at(path: str) -> None:
+    result = CliRunner().invoke(main, ["status", "--api-socket", path])
+    assert result.exit_code == 1
+    assert "no Pilotfish answers at api.sock (No such file or directory)" in result.output
+    assert "--api-socket" in result.output

@@ -1,0 +1,494 @@
+"""Producing in REST Proxy v2 over HTTP: what is written, how each end is told, and how long it may take."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from client_core import (
+    Errors,
+    NoBrokersError,
+    Phase,
+    ProducerRecord,
+    RecordFailure,
+    RecordMetadata,
+    RecordTooLargeError,
+    TimeoutError,
+    UnknownTopicOrPartitionError,
+    Written,
+)
+from client_core.errors import error_for
+from tests.support.fake_producer import FakeResult
+from tests.support.http_app import HttpApp, run, until
+from tests.support.tokens import TokensFile
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    import httpx
+
+JSON = {"content-type": "application/vnd.kafka.json.v2+json"}
+TEXT = {"content-type": "application/vnd.kafka.text.v2+json"}
+BINARY = {"content-type": "application/vnd.kafka.binary.v2+json"}
+ONE = '{"records":[{"value":1}]}'
+THREE = '{"records":[{"value":0},{"value":1},{"value":2}]}'
+V2 = "application/vnd.kafka.v2+json"
+
+
+@pytest.fixture
+def web() -> HttpApp:
+    app = HttpApp()
+    app.producer.set_topics({"orders": 3})
+    return app
+
+
+def post(
+    web: HttpApp, body: str, path: str = "/topics/orders", headers: dict[str, str] | None = None
+) -> httpx.Response:
+    return web.post(path, content=body.encode(), headers=headers or JSON)
+
+
+def failure(
+    error: Errors, *, phase: Phase = Phase.DELIVERY, written: Written = Written.UNKNOWN
+) -> RecordFailure:
+    return RecordFailure(error_for(error.code), phase, written, 250)
+
+
+def timed_out(written: Written) -> RecordFailure:
+    return RecordFailure(TimeoutError("too late"), Phase.DELIVERY, written, 250)
+
+
+def fail_with(web: HttpApp, *failures: RecordFailure | None) -> None:
+    """Record n ends as failures[n]; None is an acknowledgement."""
+
+    def tell(index: int, record: ProducerRecord) -> RecordMetadata | RecordFailure:
+        return failures[index] or RecordMetadata(record.topic, 1, 100 + index, 17)
+
+    web.producer.outcome_of = tell
+
+
+def produced(web: HttpApp) -> dict[str, float]:
+    """How many produce requests ended in which way, as the metrics have it."""
+    told = (web.app.sidecar.http.produced(outcome) for outcome in ("success", "partial", "error"))
+    return {
+        name: histogram.count for name, histogram in zip(("success", "partial", "error"), told, strict=True)
+    }
+
+
+# -- acknowledged --------------------------------------------------------------------------------------------
+
+
+def test_acknowledged_records_are_told_in_order_and_in_confluents_shape(web: HttpApp) -> None:
+    answer = post(web, THREE)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == V2
+    assert int(answer.headers["content-length"]) == len(answer.content)
+    offsets = [{"partition": 0, "offset": 100 + n, "error_code": None, "error": None} for n in range(3)]
+    assert answer.json() == {"offsets": offsets, "key_schema_id": None, "value_schema_id": None}
+    assert len(web.producer.submitted) == 1  # one ticket, whatever the number of records
+
+
+def test_the_path_may_name_the_partition(web: HttpApp) -> None:
+    answer = post(web, '{"records":[{"value":1},{"value":2,"partition":2}]}', "/topics/orders/partitions/2")
+    assert [offset["partition"] for offset in answer.json()["offsets"]] == [2, 2]
+    assert [record.partition for record in web.producer.submitted[0]] == [2, 2]
+
+
+def test_null_is_a_tombstone_and_no_false_value_becomes_one(web: HttpApp) -> None:
+    written = ["null", "0", "false", '""', "[]", "{}"]
+    body = ",".join(f'{{"key":"k","value":{value}}}' for value in written)
+    assert post(web, f'{{"records":[{body}]}}').status_code == 200
+    assert [record.value for record in web.producer.submitted[0]] == [
+        None,
+        b"0",
+        b"false",
+        b'""',
+        b"[]",
+        b"{}",
+    ]
+
+
+def test_an_offset_that_the_broker_did_not_say_is_null(web: HttpApp) -> None:
+    web.producer.outcome_of = lambda _, record: RecordMetadata(record.topic, 2, None, 5)
+    answer = post(web, ONE)
+    assert answer.status_code == 200
+    assert answer.json()["offsets"] == [{"partition": 2, "offset": None, "error_code": None, "error": None}]
+
+
+# -- some of them --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("failed", "code"),
+    [
+        (failure(Errors.MESSAGE_TOO_LARGE, written=Written.NO), 413),
+        (failure(Errors.TOPIC_AUTHORIZATION_FAILED, written=Written.NO), 40301),
+        (failure(Errors.INVALID_RECORD, written=Written.NO), 422),
+        (failure(Errors.UNKNOWN_SERVER_ERROR, written=Written.NO), 50002),
+        (failure(Errors.NOT_ENOUGH_REPLICAS, written=Written.NO), 50003),
+        (timed_out(Written.NO), 50003),
+        (timed_out(Written.UNKNOWN), 50003),
+        (failure(Errors.UNKNOWN_TOPIC_OR_PARTITION, written=Written.NO), 40401),
+    ],
+    ids=repr,
+)
+def test_a_partial_failure_is_200_and_says_which_record_failed_and_why(
+    web: HttpApp, failed: RecordFailure, code: int
+) -> None:
+    fail_with(web, None, failed, None)
+    answer = post(web, THREE)
+    assert answer.status_code == 200
+    body = answer.json()
+    assert body["offsets"][0] == {"partition": 1, "offset": 100, "error_code": None, "error": None}
+    assert body["offsets"][2] == {"partition": 1, "offset": 102, "error_code": None, "error": None}
+    told = body["offsets"][1]
+    assert set(told) == {"partition", "offset", "error_code", "error", "message"}
+    assert (told["partition"], told["offset"], told["error_code"]) == (None, None, code)
+    assert told["error"] == told["message"]
+    assert failed.error.message in told["error"]
+    assert body["key_schema_id"] is None
+    assert body["value_schema_id"] is None
+
+
+def test_a_record_that_may_have_been_written_says_so(web: HttpApp) -> None:
+    fail_with(web, timed_out(Written.UNKNOWN), timed_out(Written.NO), None)
+    unknown, not_written, _ = post(web, THREE).json()["offsets"]
+    assert unknown["error"] == "too late; it may have been written all the same"
+    assert not_written["error"] == "too late"
+
+
+def test_a_partition_that_is_not_there_fails_its_record_and_no_other(web: HttpApp) -> None:
+    missing = failure(Errors.UNKNOWN_TOPIC_OR_PARTITION, phase=Phase.METADATA, written=Written.NO)
+    fail_with(web, None, missing)
+    answer = post(web, '{"records":[{"value":1,"partition":1},{"value":2,"partition":500}]}')
+    assert answer.status_code == 200
+    assert [offset["error_code"] for offset in answer.json()["offsets"]] == [None, 40402]
+
+
+# -- none of them --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("failed", "status", "code"),
+    [
+        (failure(Errors.TOPIC_AUTHORIZATION_FAILED, written=Written.NO), 403, 40301),
+        (failure(Errors.UNKNOWN_TOPIC_OR_PARTITION, written=Written.NO), 404, 40401),
+        (failure(Errors.MESSAGE_TOO_LARGE, written=Written.NO), 413, 413),
+        (failure(Errors.INVALID_TIMESTAMP, written=Written.NO), 422, 422),
+        (failure(Errors.UNKNOWN_SERVER_ERROR, written=Written.NO), 500, 50002),
+        (timed_out(Written.UNKNOWN), 500, 50003),
+        (failure(Errors.NETWORK_EXCEPTION, written=Written.UNKNOWN), 500, 50003),
+        (timed_out(Written.NO), 503, 50302),
+        (failure(Errors.SASL_AUTHENTICATION_FAILED, written=Written.NO), 503, 50302),
+    ],
+    ids=repr,
+)
+def test_where_none_is_acknowledged_the_common_cause_is_the_answer(
+    web: HttpApp, failed: RecordFailure, status: int, code: int
+) -> None:
+    fail_with(web, failed, failed, failed)
+    answer = post(web, THREE)
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == V2
+    assert set(answer.json()) == {"error_code", "message"}
+    assert answer.json()["error_code"] == code
+    assert failed.error.message in answer.json()["message"]
+    assert ("retry-after" in answer.headers) == (status == 503)
+
+
+def test_different_causes_are_the_gravest_with_each_records_own_beside_it(web: HttpApp) -> None:
+    fail_with(web, failure(Errors.MESSAGE_TOO_LARGE, written=Written.NO), timed_out(Written.UNKNOWN))
+    answer = post(web, '{"records":[{"value":0},{"value":1}]}')
+    assert answer.status_code == 500
+    body = answer.json()
+    assert body["error_code"] == 50003
+    assert [offset["error_code"] for offset in body["offsets"]] == [413, 50003]
+
+
+@pytest.mark.parametrize("path", ["/topics/orders", "/topics/orders/partitions/500"])
+def test_a_partition_that_is_not_there_is_404(web: HttpApp, path: str) -> None:
+    missing = RecordFailure(
+        TimeoutError("Partition 500 of topic orders …"), Phase.METADATA, Written.NO, 1_000
+    )
+    fail_with(web, missing)
+    body = ONE if path.endswith("500") else '{"records":[{"value":1,"partition":500}]}'
+    answer = post(web, body, path)
+    assert (answer.status_code, answer.json()["error_code"]) == (404, 40402)
+
+
+@pytest.mark.parametrize(
+    "partition", ["x", "-1", "1.5", "2147483648", "%20", "²", "1e3", "99999999999999999999"]
+)
+def test_a_path_that_names_no_partition_is_404(web: HttpApp, partition: str) -> None:
+    answer = post(web, ONE, f"/topics/orders/partitions/{partition}")
+    assert (answer.status_code, answer.json()["error_code"]) == (404, 40402)
+    assert web.producer.submitted == []
+
+
+# -- refused before anything is written ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "code"),
+    [
+        ("{", JSON, 400, 40002),
+        ("[]", JSON, 400, 40002),
+        ('{"records":[{"partition":"1"}]}', JSON, 400, 40002),
+        ("", JSON, 422, 422),
+        ("{}", JSON, 422, 422),
+        ('{"records":[]}', JSON, 422, 422),
+        ('{"records":[{"valeu":1}]}', JSON, 422, 422),
+        ('{"records":[{"value":1}],"value_schema_id":1}', JSON, 422, 42205),
+        (ONE, TEXT, 422, 42206),
+        (ONE, BINARY, 422, 42206),
+        ('{"records":[{"value":"!"}]}', BINARY, 422, 42207),
+        (ONE, {"content-type": "application/json"}, 415, 415),
+        (ONE, {"content-type": "application/vnd.kafka.avro.v2+json"}, 415, 415),
+        (ONE, {"x": "y"}, 415, 415),
+        (ONE, {**JSON, "content-encoding": "gzip"}, 415, 415),
+        (ONE, {**JSON, "accept": "text/html"}, 406, 406),
+        (ONE, {**JSON, "origin": "http://evil.example"}, 403, 40301),
+        (ONE, {**JSON, "host": "evil.example"}, 421, 421),
+    ],
+    ids=repr,
+)
+def test_what_can_not_be_served_is_refused_whole(
+    web: HttpApp, body: str, headers: dict[str, str], status: int, code: int
+) -> None:
+    answer = post(web, body, headers=headers)
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == V2
+    assert set(answer.json()) == {"error_code", "message"}
+    assert answer.json()["error_code"] == code
+    assert web.producer.submitted == []
+
+
+def test_one_bad_record_keeps_all_from_being_written(web: HttpApp) -> None:
+    assert post(web, '{"records":[{"value":"YQ=="},{"value":"!"}]}', headers=BINARY).status_code == 422
+    assert web.producer.submitted == []
+
+
+@pytest.mark.parametrize("topic", ["a%20b", "%C3%A9", "%ff", "a" * 250, "a:b"])
+def test_a_name_that_no_topic_can_have_is_400(web: HttpApp, topic: str) -> None:
+    answer = post(web, ONE, f"/topics/{topic}")
+    assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
+    assert web.producer.submitted == []
+
+
+def test_parameters_are_refused_and_not_ignored(web: HttpApp) -> None:
+    answer = post(web, ONE, "/topics/orders?async=true")
+    assert (answer.status_code, answer.json()["error_code"]) == (422, 422)
+    assert web.producer.submitted == []
+
+
+def test_a_body_that_is_too_large_is_413_by_its_head_and_as_it_comes() -> None:
+    web = HttpApp(max_body_bytes=100)
+    web.producer.set_topics({"orders": 1})
+    large = '{"records":[{"value":"' + "x" * 100 + '"}]}'
+    assert (post(web, large).status_code, post(web, large).json()["error_code"]) == (413, 413)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for at in range(0, len(large), 10):
+            yield large[at : at + 10].encode()
+
+    answer = web.post("/topics/orders", content=chunks(), headers=JSON)
+    assert (answer.status_code, answer.json()["error_code"]) == (413, 413)
+    assert answer.headers["content-type"] == V2
+    assert web.producer.submitted == []
+
+
+def test_a_record_that_is_too_large_refuses_the_request_with_413(web: HttpApp) -> None:
+    error = RecordTooLargeError("The message is 2000000 bytes")
+    error.record_index = 1
+    web.producer.refuses = error
+    answer = post(web, THREE)
+    assert (answer.status_code, answer.json()["error_code"]) == (413, 413)
+    assert "records[1]" in answer.json()["message"]
+
+
+def test_too_many_records_are_413() -> None:
+    web = HttpApp(max_records_per_request=2)
+    web.producer.set_topics({"orders": 1})
+    assert (post(web, THREE).status_code, post(web, THREE).json()["error_code"]) == (413, 413)
+
+
+def test_a_full_waiting_room_is_429() -> None:
+    web = HttpApp(max_waiting_requests=1)
+    web.producer.set_topics({"orders": 1})
+    web.producer.holds_records = True
+
+    async def scenario() -> None:
+        async with web.client() as client:
+            first = asyncio.create_task(client.post("/topics/orders", content=ONE, headers=JSON))
+            await until(lambda: web.producer.waiting)
+            second = await client.post("/topics/orders", content=ONE, headers=JSON)
+            assert (second.status_code, second.json()["error_code"]) == (429, 42901)
+            assert int(second.headers["retry-after"]) >= 1
+            web.producer.acknowledge(web.producer.waiting[0])
+            assert (await first).status_code == 200
+
+    run(scenario())
+
+
+def test_a_producer_that_is_closed_is_503(web: HttpApp) -> None:
+    web.producer.close(0)
+    answer = post(web, ONE)
+    assert (answer.status_code, answer.json()["error_code"]) == (503, 50302)
+
+
+# -- how long ------------------------------------------------------------------------------------------------
+
+
+def waits_ms(web: HttpApp, body: str, path: str = "/topics/orders") -> tuple[int, int]:
+    """How long a request may wait for metadata and memory, and in all."""
+    post(web, body, path)
+    kind, asked = web.producer.calls[-1]
+    assert kind == "records"
+    now_ms = web.producer.clock.now_ms()
+    return asked["block_deadline_ms"] - now_ms, asked["deadline_ms"] - now_ms
+
+
+def test_an_unknown_topic_is_waited_for_once_whatever_the_number_of_records(web: HttpApp) -> None:
+    many = json.dumps({"records": [{"value": n} for n in range(500)]})
+    assert waits_ms(web, many, "/topics/absent") == (1_000, 120_000)
+    assert len(web.producer.calls) == 1
+
+
+def test_a_partition_that_a_topic_lacks_is_waited_for_as_shortly(web: HttpApp) -> None:
+    assert waits_ms(web, '{"records":[{"value":1,"partition":3}]}')[0] == 1_000
+    assert waits_ms(web, ONE, "/topics/orders/partitions/3")[0] == 1_000
+
+
+def test_a_body_that_comes_slowly_does_not_use_up_the_wait_for_its_topic(web: HttpApp) -> None:
+    async def slowly() -> AsyncIterator[bytes]:
+        yield ONE[:9].encode()
+        web.producer.clock.advance(5_000)
+        yield ONE[9:].encode()
+
+    assert web.post("/topics/absent", content=slowly(), headers=JSON).status_code == 200
+    _, asked = web.producer.calls[-1]
+    assert asked["block_deadline_ms"] - web.producer.clock.now_ms() == 1_000
+
+
+def test_memory_for_a_known_topic_is_waited_for_as_kafka_has_it(web: HttpApp) -> None:
+    assert waits_ms(web, '{"records":[{"value":1,"partition":2}]}') == (60_000, 120_000)
+
+
+def test_an_unknown_topic_is_404_whatever_the_number_of_records(web: HttpApp) -> None:
+    waited = TimeoutError("Topic absent not present in metadata after 1000 ms.")
+    waited.__cause__ = UnknownTopicOrPartitionError()
+    fail_with(web, *[RecordFailure(waited, Phase.METADATA, Written.NO, 1_000)] * 3)
+    answer = post(web, THREE, "/topics/absent")
+    assert (answer.status_code, answer.json()["error_code"]) == (404, 40401)
+    assert answer.json()["message"] == "Topic absent not present in metadata after 1000 ms."
+
+
+def test_without_any_broker_it_is_503(web: HttpApp) -> None:
+    waited = TimeoutError("Topic absent not present in metadata after 1000 ms.")
+    waited.__cause__ = NoBrokersError("none has answered")
+    fail_with(web, RecordFailure(waited, Phase.METADATA, Written.NO, 1_000))
+    answer = post(web, ONE, "/topics/absent")
+    assert (answer.status_code, answer.json()["error_code"]) == (503, 50302)
+
+
+def test_topics_are_created_only_where_the_setting_says_so(web: HttpApp) -> None:
+    post(web, ONE, "/topics/absent")
+    assert web.producer.calls[-1][1]["create"] is False
+    making = HttpApp(auto_create_topics=True)
+    post(making, ONE, "/topics/absent")
+    assert making.producer.calls[-1][1]["create"] is True
+
+
+def test_new_unknown_names_are_limited() -> None:
+    web = HttpApp(unknown_topics_per_second=1)
+    post(web, ONE, "/topics/absent1")
+    answer = post(web, ONE, "/topics/absent2")
+    assert (answer.status_code, answer.json()["error_code"]) == (429, 42901)
+
+
+# -- callers -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> TokensFile:
+    return TokensFile(tmp_path, shop={"read": ["orders"], "produce": ["orders"]})
+
+
+def test_a_topic_that_the_caller_may_not_use_is_403_whether_or_not_it_exists(tokens: TokensFile) -> None:
+    web = HttpApp(tokens_file=tokens.setting)
+    web.producer.set_topics({"orders": 3, "hidden": 3})
+    headers = {**JSON, **tokens.of("shop")}
+    assert post(web, ONE, headers=headers).status_code == 200
+    answers = [
+        post(web, ONE, path, headers)
+        for path in ("/topics/hidden", "/topics/absent", "/topics/hidden/partitions/x")
+    ]
+    assert {(a.status_code, a.json()["error_code"]) for a in answers} == {(403, 40301)}
+    assert len(web.producer.submitted) == 1
+
+
+def test_without_a_token_it_is_401_in_this_dialects_shape(tokens: TokensFile) -> None:
+    web = HttpApp(tokens_file=tokens.setting)
+    answer = post(web, ONE)
+    assert (answer.status_code, answer.json()["error_code"]) == (401, 40101)
+    assert answer.headers["content-type"] == V2
+
+
+# -- leaving, and what is left -------------------------------------------------------------------------------
+
+
+def test_a_caller_who_leaves_frees_the_place_and_the_bytes_stay_until_they_are_delivered(
+    web: HttpApp,
+) -> None:
+    web.producer.holds_records = True
+    room = web.app.sidecar.room
+
+    async def scenario() -> None:
+        async with web.client() as client:
+            asked = asyncio.create_task(client.post("/topics/orders", content=ONE, headers=JSON))
+            await until(lambda: web.producer.waiting)
+            assert (room.requests, room.bytes) == (1, len(ONE))
+            asked.cancel()
+            await until(lambda: web.producer.undelivered)
+            assert (room.requests, room.bytes) == (0, len(ONE))
+            web.producer.deliver(web.producer.undelivered[0])
+            assert room.bytes == 0
+
+    run(scenario())
+
+
+def test_every_end_is_counted_once(web: HttpApp) -> None:
+    post(web, ONE)
+    fail_with(web, None, timed_out(Written.NO), None)
+    post(web, THREE)
+    post(web, "{}")
+    post(web, ONE, "/topics/orders/partitions/x")
+    fail_with(web, timed_out(Written.NO))
+    post(web, ONE)
+    assert produced(web) == {"success": 1, "partial": 1, "error": 3}
+
+
+def test_a_request_that_failed_as_a_whole_is_told_for_each_record(web: HttpApp) -> None:
+    web.producer.holds_records = True
+
+    async def scenario() -> Any:
+        async with web.client() as client:
+            asked = asyncio.create_task(client.post("/topics/orders", content=THREE, headers=JSON))
+            await until(lambda: web.producer.waiting)
+            web.producer.finish(web.producer.waiting[0], FakeResult(error=TimeoutError("closed")))
+            return await asked
+
+    answer = run(scenario())
+    assert (answer.status_code, answer.json()["error_code"]) == (500, 50003)
+    assert answer.json()["message"] == "closed; it may have been written all the same"
+
+
+def test_with_the_dialect_switched_off_there_is_nothing() -> None:
+    web = HttpApp(dialects="rest-v3")
+    answer = post(web, ONE)
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"

@@ -1,0 +1,186 @@
+"""POST …/records:batch of REST Proxy v3: up to ten entries, each told of by its id."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from client_core import Phase, ProducerRecord, RecordFailure, TimeoutError, Written
+from service.dialects.rest_v3 import schemas
+from tests.support.http_app import HttpApp
+
+PATH = "/v3/clusters/cluster/topics/orders/records:batch"
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture
+def http() -> HttpApp:
+    app = HttpApp()
+    app.producer.set_topics({"orders": 3})
+    return app
+
+
+def post(http: HttpApp, *entries: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Successes and failures of a request that is 207."""
+    answer = http.post(PATH, content=json.dumps({"entries": entries}), headers=JSON)
+    assert answer.status_code == 207, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    found = answer.json()
+    assert list(found) == ["successes", "failures"]
+    schemas.BatchAnswer.model_validate(found)
+    return found["successes"], found["failures"]
+
+
+def refused(http: HttpApp, body: str | bytes, **headers: str) -> tuple[int, int]:
+    given = {name.replace("_", "-"): value for name, value in headers.items()} or JSON
+    answer = http.post(PATH, content=body, headers=given)
+    assert answer.headers["content-type"] == "application/json"
+    assert list(answer.json()) == ["error_code", "message"]
+    assert http.producer.submitted == []
+    return answer.status_code, answer.json()["error_code"]
+
+
+def text(value: object) -> dict[str, Any]:
+    return {"type": "STRING", "data": value}
+
+
+def test_entries_are_one_submit_and_told_of_by_their_ids(http: HttpApp) -> None:
+    successes, failures = post(
+        http,
+        {"id": "b", "key": text("k"), "value": text("v"), "timestamp": "2021-02-05T19:14:42.5Z"},
+        {"id": "a-1_Z", "partition_id": 2, "headers": [{"name": "h"}]},
+    )
+    assert failures == []
+    assert list(successes[0].items()) == [
+        ("id", "b"),
+        ("cluster_id", "cluster"),
+        ("topic_name", "orders"),
+        ("partition_id", 0),
+        ("offset", 100),
+        ("timestamp", "2021-02-05T19:14:42.500Z"),
+        ("key", {"type": "STRING", "size": 1}),
+        ("value", {"type": "STRING", "size": 1}),
+    ]
+    assert (successes[1]["id"], successes[1]["partition_id"], successes[1]["offset"]) == ("a-1_Z", 2, 101)
+    assert http.producer.submitted == [
+        [
+            ProducerRecord("orders", b"v", b"k", None, 1_612_552_482_500),
+            ProducerRecord("orders", None, None, 2, None, (("h", None),)),
+        ]
+    ]
+
+
+def test_an_entry_that_is_no_record_fails_and_the_others_are_written(http: HttpApp) -> None:
+    successes, failures = post(
+        http,
+        {"id": "1", "value": {"type": "BINARY", "data": 1}},
+        {"id": "2", "value": text("x")},
+        {"id": "3", "value": {"type": "PROTOBUF", "data": {}}},
+        {"id": "4", "partition_id": -3},
+        {"id": "5", "subject": "x"},
+    )
+    assert [s["id"] for s in successes] == ["2"]
+    assert [(f["id"], f["error_code"]) for f in failures] == [
+        ("1", 400),
+        ("3", 415),
+        ("4", 40402),
+        ("5", 400),
+    ]
+    assert list(failures[0]) == ["id", "error_code", "message"]
+    assert failures[0]["message"].startswith("value.data: ")
+
+
+def test_where_all_fail_it_is_still_207(http: HttpApp) -> None:
+    failure = RecordFailure(TimeoutError("expired"), Phase.DELIVERY, Written.UNKNOWN, 1000)
+    http.producer.outcome_of = lambda _, record: failure
+    successes, failures = post(http, {"id": "1"}, {"id": "2", "x": 1})
+    assert successes == []
+    assert [(f["id"], f["error_code"]) for f in failures] == [("1", 50003), ("2", 400)]
+    assert "a retry may write it twice" in failures[0]["message"]
+
+
+def test_ten_entries_and_ids_of_eighty_characters_are_taken(http: HttpApp) -> None:
+    successes, _ = post(http, *({"id": str(n) * 80} for n in range(10)))
+    assert [s["id"] for s in successes] == [str(n) * 80 for n in range(10)]
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [],
+        [{"id": str(n)} for n in range(11)],
+        [{"id": "1"}, {"id": "1"}],
+        [{"id": ""}],
+        [{"id": "x" * 81}],
+        [{"id": 1}],
+        [{"id": None}],
+        [{}],
+        [{"id": "a b"}],
+        [{"id": "ü"}],
+        [{"id": "1\n"}],
+    ],
+)
+def test_entries_that_cannot_be_told_apart_are_42208(http: HttpApp, entries: list[Any]) -> None:
+    assert refused(http, json.dumps({"entries": entries})) == (422, 42208)
+
+
+@pytest.mark.parametrize("body", [b"", b"  ", b"{}"])
+def test_a_body_without_entries_is_42208(http: HttpApp, body: bytes) -> None:
+    assert refused(http, body) == (422, 42208)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b"null",
+        b'{"entries":{}}',
+        b'{"entries":null}',
+        b'{"entries":[1]}',
+        b'{"entries":[{"id":"1"}],"entries":[{"id":"2"}]}',
+        b'{"entries":[{"id":"1","id":"2"}]}',
+        b'{"entries":[{"id":"1","value":{"type":"STRING","data":"\xff"}}]}',
+        b'{"entries":[{"id":"1"}]}{"entries":[{"id":"2"}]}',
+        b'{"entries":[{"id":"\\ud800"}]}',
+    ],
+)
+def test_what_is_no_sound_json_is_400(http: HttpApp, body: bytes) -> None:
+    assert refused(http, body) == (400, 400)
+
+
+def test_an_unknown_member_beside_the_entries_is_422(http: HttpApp) -> None:
+    assert refused(http, b'{"records":{"subject":"foobar"}}') == (422, 422)
+    assert refused(http, b'{"entries":[{"id":"1"}],"acks":1}') == (422, 422)
+
+
+def test_media_type_and_charset_are_refused_as_for_a_stream(http: HttpApp) -> None:
+    assert refused(http, b"{}", content_type="text/plain") == (415, 415)
+    assert refused(http, b"{}", content_type="application/json; charset=x") == (400, 400)
+
+
+def test_a_body_in_latin_1_is_read_so(http: HttpApp) -> None:
+    body = '{"entries":[{"id":"1","value":{"type":"STRING","data":"ü"}}]}'.encode("latin-1")
+    headers = {"content-type": "application/json; charset=iso-8859-1"}
+    assert http.post(PATH, content=body, headers=headers).status_code == 207
+    assert http.producer.submitted[0][0].value == "ü".encode()
+
+
+def test_another_cluster_is_404_and_a_body_too_large_413(http: HttpApp) -> None:
+    answer = http.post(PATH.replace("/cluster/", "/other/"), content=b'{"entries":[]}', headers=JSON)
+    assert (answer.status_code, answer.json()["error_code"]) == (404, 404)
+    small = HttpApp(max_body_bytes=100)
+    small.producer.set_topics({"orders": 3})
+    assert refused(small, b" " * 101) == (413, 413)
+
+
+def test_each_request_is_counted_by_its_outcome(http: HttpApp) -> None:
+    post(http, {"id": "1"})
+    post(http, {"id": "1"}, {"id": "2", "x": 1})
+    post(http, {"id": "2", "x": 1})
+    refused_body = http.post(PATH, content=b"", headers=JSON)
+    assert refused_body.status_code == 422
+    counted = {o: http.app.sidecar.http.produced(o).count for o in ("success", "partial", "error")}
+    assert counted == {"success": 1, "partial": 1, "error": 2}

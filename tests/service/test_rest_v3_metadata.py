@@ -1,0 +1,389 @@
+"""Metadata reads of REST Proxy v3: every shape, its links, its freshness, and what is answered instead."""
+
+from __future__ import annotations
+
+import asyncio
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from client_core import ListedTopic, TopicListing
+from client_core.producer.results import ListingResult
+from service.access.caller import Caller, TopicRules, set_caller
+from service.dialects.rest_v3 import schemas
+from tests.support.http_app import HttpApp, run, until
+from tests.support.metadata_responses import node, partition, topic
+
+ROOT = "http://localhost/v3/clusters"
+C = f"{ROOT}/cluster"
+
+
+@pytest.fixture
+def http() -> HttpApp:
+    """Brokers 1, 2 and 3; `orders` with two partitions, of which the second has no leader."""
+    app = HttpApp()
+    app.producer.nodes = [node(1, rack="r1"), node(2), node(3)]
+    app.producer.set_topics(
+        [
+            topic(
+                "orders",
+                [
+                    partition(0, leader=2, replicas=(2, 3), isr=(2,)),
+                    partition(1, leader=None, replicas=(7, 3), isr=(3,), offline=(7,)),
+                ],
+            ),
+            topic("__consumer_offsets", 1, nodes=(1,), is_internal=True),
+        ],
+        controller_id=3,
+    )
+    return app
+
+
+def get(http: HttpApp, path: str) -> Any:
+    answer = http.get(path.removeprefix("http://localhost"))
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    return answer.json()
+
+
+def error(http: HttpApp, path: str, method: str = "GET") -> tuple[int, int]:
+    answer = http.ask(method, path)
+    assert answer.headers["content-type"] == "application/json"
+    assert list(answer.json()) == ["error_code", "message"]
+    assert answer.json()["message"]
+    return answer.status_code, answer.json()["error_code"]
+
+
+CLUSTER = {
+    "kind": "KafkaCluster",
+    "metadata": {"self": C, "resource_name": "crn:///kafka=cluster"},
+    "cluster_id": "cluster",
+    "controller": {"related": f"{C}/brokers/3"},
+    "acls": {"related": f"{C}/acls"},
+    "brokers": {"related": f"{C}/brokers"},
+    "broker_configs": {"related": f"{C}/broker-configs"},
+    "consumer_groups": {"related": f"{C}/consumer-groups"},
+    "topics": {"related": f"{C}/topics"},
+    "partition_reassignments": {"related": f"{C}/topics/-/partitions/-/reassignment"},
+}
+BROKER = {
+    "kind": "KafkaBroker",
+    "metadata": {"self": f"{C}/brokers/1", "resource_name": "crn:///kafka=cluster/broker=1"},
+    "cluster_id": "cluster",
+    "broker_id": 1,
+    "host": "localhost",
+    "port": 9093,
+    "rack": "r1",
+    "configs": {"related": f"{C}/brokers/1/configs"},
+    "partition_replicas": {"related": f"{C}/brokers/1/partition-replicas"},
+}
+TOPIC = {
+    "kind": "KafkaTopic",
+    "metadata": {"self": f"{C}/topics/orders", "resource_name": "crn:///kafka=cluster/topic=orders"},
+    "cluster_id": "cluster",
+    "topic_name": "orders",
+    "is_internal": False,
+    "replication_factor": 2,
+    "partitions_count": 2,
+    "partitions": {"related": f"{C}/topics/orders/partitions"},
+    "configs": {"related": f"{C}/topics/orders/configs"},
+    "partition_reassignments": {"related": f"{C}/topics/orders/partitions/-/reassignment"},
+    "authorized_operations": [],
+}
+P0, P1 = (f"{C}/topics/orders/partitions/{n}" for n in (0, 1))
+PARTITION = {
+    "kind": "KafkaPartition",
+    "metadata": {"self": P0, "resource_name": "crn:///kafka=cluster/topic=orders/partition=0"},
+    "cluster_id": "cluster",
+    "topic_name": "orders",
+    "partition_id": 0,
+    "leader": {"related": f"{P0}/replicas/2"},
+    "replicas": {"related": f"{P0}/replicas"},
+    "reassignment": {"related": f"{P0}/reassignment"},
+}
+LEADERLESS = {
+    "kind": "KafkaPartition",
+    "metadata": {"self": P1, "resource_name": "crn:///kafka=cluster/topic=orders/partition=1"},
+    "cluster_id": "cluster",
+    "topic_name": "orders",
+    "partition_id": 1,
+    "leader": None,
+    "replicas": {"related": f"{P1}/replicas"},
+    "reassignment": {"related": f"{P1}/reassignment"},
+}
+
+
+def replica(partition_url: str, number: int, broker_id: int, *, leads: bool, in_sync: bool) -> dict[str, Any]:
+    crn = f"crn:///kafka=cluster/topic=orders/partition={number}/replica={broker_id}"
+    return {
+        "kind": "KafkaReplica",
+        "metadata": {"self": f"{partition_url}/replicas/{broker_id}", "resource_name": crn},
+        "cluster_id": "cluster",
+        "topic_name": "orders",
+        "partition_id": number,
+        "broker_id": broker_id,
+        "is_leader": leads,
+        "is_in_sync": in_sync,
+        "broker": {"related": f"{C}/brokers/{broker_id}"},
+    }
+
+
+def listed(kind: str, url: str, data: list[Any]) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"self": url, "next": None}, "data": data}
+
+
+def in_order(found: Any) -> Any:
+    """The same with the order of members made visible."""
+    if isinstance(found, dict):
+        return [(name, in_order(value)) for name, value in found.items()]
+    return [in_order(item) for item in found] if isinstance(found, list) else found
+
+
+@pytest.mark.parametrize(
+    ("url", "expected", "model"),
+    [
+        (ROOT, listed("KafkaClusterList", ROOT, [CLUSTER]), schemas.ClusterDataList),
+        (C, CLUSTER, schemas.ClusterData),
+        (f"{C}/brokers/1", BROKER, schemas.BrokerData),
+        (f"{C}/topics/orders", TOPIC, schemas.TopicData),
+        (
+            f"{C}/topics/orders/partitions",
+            listed("KafkaPartitionList", f"{C}/topics/orders/partitions", [PARTITION, LEADERLESS]),
+            schemas.PartitionDataList,
+        ),
+        (P0, PARTITION, schemas.PartitionData),
+        (P1, LEADERLESS, schemas.PartitionData),
+        (
+            f"{P0}/replicas",
+            listed(
+                "KafkaReplicaList",
+                f"{P0}/replicas",
+                [
+                    replica(P0, 0, 2, leads=True, in_sync=True),
+                    replica(P0, 0, 3, leads=False, in_sync=False),
+                ],
+            ),
+            schemas.ReplicaDataList,
+        ),
+        (f"{P0}/replicas/2", replica(P0, 0, 2, leads=True, in_sync=True), schemas.ReplicaData),
+        (f"{P1}/replicas/7", replica(P1, 1, 7, leads=False, in_sync=False), schemas.ReplicaData),
+    ],
+)
+def test_each_resource_has_confluents_members_in_their_order(
+    http: HttpApp, url: str, expected: Any, model: Any
+) -> None:
+    found = get(http, url)
+    assert in_order(found) == in_order(expected)
+    model.model_validate(found)
+
+
+def test_brokers_are_listed_by_their_ids(http: HttpApp) -> None:
+    found = get(http, f"{C}/brokers")
+    assert found["kind"] == "KafkaBrokerList"
+    assert found["metadata"] == {"self": f"{C}/brokers", "next": None}
+    assert [(b["broker_id"], b["rack"]) for b in found["data"]] == [(1, "r1"), (2, None), (3, None)]
+    schemas.BrokerDataList.model_validate(found)
+
+
+def test_a_cluster_without_controller_says_null(http: HttpApp) -> None:
+    http.producer.set_topics({}, controller_id=99)
+    assert get(http, C)["controller"] is None
+
+
+# -- topics --------------------------------------------------------------------------------------------------
+
+
+def test_topics_are_listed_by_name_with_counts_and_without_internal_ones(http: HttpApp) -> None:
+    http.producer.on_brokers = {"zebra": 1, "orders": 2, "__consumer_offsets": 50}
+    found = get(http, f"{C}/topics")
+    assert (found["kind"], found["metadata"]) == ("KafkaTopicList", {"self": f"{C}/topics", "next": None})
+    assert [
+        (t["topic_name"], t["partitions_count"], t["replication_factor"], t["is_internal"])
+        for t in found["data"]
+    ] == [("orders", 2, 3, False), ("zebra", 1, 3, False)]
+    assert found["data"][0]["metadata"] == TOPIC["metadata"]
+    schemas.TopicDataList.model_validate(found)
+
+
+def test_a_topic_that_brokers_cannot_describe_is_not_listed(http: HttpApp) -> None:
+    async def scenario() -> Any:
+        async with http.client() as client:
+            asking = asyncio.ensure_future(client.get(f"{C}/topics"))
+            await until(lambda: http.producer.waiting)
+            topics = {
+                "ailing": ListedTopic("ailing", None, False, 0, error_code=5),
+                "sound": ListedTopic("sound", None, False, 4, replication_factor=3),
+            }
+            http.producer.finish(
+                http.producer.waiting[0], ListingResult(TopicListing(MappingProxyType(topics)))
+            )
+            return (await asking).json()
+
+    assert [t["topic_name"] for t in run(scenario())["data"]] == ["sound"]
+
+
+def test_a_list_longer_than_one_go_is_whole(http: HttpApp) -> None:
+    http.producer.on_brokers = {f"t{n:04}": 1 for n in range(450)}
+    names = [t["topic_name"] for t in get(http, f"{C}/topics")["data"]]
+    assert names == sorted(http.producer.on_brokers)
+
+
+def test_an_internal_topic_is_told_of_by_its_name(http: HttpApp) -> None:
+    assert get(http, f"{C}/topics/__consumer_offsets")["is_internal"] is True
+
+
+def test_a_topic_that_was_not_known_is_asked_for_and_not_created(http: HttpApp) -> None:
+    http.producer.on_brokers = {"new": 4}
+    assert get(http, f"{C}/topics/new")["partitions_count"] == 4
+    asked = [arguments for kind, arguments in http.producer.calls if kind == "topics"]
+    assert [arguments["create"] for arguments in asked] == [False]
+
+
+def test_a_topic_that_is_looked_up_is_kept_from_idling(http: HttpApp) -> None:
+    use = http.producer.cache.topics["orders"].use
+    use.touched = False
+    get(http, P0)
+    assert use.touched
+
+
+# -- links and freshness -------------------------------------------------------------------------------------
+
+
+def test_links_are_made_of_the_scheme_and_host_of_the_request(http: HttpApp) -> None:
+    app = HttpApp(allowed_hosts="*")
+    app.producer.set_topics({"orders": 1})
+
+    async def scenario() -> Any:
+        async with app.client() as client:
+            return (await client.get("https://kafka.example:8443/v3/clusters")).json()
+
+    found = run(scenario())
+    assert found["metadata"]["self"] == "https://kafka.example:8443/v3/clusters"
+    topics = found["data"][0]["topics"]["related"]
+    assert topics == "https://kafka.example:8443/v3/clusters/cluster/topics"
+
+
+def test_answers_say_how_fresh_they_are_and_are_not_sent_twice(http: HttpApp) -> None:
+    http.producer.clock.advance(17_400)
+    first = http.get(P0)
+    assert first.headers["age"] == "17"
+    assert first.headers["pilotfish-metadata-version"] == http.version
+    assert "pilotfish-metadata-refreshed-at" in first.headers
+    again = http.get(P0, headers={"if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_answers_go_on_while_the_brokers_are_away(http: HttpApp) -> None:
+    http.producer.clock.advance(3_600_000)
+    for url in (ROOT, f"{C}/brokers", f"{C}/topics/orders", f"{P1}/replicas"):
+        assert http.get(url).headers["age"] == "3600"
+
+
+# -- what is not there ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v3/clusters/other",
+        "/v3/clusters/other/brokers",
+        "/v3/clusters/other/brokers/1",
+        "/v3/clusters/other/topics",
+        "/v3/clusters/other/topics/orders",
+        "/v3/clusters/other/topics/orders/partitions/0/replicas/2",
+        "/v3/clusters/cluster/brokers/99",
+        "/v3/clusters/cluster/brokers/one",
+        "/v3/clusters/cluster/brokers/-1",
+        "/v3/clusters/cluster/brokers/99999999999999999999",
+        "/v3/clusters/cluster/topics/orders/partitions/2",
+        "/v3/clusters/cluster/topics/orders/partitions/-1",
+        "/v3/clusters/cluster/topics/orders/partitions/x",
+        "/v3/clusters/cluster/topics/orders/partitions/2/replicas",
+        "/v3/clusters/cluster/topics/orders/partitions/0/replicas/1",
+        "/v3/clusters/cluster/topics/orders/partitions/0/replicas/x",
+        "/v3/clusters/cluster/topics/orders/configs",
+        "/v3/clusters/cluster/acls",
+        "/v3",
+        "/v3/nothing",
+    ],
+)
+def test_what_is_not_there_is_404(http: HttpApp, path: str) -> None:
+    assert error(http, path) == (404, 404)
+
+
+@pytest.mark.parametrize("rest", ["", "/partitions", "/partitions/0", "/partitions/0/replicas"])
+def test_a_missing_topic_is_40403(http: HttpApp, rest: str) -> None:
+    async def scenario() -> Any:
+        async with http.client() as client:
+            asking = asyncio.ensure_future(client.get(f"/v3/clusters/cluster/topics/missing{rest}"))
+            await until(lambda: http.producer.waiting)
+            http.producer.say_unknown(http.producer.waiting[0])
+            return await asking
+
+    answer = run(scenario())
+    assert (answer.status_code, answer.json()["error_code"]) == (404, 40403)
+
+
+def test_a_topic_that_cannot_be_one_is_40002(http: HttpApp) -> None:
+    assert error(http, "/v3/clusters/cluster/topics/a%20b") == (400, 40002)
+
+
+def test_before_any_broker_answered_it_is_50302() -> None:
+    http = HttpApp()
+
+    async def scenario() -> Any:
+        async with http.client() as client:
+            asking = asyncio.ensure_future(client.get("/v3/clusters"))
+            await until(lambda: http.producer.waiting)
+            http.producer.time_out(http.producer.waiting[0])
+            return await asking
+
+    answer = run(scenario())
+    assert (answer.status_code, answer.json()["error_code"]) == (503, 50302)
+    assert int(answer.headers["retry-after"]) >= 1
+
+
+def test_parameters_are_refused_as_there_are_none(http: HttpApp) -> None:
+    assert error(http, "/v3/clusters/cluster/topics?include_authorized_operations=true") == (422, 422)
+    assert error(http, "/v3/clusters?a=1&a=2") == (400, 400)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_nothing_is_changed_here(http: HttpApp, method: str) -> None:
+    assert error(http, "/v3/clusters/cluster/topics/orders", method) == (405, 405)
+
+
+def test_refusals_of_the_guards_are_in_this_dialect_too(http: HttpApp) -> None:
+    bad_host = http.get("/v3/clusters", headers={"host": "evil.example"})
+    assert (bad_host.status_code, bad_host.json()["error_code"]) == (421, 421)
+    bad_origin = http.get("/v3/clusters", headers={"origin": "https://evil.example"})
+    assert (bad_origin.status_code, bad_origin.json()["error_code"]) == (403, 403)
+    assert error(http, "/v3/clusters/a%2Fb") == (400, 400)
+
+
+def test_the_dialect_can_be_switched_off() -> None:
+    http = HttpApp(dialects="rest-v2")
+    answer = http.get("/v3/clusters")
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+# -- who may read --------------------------------------------------------------------------------------------
+
+
+def test_a_caller_sees_its_own_topics_only(http: HttpApp) -> None:
+    http.producer.on_brokers = {"orders": 2, "secret": 1}
+    caller = Caller("reader", TopicRules.of(["ord*"]), TopicRules())
+
+    async def as_reader(scope: Any, receive: Any, send: Any) -> None:
+        set_caller(scope, caller)
+        await http.app(scope, receive, send)
+
+    found = http.ask("GET", f"{C}/topics", app=as_reader).json()
+    assert [t["topic_name"] for t in found["data"]] == ["orders"]
+    assert http.ask("GET", P0, app=as_reader).status_code == 200
+    for name in ("secret", "missing"):
+        answer = http.ask("GET", f"/v3/clusters/cluster/topics/{name}", app=as_reader)
+        assert (answer.status_code, answer.json()["error_code"]) == (403, 40301)
+    assert [kind for kind, _ in http.producer.calls] == ["listing"]

@@ -1,0 +1,159 @@
+"""GET /v1/status: what it is made of, that it is as the OpenAPI document says, and who sees what of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from client_core import Backlog, BatchCount, Errors, NodeStatus, Phase, TopicPartition, TopicWait
+from client_core import events as e
+from service.access.caller import ANYONE, Caller, TopicRules
+from service.slowness.schemas import StatusAnswer
+from tests.support.fake_producer import with_status
+from tests.support.http_app import HttpApp
+
+READER = Caller("reader", TopicRules.of(["orders"]), TopicRules.of([]))
+
+
+@pytest.fixture
+def web() -> HttpApp:
+    """Node 2 has requests that it leaves unanswered; topic nope is waited for."""
+    app = HttpApp()
+    app.producer.set_topics({"orders": 3})
+    now_ms = app.producer.clock.now_ms()
+    queued, sent = BatchCount(9, 900, 9, now_ms - 3_300), BatchCount(5, 300, 5, now_ms - 3_200)
+    app.producer.waits = Backlog(
+        queued={2: queued, None: BatchCount(1, 7, 1, now_ms - 4_000)},
+        in_flight={2: sent},
+        by_node={2: BatchCount(14, 1_200, 14, now_ms - 3_300), None: BatchCount(1, 7, 1, now_ms - 4_000)},
+        leaderless=(TopicPartition("secret", 0),),
+        topic_waits=(TopicWait("nope", Phase.METADATA, 3, now_ms - 2_100),),
+    )
+    node = NodeStatus(2, "kafka-2", 9092, "ready", 5, 3_200, 0, 0, None, None)
+    with_status(app.producer, state="running", producer_id=7, nodes=(node,), waiting_for_metadata=3)
+    return app
+
+
+def status(web: HttpApp, caller: Caller = ANYONE) -> Any:
+    return web.app.sidecar.status.document(caller)
+
+
+def test_the_answer_is_as_the_document_says(web: HttpApp) -> None:
+    web.app.events.emit(e.LeaderChanged("orders", 0, 1, 2, 5))
+    web.app.events.emit(e.BatchRetried("orders", 0, 1, Errors.NOT_ENOUGH_REPLICAS, 2))
+    answer = web.get("/v1/status")
+    assert answer.status_code == 200
+    assert answer.headers["cache-control"] == "no-store"
+    StatusAnswer.model_validate(answer.json(), strict=True)
+    assert set(answer.json()) == set(StatusAnswer.model_fields)
+
+
+def test_an_idle_sidecar_is_not_slow() -> None:
+    web = HttpApp()
+    web.producer.set_topics({"orders": 3})
+    with_status(web.producer, state="running", producer_id=7)
+    answer = StatusAnswer.model_validate(web.get("/v1/status").json(), strict=True)
+    assert answer.slow == []
+    assert answer.waits == []
+    assert (answer.watchers, answer.waiting_requests) == (0, 0)
+
+
+def test_a_slow_produce_is_explained_by_node_and_phase(web: HttpApp) -> None:
+    slow = [(finding["node"], finding["phase"]) for finding in status(web)["slow"]]
+    assert slow == [(None, "queue"), (2, "delivery"), (None, "metadata")]
+    assert status(web)["slow"][1]["detail"] == (
+        "node 2 has 5 requests in flight, the oldest for 3.2 s; 1,200 records of 14 partitions wait for it"
+    )
+
+
+def test_from_when_on_something_is_slow_is_a_setting() -> None:
+    web = HttpApp(slow_after_ms=60_000)
+    web.producer.set_topics({"orders": 3})
+    now_ms = web.producer.clock.now_ms()
+    web.producer.waits = Backlog(queued={None: BatchCount(1, 7, 1, now_ms - 59_999)})
+    with_status(web.producer, producer_id=7)
+    assert status(web)["slow"] == []
+    web.producer.clock.advance(1)
+    assert len(status(web)["slow"]) == 1
+
+
+def test_each_node_says_what_waits_for_it_and_how_fast_it_was(web: HttpApp) -> None:
+    web.app.events.emit(e.RequestCompleted("Produce", 2, 40, 10, 10))
+    web.app.events.emit(e.BatchRetried("orders", 0, 1, Errors.NOT_ENOUGH_REPLICAS, 2))
+    web.producer.clock.advance(100)
+    (node,) = status(web)["nodes"]
+    assert node["waiting"] == {"batches": 9, "records": 900, "partitions": 9, "oldest_ms": 3_400}
+    assert node["on_the_wire"] == {"batches": 5, "records": 300, "partitions": 5, "oldest_ms": 3_300}
+    assert node["produce"] == {"count": 1, "p50_ms": 40, "p99_ms": 40, "max_ms": 40}
+    assert node["last_failure"]["error"] == "NOT_ENOUGH_REPLICAS"
+    assert node["last_failure"]["age_ms"] == 100
+
+
+def test_each_phase_says_who_waits_and_how_long_it_took_lately(web: HttpApp) -> None:
+    web.app.events.emit(e.WaitFinished("metadata", "success", 120))
+    phases = status(web)["phases"]
+    assert {name: (phase["waiting"], phase["oldest_ms"]) for name, phase in phases.items()} == {
+        "metadata": (3, 2_100),
+        "buffer": (0, None),
+        "queue": (907, 4_000),
+        "delivery": (300, 3_200),
+    }
+    assert phases["metadata"]["recent"]["max_ms"] == 120
+
+
+def test_produce_is_counted_in_requests_records_and_bytes(web: HttpApp) -> None:
+    assert web.produce('{"records":[{"value":1},{"value":2}]}').status_code == 200
+    web.app.events.emit(e.ProduceFinished("orders", 0, 1, 2, 80, 12, 0, Errors.NONE))
+    web.producer.clock.advance(1_000)
+    produce = status(web)["produce"]
+    assert (produce["requests"], produce["failed_requests"]) == (1, 0)
+    assert (produce["records"], produce["failed_records"], produce["bytes"]) == (2, 0, 80)
+    columns = produce["per_second"]
+    assert {len(column) for column in columns.values()} == {60}
+    assert [column[-1] for column in columns.values()] == [2, 0, 80, 12, 12]
+    assert columns["mean_ms"][0] is None
+
+
+def test_leader_changes_are_told_the_latest_first(web: HttpApp) -> None:
+    for partition in (0, 1):
+        web.app.events.emit(e.LeaderChanged("orders", partition, 1, None, 5))
+    told = status(web)["leader_changes"]
+    assert [change["partition"] for change in told] == [1, 0]
+    assert told[0] == {
+        "at": "2023-11-14T22:13:20.000Z",
+        "topic": "orders",
+        "partition": 1,
+        "old_leader": 1,
+        "new_leader": None,
+        "leader_epoch": 5,
+    }
+
+
+def test_a_caller_sees_no_name_of_a_topic_that_it_may_not_read(web: HttpApp) -> None:
+    for topic in ("orders", "secret"):
+        web.app.events.emit(e.LeaderChanged(topic, 0, 1, 2, 5))
+        web.app.events.emit(e.BatchRetried(topic, 0, 1, Errors.NOT_ENOUGH_REPLICAS, 2))
+    told = web.app.sidecar.status.body(READER).decode()
+    assert "secret" not in told
+    assert "nope" not in told
+    assert [change["topic"] for change in status(web, READER)["leader_changes"]] == ["orders"]
+    assert "secret-0" in web.app.sidecar.status.body(ANYONE).decode()
+
+
+def test_a_status_that_watchers_share_is_made_once_for_callers_of_the_same_rights(web: HttpApp) -> None:
+    report = web.app.sidecar.status
+    first = report.shared_body(ANYONE)
+    assert report.shared_body(ANYONE) is first
+    assert report.shared_body(READER) != first
+    web.producer.clock.advance(100)
+    assert report.shared_body(ANYONE) != first
+    assert len(report._shared) == 1, "what nobody asked for lately is still kept"
+
+
+def test_more_topics_that_wait_than_are_listed_are_cut_to_those_with_most_requests(web: HttpApp) -> None:
+    now_ms = web.producer.clock.now_ms()
+    waits = tuple(TopicWait(f"t{n}", Phase.METADATA, n, now_ms) for n in range(1, 1_001))
+    web.producer.waits = Backlog(topic_waits=waits)
+    listed = status(web)["waits"]
+    assert [wait["topic"] for wait in listed] == [f"t{n}" for n in range(1_000, 950, -1)]

@@ -1,0 +1,131 @@
+"""What events amount to: times by node and phase, failures and their runs, sums, leader changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from client_core import Errors
+from client_core import events as e
+from service.slowness.collector import LEADER_CHANGES, MAX_NODES, RUN_GAP_MS, Failure, Slowness
+from tests.support.mock_clock import MockClock
+
+
+@pytest.fixture
+def clock() -> MockClock:
+    return MockClock(now_ms=1_000_000)
+
+
+@pytest.fixture
+def slowness(clock: MockClock) -> Slowness:
+    return Slowness(clock)
+
+
+def request(node_id: int, latency_ms: int, api: str = "Produce", error: Errors = Errors.NONE) -> e.Event:
+    return e.RequestCompleted(api, node_id, latency_ms, 10, 10, error)
+
+
+def finished(records: int = 1, produce_ms: int = 5, error: Errors = Errors.NONE, node_id: int = 1) -> e.Event:
+    return e.ProduceFinished("orders", 0, node_id, records, 100, produce_ms, 0, error)
+
+
+def test_produce_requests_are_kept_by_node_and_others_are_not(slowness: Slowness) -> None:
+    slowness.emit(request(1, 5))
+    slowness.emit(request(2, 70))
+    slowness.emit(request(2, 9_000, api="Metadata"))
+    observed = slowness.observed()
+    assert {node_id: node.produce.max_ms for node_id, node in observed.nodes.items()} == {1: 5, 2: 70}
+    assert observed.phases["delivery"].count == 2
+
+
+def test_each_phase_has_its_times(slowness: Slowness) -> None:
+    slowness.emit(e.BatchSent(1, 10, 100, 100, 30, 0))
+    slowness.emit(e.WaitFinished("metadata", "success", 200))
+    slowness.emit(e.WaitFinished("buffer", "timeout", 400))
+    slowness.emit(e.WaitFinished("flush", "success", 9_000))
+    slowness.emit(request(1, 7))
+    phases = slowness.observed().phases
+    assert {phase: times.max_ms for phase, times in phases.items()} == {
+        "metadata": 200,
+        "buffer": 400,
+        "queue": 30,
+        "delivery": 7,
+    }
+
+
+def test_what_a_node_failed_with_last_is_kept_with_the_beginning_of_its_run(
+    slowness: Slowness, clock: MockClock
+) -> None:
+    slowness.emit(e.BatchRetried("orders", 0, 3, Errors.NOT_ENOUGH_REPLICAS, 2))
+    begun_ms = clock.now_ms()
+    clock.advance(RUN_GAP_MS)
+    slowness.emit(request(2, 100, error=Errors.REQUEST_TIMED_OUT))
+    assert slowness.observed().nodes[2].last_failure == Failure(
+        "Produce",
+        "REQUEST_TIMED_OUT",
+        Errors.REQUEST_TIMED_OUT.message,
+        since_ms=begun_ms,
+        last_ms=clock.now_ms(),
+        times=2,
+    )
+
+
+def test_a_failure_after_a_pause_begins_another_run(slowness: Slowness, clock: MockClock) -> None:
+    slowness.emit(e.BatchRetried("orders", 0, 3, Errors.NOT_ENOUGH_REPLICAS, 2))
+    clock.advance(RUN_GAP_MS + 1)
+    slowness.emit(e.BatchRetried("orders", 0, 3, Errors.NOT_ENOUGH_REPLICAS, 2))
+    failure = slowness.observed().nodes[2].last_failure
+    assert failure is not None
+    assert (failure.since_ms, failure.times) == (clock.now_ms(), 1)
+
+
+def test_a_failure_names_no_topic(slowness: Slowness) -> None:
+    """Whoever may read the status may not read every topic."""
+    slowness.emit(e.BatchRetried("orders", 0, 3, Errors.NOT_ENOUGH_REPLICAS, 2))
+    slowness.emit(finished(error=Errors.TOPIC_AUTHORIZATION_FAILED, node_id=3))
+    assert "orders" not in repr(slowness.observed().nodes)
+
+
+def test_connections_that_end_in_good_order_are_no_failures(slowness: Slowness) -> None:
+    slowness.emit(e.NodeDisconnected(1, "idle", "unused", 0))
+    slowness.emit(e.NodeDisconnected(2, "local", "closed by us", 0))
+    slowness.emit(e.NodeDisconnected(3, "refused", "Connection refused", 50))
+    nodes = slowness.observed().nodes
+    assert set(nodes) == {3}
+    assert nodes[3].last_failure is not None
+    assert (nodes[3].last_failure.api, nodes[3].last_failure.error) == (None, "refused")
+
+
+def test_a_broker_that_left_is_forgotten(slowness: Slowness) -> None:
+    slowness.emit(request(1, 5))
+    slowness.emit(request(2, 5))
+    slowness.emit(e.BrokersChanged(joined=(), left=(2,), moved=()))
+    assert set(slowness.observed().nodes) == {1}
+
+
+def test_what_is_kept_of_nodes_is_bounded(slowness: Slowness) -> None:
+    for node_id in range(MAX_NODES + 5):
+        slowness.emit(request(node_id, 5))
+    nodes = slowness.observed().nodes
+    assert len(nodes) == MAX_NODES
+    assert 4 not in nodes
+
+
+def test_records_are_summed_up_for_good_and_by_second(slowness: Slowness, clock: MockClock) -> None:
+    slowness.emit(finished(records=10, produce_ms=20))
+    slowness.emit(finished(records=5, produce_ms=40))
+    slowness.emit(finished(records=2, error=Errors.NOT_ENOUGH_REPLICAS))
+    clock.advance(1_000)
+    observed = slowness.observed()
+    assert (observed.records, observed.failed_records, observed.delivered_bytes) == (15, 2, 200)
+    last = observed.seconds[-1]
+    assert (last.records, last.failed_records, last.delivered_bytes) == (15, 2, 200)
+    assert (last.batches, last.total_ms, last.max_ms) == (2, 60, 40)
+    assert observed.produce.count == 2
+
+
+def test_the_last_leader_changes_are_kept_with_their_time(slowness: Slowness, clock: MockClock) -> None:
+    for partition in range(LEADER_CHANGES + 1):
+        slowness.emit(e.LeaderChanged("orders", partition, 1, 2, 7))
+    moves = slowness.observed().leader_moves
+    assert [move.change.partition for move in moves] == list(range(1, LEADER_CHANGES + 1))
+    assert moves[0].at_wall_ms == clock.wall_ms()

@@ -1,0 +1,273 @@
+"""What is slow and why, in sentences: from a picture of the client, without a client."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from client_core import Backlog, BatchCount, NodeStatus, Phase, TopicPartition, TopicWait
+from service.slowness.collector import Failure, NodeSlowness
+from service.slowness.judging import Finding, Picture, judge
+from service.slowness.recent_times import NOTHING_RECENT, Recent
+from tests.support.fake_producer import FakeProducer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NOW_MS = 1_000_000
+
+
+def node(**changed: Any) -> NodeStatus:
+    status = NodeStatus(2, "kafka-2", 9092, "ready", 0, None, 0, 0, None, None)
+    return replace(status, **changed)
+
+
+def waiting(age_ms: int, records: int = 1_200, partitions: int = 14) -> BatchCount:
+    return BatchCount(partitions, records, partitions, NOW_MS - age_ms)
+
+
+def backlog(queued: Mapping[int | None, BatchCount] | None = None, **others: Any) -> Backlog:
+    queued = queued or {}
+    return Backlog(queued=queued, **{"by_node": queued, **others})
+
+
+def picture(
+    *nodes: NodeStatus,
+    backlog: Backlog | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    **changed: Any,
+) -> Picture:
+    """A healthy client with these nodes, changed as told."""
+    healthy = FakeProducer().status()
+    metadata_status = replace(healthy.metadata, **{"age_ms": 10, **(metadata or {})})
+    of_status = {
+        name: changed.pop(name) for name in list(changed) if hasattr(healthy, name) and name != "nodes"
+    }
+    status = replace(
+        healthy, state=of_status.pop("state", "running"), metadata=metadata_status, nodes=nodes, **of_status
+    )
+    base = Picture(
+        now_ms=NOW_MS,
+        status=replace(status, producer_id=of_status.get("producer_id", 7)),
+        backlog=backlog or Backlog(),
+        nodes={},
+        slow_after_ms=1_000,
+        linger_ms=5,
+        needs_producer_id=True,
+        may_read=lambda topic: True,
+    )
+    return replace(base, **changed)
+
+
+def the_finding(of: Picture) -> Finding:
+    (finding,) = judge(of)
+    return finding
+
+
+def test_nothing_is_slow_in_a_healthy_client() -> None:
+    assert judge(picture(node(), node(id=3, state="disconnected"))) == []
+
+
+def test_a_busy_client_whose_answers_come_soon_is_not_slow() -> None:
+    busy = backlog({2: waiting(900)}, by_node={2: waiting(900)})
+    assert judge(picture(node(in_flight_requests=5, oldest_in_flight_age_ms=900), backlog=busy)) == []
+
+
+def test_requests_that_a_node_leaves_unanswered_are_told_with_what_waits_for_it() -> None:
+    slow = node(in_flight_requests=5, oldest_in_flight_age_ms=3_200)
+    assert the_finding(picture(slow, backlog=backlog({}, by_node={2: waiting(3_300)}))) == Finding(
+        2,
+        "delivery",
+        "node 2 has 5 requests in flight, the oldest for 3.2 s; 1,200 records of 14 partitions wait for it",
+    )
+
+
+def test_a_node_that_can_not_be_reached_is_told_with_its_last_error() -> None:
+    gone = node(state="disconnected", last_error="Connection refused", backoff_left_ms=400)
+    assert the_finding(picture(gone, backlog=backlog({2: waiting(1_000)}))) == Finding(
+        2,
+        "queue",
+        "node 2 (kafka-2:9092) is not connected: Connection refused; next attempt in 0.4 s; "
+        "1,200 records of 14 partitions wait for it",
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("connecting", "is being connected to (connecting)"),
+        ("checking_api_versions", "is being connected to (checking_api_versions)"),
+        ("authentication_failed", "does not accept who we are"),
+    ],
+)
+def test_what_a_node_is_busy_with_instead_is_told(state: str, expected: str) -> None:
+    assert expected in the_finding(picture(node(state=state), backlog=backlog({2: waiting(5_000)}))).detail
+
+
+def test_a_node_that_can_not_be_reached_and_that_nobody_needs_is_no_finding() -> None:
+    assert judge(picture(node(state="disconnected", last_error="Connection refused"))) == []
+
+
+def test_a_pause_that_a_broker_asked_for_is_told() -> None:
+    finding = the_finding(picture(node(throttle_left_ms=1_200), backlog=backlog({2: waiting(2_000)})))
+    assert "asked for a pause (a quota), of which 1.2 s are left" in finding.detail
+
+
+def test_batches_that_a_node_refuses_again_and_again_are_told_with_the_error() -> None:
+    failure = Failure("Produce", "NOT_ENOUGH_REPLICAS", "too few in sync", NOW_MS - 12_000, NOW_MS - 100, 30)
+    finding = the_finding(
+        picture(
+            node(),
+            backlog=backlog({2: waiting(12_000, records=1, partitions=1)}),
+            nodes={2: NodeSlowness(NOTHING_RECENT, failure)},
+        )
+    )
+    assert finding == Finding(
+        2,
+        "delivery",
+        "node 2 fails with NOT_ENOUGH_REPLICAS (too few in sync) for 12.0 s; "
+        "1 record of 1 partition waits for it",
+    )
+
+
+@pytest.mark.parametrize("failure", [("Metadata", NOW_MS), (None, NOW_MS), ("Produce", NOW_MS - 20_000)])
+def test_a_failure_of_something_else_or_long_ago_does_not_explain_a_produce(
+    failure: tuple[str | None, int],
+) -> None:
+    api, last_ms = failure
+    of_node = NodeSlowness(NOTHING_RECENT, Failure(api, "NETWORK_EXCEPTION", "gone", last_ms, last_ms, 1))
+    finding = the_finding(picture(node(), backlog=backlog({2: waiting(5_000)}), nodes={2: of_node}))
+    assert finding.detail == (
+        "1,200 records of 14 partitions wait in batches for node 2, the oldest for 5.0 s"
+    )
+
+
+def test_lingering_is_no_slowness() -> None:
+    lingering = backlog({2: waiting(5_000)})
+    assert judge(picture(node(), backlog=lingering, linger_ms=10_000)) == []
+
+
+def test_records_without_a_leader_are_told_by_partition() -> None:
+    partitions = tuple(TopicPartition("orders", p) for p in range(5))
+    finding = the_finding(picture(backlog=backlog({None: waiting(4_000, 50, 5)}, leaderless=partitions)))
+    assert finding == Finding(
+        None, "queue", "50 records of 5 partitions wait for a leader: orders-0, orders-1, orders-2 and 2 more"
+    )
+
+
+def test_partitions_of_topics_that_the_caller_may_not_read_are_counted_and_not_named() -> None:
+    leaderless = (TopicPartition("orders", 0), TopicPartition("secret", 0), TopicPartition("secret", 1))
+    seen = picture(
+        backlog=backlog({None: waiting(4_000)}, leaderless=leaderless),
+        may_read=lambda topic: topic == "orders",
+    )
+    assert the_finding(seen).detail.endswith("wait for a leader: orders-0 and 2 more")
+    assert the_finding(replace(seen, may_read=lambda _: False)).detail.endswith("a leader: 3 partitions")
+
+
+def test_topics_that_requests_wait_for_are_told_as_far_as_the_caller_may_read_them() -> None:
+    waits = (
+        TopicWait("nope", Phase.METADATA, 3, NOW_MS - 2_100),
+        TopicWait("short", Phase.METADATA, 1, NOW_MS - 5_000, lacks_partition=True),
+        TopicWait("secret", Phase.METADATA, 9, NOW_MS - 3_000),
+        TopicWait("new", Phase.METADATA, 1, NOW_MS - 100),
+    )
+    found = judge(picture(backlog=backlog(topic_waits=waits), may_read=lambda topic: topic != "secret"))
+    assert [finding.detail for finding in found] == [
+        "3 requests wait for topic nope, which the brokers do not show us, the oldest for 2.1 s",
+        "1 request waits for a partition that topic short does not have, the oldest for 5.0 s",
+        "9 requests wait for 1 other topic",
+    ]
+    assert {finding.phase for finding in found} == {"metadata"}
+
+
+def test_no_more_than_some_topics_are_told_one_by_one() -> None:
+    waits = tuple(TopicWait(f"t{n}", Phase.METADATA, n, NOW_MS - 2_000) for n in range(1, 5_001))
+    found = judge(picture(backlog=backlog(topic_waits=waits)))
+    assert len(found) == 11
+    assert found[0].detail.startswith("5,000 requests wait for topic t5000")
+    assert found[-1].detail.endswith("for 4,990 other topics")
+
+
+def test_a_full_buffer_is_told_with_what_fills_it() -> None:
+    waits = (TopicWait("orders", Phase.BUFFER, 12, NOW_MS - 2_100),)
+    finding = the_finding(
+        picture(node(), backlog=backlog({}, by_node={2: waiting(900)}, topic_waits=waits), linger_ms=0)
+    )
+    assert finding == Finding(
+        2,
+        "buffer",
+        "buffer.memory (33,554,432 bytes) is full: 12 requests wait for it, the oldest for 2.1 s; "
+        "most of what fills it waits for node 2 (1,200 records of 14 partitions)",
+    )
+
+
+def test_a_client_that_no_broker_has_answered_says_why() -> None:
+    down = node(id=-1, state="disconnected", last_error="Connection refused")
+    finding = the_finding(picture(down, metadata={"age_ms": None}, waiting_for_metadata=40))
+    assert finding == Finding(
+        None,
+        "metadata",
+        "no broker of bootstrap.servers has answered yet: Connection refused; 40 requests and look-ups wait",
+    )
+
+
+def test_a_client_that_has_only_just_begun_is_not_slow() -> None:
+    assert judge(picture(metadata={"age_ms": None})) == []
+
+
+def test_metadata_that_can_not_be_refreshed_is_told_with_its_age() -> None:
+    stale = {"age_ms": 42_000, "last_error": "no node is available", "last_error_age_ms": 500}
+    assert the_finding(picture(metadata=stale)).detail == (
+        "metadata can't be refreshed (no node is available): what is known is 42.0 s old; "
+        "leaders may have moved since"
+    )
+
+
+def test_a_refresh_that_failed_before_the_last_good_one_is_over() -> None:
+    recovered = {"age_ms": 2_000, "last_error": "no node is available", "last_error_age_ms": 2_500}
+    assert judge(picture(metadata=recovered)) == []
+
+
+def test_a_missing_producer_id_is_told_where_one_is_needed() -> None:
+    waits = backlog({2: waiting(2_000)}, by_node={})
+    without_id = picture(node(), backlog=waits, linger_ms=10_000, producer_id=None)
+    assert "InitProducerId" in the_finding(without_id).detail
+    assert judge(replace(without_id, needs_producer_id=False)) == []
+
+
+def test_a_node_that_was_slow_lately_is_told_last() -> None:
+    lately = NodeSlowness(Recent(120, 900, 2_500, 4_000), None)
+    fast = NodeSlowness(Recent(120, 4, 40, 4_000), None)
+    found = judge(
+        picture(
+            node(),
+            node(id=3, state="disconnected"),
+            node(id=4),
+            backlog=backlog({3: waiting(2_000)}),
+            nodes={2: lately, 4: fast},
+        )
+    )
+    assert [finding.node for finding in found] == [3, 2]
+    assert found[1].detail == (
+        "node 2 was slow in the last minute: 120 Produce requests, one in a hundred took 2.5 s or more, "
+        "the longest 4.0 s"
+    )
+
+
+def test_what_stops_everything_comes_first_and_then_what_most_records_wait_for() -> None:
+    found = judge(
+        picture(
+            node(id=2, state="disconnected"),
+            node(id=3, state="disconnected"),
+            state="failed",
+            backlog=backlog({2: waiting(2_000, records=10), 3: waiting(2_000, records=1_000)}),
+        )
+    )
+    assert [(finding.phase, finding.node) for finding in found] == [
+        ("client", None),
+        ("queue", 3),
+        ("queue", 2),
+    ]

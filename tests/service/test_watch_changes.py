@@ -1,0 +1,199 @@
+"""What differs between two snapshots, as events; and snapshots in pieces."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from service.watch.change_log import ChangeLog
+from service.watch.changes import PARTITIONS_PER_EVENT, PIECE, Change, changes_between
+from service.watch.snapshot import TopicTexts, snapshot_pieces, topic_pieces
+from tests.support.fake_producer import FakeProducer
+from tests.support.http_app import HttpApp
+from tests.support.metadata_responses import partition, topic
+
+if TYPE_CHECKING:
+    from client_core import MetadataCache
+
+AT = "2026-01-31T09:26:53.589Z"
+
+
+def topics(count: int, partitions: int, *, leader: int = 1, epoch: int = 0) -> list[Any]:
+    return [
+        topic(f"t{t}", [partition(p, leader=leader, epoch=epoch, replicas=(1, 2)) for p in range(partitions)])
+        for t in range(count)
+    ]
+
+
+def two(before: Any, after: Any) -> tuple[MetadataCache, MetadataCache]:
+    """The snapshots of two refreshes."""
+    producer = FakeProducer()
+    producer.set_topics(before)
+    earlier = producer.cache
+    producer.set_topics(after)
+    return earlier, producer.cache
+
+
+def told(before: MetadataCache, after: MetadataCache) -> list[tuple[str, Any]]:
+    found = [change for change in changes_between(before, after, AT) if change is not None]
+    return [(change.event, json.loads(change.data)) for change in found]
+
+
+def test_a_snapshot_differs_from_itself_in_nothing() -> None:
+    before, after = two({"orders": 3}, {"orders": 3})
+    assert told(before, after) == []
+    assert told(after, after) == []
+
+
+def test_many_partitions_of_a_topic_are_told_in_events_of_bounded_size() -> None:
+    before, after = two(topics(1, 1_250), topics(1, 1_250, leader=2, epoch=1))
+    events = told(before, after)
+    assert {event for event, _ in events} == {"leader"}
+    sizes = [len(data["partitions"]) for _, data in events]
+    assert max(sizes) == PARTITIONS_PER_EVENT
+    assert sum(sizes) == 1_250
+    assert [p["partition"] for _, data in events for p in data["partitions"]] == list(range(1_250))
+
+
+def test_the_comparison_pauses_after_each_piece_of_work() -> None:
+    before, after = two(topics(1, 4 * PIECE), topics(1, 4 * PIECE, leader=2, epoch=1))
+    events_since_a_pause = longest = pauses = 0
+    for change in changes_between(before, after, AT):
+        events_since_a_pause = 0 if change is None else events_since_a_pause + 1
+        longest = max(longest, events_since_a_pause)
+        pauses += change is None
+    assert pauses >= 4
+    assert longest * PARTITIONS_PER_EVENT <= PIECE
+
+
+def test_topics_that_did_not_change_are_passed_over_with_pauses() -> None:
+    before, after = two(topics(3 * PIECE, 1), topics(3 * PIECE, 1))
+    steps = list(changes_between(before, after, AT))
+    assert steps.count(None) == len(steps)
+    assert 3 <= len(steps) <= 10
+
+
+def test_a_topic_that_lost_partitions_begins_anew_under_its_own_word() -> None:
+    before, after = two(topics(1, 3), topics(1, 2))
+    first, second = told(before, after)
+    assert (first[1]["change"], first[1]["partition_count"]) == ("shrank", 2)
+    assert [p["partition"] for p in second[1]["partitions"]] == [0, 1]
+
+
+def test_brokers_that_are_mere_addresses_do_not_join_or_leave() -> None:
+    producer = FakeProducer()
+    before = producer.cache
+    producer.set_topics({})
+    events = told(before, producer.cache)
+    assert [(data["change"], data["broker"]["id"]) for _, data in events] == [
+        ("joined", 1),
+        ("joined", 2),
+        ("joined", 3),
+    ]
+
+
+# -- the log -------------------------------------------------------------------------------------------------
+
+
+def log_of(changes: int, *, max_changes: int = 100, max_bytes: int = 1_000_000) -> ChangeLog:
+    log = ChangeLog("boot", max_changes, max_bytes)
+    for _ in range(changes):
+        log.append(Change("leader", "orders", b"{}"))
+    return log
+
+
+def test_a_change_is_a_server_sent_event_with_its_number() -> None:
+    (change,) = log_of(1).after(0) or []
+    assert change.frame == b"event: leader\nid: boot-1\ndata: {}\n\n"
+    assert change.data == b"{}"
+
+
+def test_the_log_gives_what_came_after_a_number() -> None:
+    log = log_of(5)
+    assert [change.number for change in log.after(3) or []] == [4, 5]
+    assert log.after(5) == []
+
+
+@pytest.mark.parametrize("number", [6, 1_000_000])
+def test_a_number_that_was_not_given_yet_leads_nowhere(number: int) -> None:
+    assert log_of(5).after(number) is None
+
+
+def test_the_log_is_bounded_in_number_and_in_bytes() -> None:
+    for log in (log_of(1_000, max_changes=40), log_of(1_000, max_bytes=40 * 36)):
+        assert 20 <= len(log) <= 40
+        assert log.number == 1_000
+        assert log.after(0) is None
+        assert [change.number for change in log.after(999) or []] == [1_000]
+
+
+def test_one_change_larger_than_the_log_is_numbered_and_not_kept() -> None:
+    log = log_of(0, max_bytes=10)
+    log.append(Change("leader", "orders", b"{}" * 100))
+    assert (len(log), log.number) == (0, 1)
+    assert log.after(0) is None
+    assert log.after(1) == []
+
+
+def test_nobody_resumes_from_before_a_beginning() -> None:
+    log = log_of(3)
+    log.begin_anew()
+    assert log.after(3) is None
+    assert log.after(4) == []
+
+
+# -- snapshots -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partitions", [1, PIECE, PIECE + 1, 3 * PIECE])
+def test_a_topic_in_pieces_is_one_json_object(partitions: int) -> None:
+    producer = FakeProducer()
+    producer.set_topics(topics(1, partitions))
+    table = producer.cache.topics["t0"]
+    whole = json.loads(b"".join(topic_pieces(table)))
+    assert [p["partition"] for p in whole["partitions"]] == list(range(partitions))
+    assert b"".join(TopicTexts().of(table)) == b"".join(topic_pieces(table))
+
+
+def test_a_topics_text_is_made_once_for_all_who_watch_until_it_changes() -> None:
+    producer = FakeProducer()
+    producer.set_topics(topics(2, 2))
+    texts = TopicTexts()
+    (first,) = texts.of(producer.cache.topics["t0"])
+    (again,) = texts.of(producer.cache.topics["t0"])
+    assert again is first
+    producer.set_topics(topics(2, 2, leader=2, epoch=1))
+    (changed,) = texts.of(producer.cache.topics["t0"])
+    assert changed != first
+
+
+def test_a_snapshot_says_what_the_api_says() -> None:
+    web = HttpApp()
+    web.producer.set_topics(
+        [
+            topic(
+                "orders", [partition(0, leader=1, epoch=4, replicas=(1, 2), isr=(1,), offline=(2,), error=9)]
+            ),
+            topic("payments", [partition(0, leader=None, epoch=None, replicas=(1, 2), error=5)]),
+        ]
+    )
+    pieces = snapshot_pieces(
+        web.producer.cache,
+        boot="boot",
+        number=1,
+        texts=TopicTexts(),
+        names=None,
+        sees=lambda _: True,
+        problems={},
+    )
+    snapshot = json.loads(b"\n".join(pieces))
+    for found in snapshot["topics"]:
+        answer = web.get(f"/v1/topics/{found['name']}").json()
+        for one in answer["partitions"]:
+            one["leader"] = None if one["leader"] is None else one["leader"]["id"]
+        assert found == answer
+    assert {"cluster_id": snapshot["cluster_id"], "brokers": snapshot["brokers"]} == web.get(
+        "/v1/cluster"
+    ).json()

@@ -1,0 +1,271 @@
+"""Files that change while the sidecar runs: when a change counts, and what stays in force."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from client_core import Event, SecretReloaded
+from service.watched_file import (
+    MAX_FILE_BYTES,
+    SETTLE_MS,
+    FileFaultError,
+    InForce,
+    Reading,
+    Reload,
+    WatchedFiles,
+    read_files,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+
+def text_of(contents: Sequence[bytes]) -> str:
+    """What the tests make of files: their text, and a complaint about `bad`."""
+    text = b"+".join(contents).decode()
+    if "bad" in text:
+        raise FileFaultError("the file is bad; write a better one")
+    return text
+
+
+def reading(*contents: bytes) -> Reading:
+    return Reading(contents)
+
+
+class Files(InForce[str]):
+    """In force from the text `one`, with times that count from 0."""
+
+    def __init__(self) -> None:
+        super().__init__(text_of, reading(b"one"))
+
+
+# -- the pure part -------------------------------------------------------------------------------------------
+
+
+def test_what_has_not_changed_is_nothing_to_tell() -> None:
+    files = Files()
+    assert [files.take(reading(b"one"), now_ms) for now_ms in (0, 5_000, 10_000)] == [None] * 3
+
+
+def test_a_change_counts_when_it_has_stood_still() -> None:
+    files = Files()
+    assert files.take(reading(b"two"), 10_000) is None
+    assert files.take(reading(b"two"), 10_000 + SETTLE_MS - 1) is None
+    assert files.made == "one"
+    assert files.take(reading(b"two"), 10_000 + SETTLE_MS) == Reload(None)
+    assert files.made == "two"
+    assert files.take(reading(b"two"), 99_000) is None
+
+
+def test_a_file_that_is_still_being_written_is_not_judged() -> None:
+    files = Files()
+    for now_ms, content in enumerate([b"", b"bad", b"bad t", b"tw", b"two"], 10):
+        assert files.take(reading(content), now_ms * (SETTLE_MS - 1)) is None
+    assert files.take(reading(b"two"), 99_000) == Reload(None)
+
+
+def test_a_change_that_cannot_be_used_is_told_once_and_the_old_stays() -> None:
+    files = Files()
+    files.take(reading(b"bad"), 10_000)
+    assert files.take(reading(b"bad"), 12_000) == Reload("the file is bad; write a better one")
+    assert files.take(reading(b"bad"), 14_000) is None
+    assert files.made == "one"
+
+
+def test_each_change_that_cannot_be_used_is_told_of_its_own() -> None:
+    files = Files()
+    told = [files.take(reading(content), at) for at, content in enumerate_twice(b"bad", b"bad again")]
+    assert [one.fault is not None for one in told if one is not None] == [True, True]
+
+
+def test_coming_back_to_what_is_in_force_is_told_after_a_fault() -> None:
+    files = Files()
+    told = [files.take(reading(content), at) for at, content in enumerate_twice(b"bad", b"one", b"bad")]
+    assert [one.fault is None for one in told if one is not None] == [False, True, False]
+    assert files.made == "one"
+
+
+def test_a_file_that_cannot_be_read_leaves_the_old_in_force() -> None:
+    files = Files()
+    gone = Reading(fault="can't read it")
+    assert [files.take(gone, at) for at in (10_000, 12_000, 14_000)] == [None, Reload("can't read it"), None]
+    assert files.made == "one"
+
+
+def test_a_first_reading_that_cannot_be_used_is_an_error() -> None:
+    with pytest.raises(FileFaultError, match="is bad"):
+        InForce(text_of, reading(b"bad"))
+    with pytest.raises(FileFaultError, match="can't"):
+        InForce(text_of, Reading(fault="can't read it"))
+
+
+def enumerate_twice(*contents: bytes) -> list[tuple[int, bytes]]:
+    """Each content seen twice, far enough apart to count."""
+    return [
+        (at * SETTLE_MS, content) for at, content in enumerate((c for c in contents for _ in range(2)), 10)
+    ]
+
+
+# -- files ---------------------------------------------------------------------------------------------------
+
+
+class Watching:
+    """A file, what is made of it, and what was told."""
+
+    def __init__(self, *paths: Path) -> None:
+        self.told: list[Event] = []
+        self.files = WatchedFiles("tokens_file", paths, text_of, told=self.told.append)
+        self._now_ms = 10_000
+
+    def look(self) -> str:
+        """Looks twice, so that a change counts; what is in force then."""
+        for _ in range(2):
+            self._now_ms += SETTLE_MS
+            self.files.look(self._now_ms)
+        return self.files.in_force
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_text("one")
+    return path
+
+
+def test_a_file_is_followed_and_each_reload_counted(path: Path) -> None:
+    watching = Watching(path)
+    path.write_text("two")
+    assert watching.look() == "two"
+    path.write_text("bad")
+    assert watching.look() == "two"
+    fault = "the file is bad; write a better one"
+    assert watching.told == [SecretReloaded("tokens_file", None), SecretReloaded("tokens_file", fault)]
+
+
+def test_a_file_of_the_same_size_and_time_is_read_all_the_same(path: Path) -> None:
+    watching = Watching(path)
+    before = path.stat()
+    path.write_text("two")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert watching.look() == "two"
+
+
+def test_a_secret_that_a_kubelet_swaps_is_followed(tmp_path: Path) -> None:
+    for version in ("one", "two"):
+        (tmp_path / f"..{version}").mkdir()
+        (tmp_path / f"..{version}" / "tokens").write_text(version)
+    (tmp_path / "..data").symlink_to("..one")
+    (tmp_path / "tokens").symlink_to("..data/tokens")
+    watching = Watching(tmp_path / "tokens")
+    (tmp_path / "..data_tmp").symlink_to("..two")
+    (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+    assert watching.look() == "two"
+
+
+def test_files_that_belong_together_are_judged_together(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    certificate.write_text("c1")
+    key.write_text("k1")
+    watching = Watching(certificate, key)
+    certificate.write_text("c2")
+    watching.files.look(10_000)
+    key.write_text("k2")
+    assert watching.look() == "c2+k2"
+    assert len(watching.told) == 1
+
+
+def test_a_file_that_goes_away_and_comes_back_is_told_of(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    watching = Watching(path)
+    path.unlink()
+    assert watching.look() == "one"
+    assert f"tokens_file: can't read {path}: No such file or directory" in caplog.text
+    assert "what was read before stays in force" in caplog.text
+    path.write_text("two")
+    assert watching.look() == "two"
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "nothing", "large", "name"])
+def test_what_is_no_readable_file_is_told_and_waited_for_by_nobody(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "thing"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "large":
+        path.write_bytes(b" " * (MAX_FILE_BYTES + 1))
+    elif kind == "name":
+        path = tmp_path / "\0"
+    fault = read_files([path]).fault
+    assert fault is not None
+    assert str(path) in fault
+    with pytest.raises(FileFaultError, match=r"^tokens_file: "):
+        Watching(path)
+
+
+class HandTurnedLoop:
+    """An event loop's clock and timers: time passes when the test says so."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+        self.timers: list[tuple[float, Callable[[], object], HandTurnedTimer]] = []
+
+    def time(self) -> float:
+        return self._now_s
+
+    def call_later(self, delay: float, callback: Callable[[], object], /) -> HandTurnedTimer:
+        timer = HandTurnedTimer()
+        self.timers.append((self._now_s + delay, callback, timer))
+        return timer
+
+    def turn(self) -> None:
+        """On to the next timer, and what it does."""
+        self._now_s, callback, timer = self.timers.pop(0)
+        if not timer.cancelled:
+            callback()
+
+
+class HandTurnedTimer:
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def test_it_looks_by_itself_until_it_is_closed(path: Path) -> None:
+    loop, files = HandTurnedLoop(), Watching(path).files
+    files.watch(loop)
+    path.write_text("two")
+    for _ in range(2):
+        loop.turn()
+    assert files.in_force == "two"
+    assert loop.time() < 10
+    files.close()
+    files.close()
+    path.write_text("three")
+    loop.turn()
+    assert (files.in_force, loop.timers) == ("two", [])
+
+
+def test_a_look_that_fails_is_not_the_last_one(path: Path) -> None:
+    def fails(event: Event) -> None:
+        raise ZeroDivisionError
+
+    loop = HandTurnedLoop()
+    files = WatchedFiles("tokens_file", [path], text_of, told=fails)
+    files.watch(loop)
+    path.write_text("two")
+    loop.turn()
+    with pytest.raises(ZeroDivisionError):
+        loop.turn()
+    path.write_text("three")
+    loop.turn()
+    with pytest.raises(ZeroDivisionError):
+        loop.turn()
+    assert files.in_force == "three"
