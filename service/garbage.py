@@ -46,7 +46,6 @@ class Garbage:
 
     def begin(self) -> None:
         """Sets aside what the start has made, and takes full collections over."""
-        self._collect()
         gc.freeze()
         gc.set_threshold(_YOUNG, _OLDER, _NEVER)
         self._look_later()

@@ -107,7 +107,7 @@ class ApiProtocol(HttpToolsProtocol):
         self._abort = transport.abort
         own = transport.get_extra_info("socket")
         self._is_unix = own is not None and own.family == socket.AF_UNIX
-        self._since_s = self._unsent_since_s = self.loop.time()
+        self._since_s = self._unsent_since_s = self._looked_s = self.loop.time()
         self._timer = self.loop.call_later(self._connections.limits.look_s, self._look)
         self._connections.served(self)
 
@@ -351,6 +351,9 @@ class ApiProtocol(HttpToolsProtocol):
         """Whether the caller does its part. Called now and then, as long as the connection is there."""
         limits, now_s = self._connections.limits, self.loop.time()
         self._timer = self.loop.call_later(limits.look_s, self._look)
+        was_late, self._looked_s = now_s - self._looked_s > 2 * limits.look_s, now_s
+        if was_late:
+            return  # this process stood still, and what callers did meanwhile has not been read yet
         if self._takes_nothing(now_s, limits.stall_s):
             if self._unsent_bytes:
                 self._connections.ended("stalled")

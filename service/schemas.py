@@ -1,6 +1,6 @@
 """The shapes of requests and answers, for the OpenAPI document and for query parameters.
 
-Answers from metadata are spelled in answers.py and produce answers in produce_endpoint.py; these models
+Answers from metadata are spelled in answers.py and produce answers in produce_answers.py; these models
 describe them, and tests hold the two equal. Only the query models are used at run time.
 """
 

@@ -23,6 +23,7 @@ from service.admin import start_admin
 from service.api_server import ApiServer, connections_that_fit
 from service.app import App, create_app
 from service.connections import Connections, Limits
+from service.garbage import Garbage
 from service.listener_tls import ListenerTls, tls_of
 from service.listeners import Listener
 from service.logs import set_up_logging
@@ -137,6 +138,8 @@ class SidecarServer:
         if self._tls is not None:
             self._tls.watch(loop, self._app.client_metrics)
         admin = start_admin(self._app, self._admin_socket, lambda: self._api.started, [self._connections])
+        garbage = Garbage(loop, lambda: self._app.sidecar.room.requests)
+        garbage.begin()
         serving = loop.create_task(self._api.serve())
         _log.info(
             "pilotfish %s serves on %s, metrics and probes on http://%s",
@@ -154,6 +157,7 @@ class SidecarServer:
             await self._end(serving)
             return 0
         finally:
+            garbage.end()
             asked.cancel()
             telling.cancel()
             if self._tls is not None:

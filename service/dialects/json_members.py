@@ -79,5 +79,9 @@ def _understood(members: Mapping[str, Raw]) -> int:
 def _name_that_stands_twice(text: bytes) -> str | None:
     """None where a name was merely written with escapes, which makes it longer than it is."""
     pairs: list[tuple[str, object]] = json.loads(text, object_pairs_hook=list, parse_int=str, parse_float=str)
-    names = [name for name, _ in pairs]
-    return next((name for name in names if names.count(name) > 1), None)
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None

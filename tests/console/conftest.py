@@ -1,12 +1,14 @@
 """The console in a real browser, over a real sidecar process and the fake cluster: what tests get.
 
-    browser      one Chromium for all tests; nothing of a test is left in it but an empty page
-    cluster      three fake brokers; `orders` with six partitions and three replicas, `audit` with one and one
-    sidecar      over them, refreshing twice a second, so that a test need not ask for it
-    console      the page of that sidecar, open and live (console_page.py)
+    console          the page of a sidecar of the test's own, open and live (console_page.py)
+    sidecar          that sidecar. It refreshes twice a second, so that a test need not ask for it
+    cluster          its cluster: three fake brokers; `orders` with six partitions and three replicas, known
+                     to the sidecar from the start, and `audit` with one, which is not
+    shared_console, shared_sidecar, shared_cluster
+                     the same for all tests that leave nothing behind but records and topics of their own
+    browser          one Chromium for all tests
 
-Tests that only look share a cluster and a sidecar of their module (`shared_console`). All bear the mark
-`tools`.
+A browser takes a second to start and a sidecar another. All bear the mark `tools`.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ from tests.support.fake_cluster import FakeCluster
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from selenium.webdriver import Chrome
 
 _HERE: Final = Path(__file__).parent
-KAFKA: Final = {"metadata.max.age.ms": "500", "reconnect.backoff.max.ms": "200"}
+_KAFKA: Final = {"metadata.max.age.ms": "500", "reconnect.backoff.max.ms": "200"}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -39,8 +41,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.tools)
 
 
+def sidecar_over(
+    cluster: FakeCluster, folder: Path, *flags: str, warm_topics: Sequence[str] = ("orders",)
+) -> Sidecar:
+    """A sidecar on a cluster, not started yet."""
+    warm = (word for topic in warm_topics for word in ("--warm-topics", topic))
+    servers = cluster.bootstrap_servers
+    return Sidecar(folder, bootstrap_servers=servers, kafka=_KAFKA, flags=(*warm, *flags))
+
+
+@contextmanager
+def _new_cluster() -> Iterator[FakeCluster]:
+    with FakeCluster(3) as cluster:
+        cluster.create_topic("orders", partitions=6, replication_factor=3)
+        cluster.create_topic("audit")
+        yield cluster
+
+
 @pytest.fixture(scope="session")
-def browser_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+def _browser_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     try:
         with started_browser(tmp_path_factory.mktemp("browser")) as browser:
             yield browser
@@ -49,54 +68,47 @@ def browser_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture
-def browser(browser_of_the_session: Chrome) -> Iterator[Chrome]:
-    """The browser, in light colours and 1280 by 900; its page is left behind empty."""
-    yield browser_of_the_session
-    browser_of_the_session.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    browser_of_the_session.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    browser_of_the_session.get("about:blank")
-    browser_of_the_session.get_log("browser")  # type: ignore[no-untyped-call]
+def browser(_browser_of_the_session: Chrome) -> Iterator[Chrome]:
+    """The browser at its usual size and colours; nothing of a test is left in it but an empty page."""
+    browser = _browser_of_the_session
+    yield browser
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.get("about:blank")
+    browser.get_log("browser")  # type: ignore[no-untyped-call]  # takes what is there, or the next test would
 
 
-@contextmanager
-def new_cluster() -> Iterator[FakeCluster]:
-    with FakeCluster(3) as cluster:
-        cluster.create_topic("orders", partitions=6, replication_factor=3)
-        cluster.create_topic("audit")
+@pytest.fixture(scope="session")
+def shared_cluster() -> Iterator[FakeCluster]:
+    with _new_cluster() as cluster:
         yield cluster
 
 
-def sidecar_over(cluster: FakeCluster, folder: Path, *flags: str) -> Sidecar:
-    return Sidecar(folder, bootstrap_servers=cluster.bootstrap_servers, kafka=KAFKA, flags=flags)
-
-
-@pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    with new_cluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def sidecar(cluster: FakeCluster, tmp_path: Path) -> Iterator[Sidecar]:
-    with sidecar_over(cluster, tmp_path, "--warm-topics", "orders") as sidecar:
-        yield sidecar
-
-
-@pytest.fixture
-def console(browser: Chrome, sidecar: Sidecar) -> ConsolePage:
-    return ConsolePage.opened(browser, sidecar.api_url)
-
-
-@pytest.fixture(scope="module")
-def shared_sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
-    """For tests that leave it and its cluster as they were."""
-    with (
-        new_cluster() as cluster,
-        sidecar_over(cluster, tmp_path_factory.mktemp("sidecar"), "--warm-topics", "orders") as sidecar,
-    ):
+@pytest.fixture(scope="session")
+def shared_sidecar(
+    shared_cluster: FakeCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Sidecar]:
+    with sidecar_over(shared_cluster, tmp_path_factory.mktemp("sidecar")) as sidecar:
         yield sidecar
 
 
 @pytest.fixture
 def shared_console(browser: Chrome, shared_sidecar: Sidecar) -> ConsolePage:
     return ConsolePage.opened(browser, shared_sidecar.api_url)
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with _new_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def sidecar(cluster: FakeCluster, tmp_path: Path) -> Iterator[Sidecar]:
+    with sidecar_over(cluster, tmp_path) as sidecar:
+        yield sidecar
+
+
+@pytest.fixture
+def console(browser: Chrome, sidecar: Sidecar) -> ConsolePage:
+    return ConsolePage.opened(browser, sidecar.api_url)

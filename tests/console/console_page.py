@@ -47,18 +47,18 @@ class ConsolePage:
         self.browser = browser
 
     @classmethod
-    def opened(cls, browser: Chrome, url: str) -> ConsolePage:
-        """Opens a sidecar's page and waits until it is live."""
+    def opened(cls, browser: Chrome, url: str, headline: str = "Everything is in order") -> ConsolePage:
+        """Opens a sidecar's page and waits until it is live and says that."""
         browser.get(url)
         page = cls(browser)
-        page.until(lambda: page.link == "Live" and page.headline not in ("", "No broker has answered yet"))
+        page.until(lambda: page.link == "Live" and page.headline == headline)
         return page
 
     # -- what stands there -----------------------------------------------------------------------------------
 
     def text(self, element_id: str) -> str:
         """What is shown of an element; empty where nothing is."""
-        return str(self._run(_SHOWN_TEXT, element_id))
+        return str(self.run(_SHOWN_TEXT, element_id))
 
     @property
     def headline(self) -> str:
@@ -75,7 +75,7 @@ class ConsolePage:
 
     def rows(self, body_id: str) -> dict[str, dict[str, str]]:
         """A table's rows by the first line of their first cell: {column: text}."""
-        rows: list[tuple[str, dict[str, str]]] = self._run(_ROWS, body_id)
+        rows: list[tuple[str, dict[str, str]]] = self.run(_ROWS, body_id)
         return dict(rows)
 
     @property
@@ -92,19 +92,24 @@ class ConsolePage:
 
     def facts(self, list_id: str) -> Mapping[str, str]:
         """A list of terms, as {term: text}."""
-        found: dict[str, str] = self._run(_FACTS, list_id)
+        found: dict[str, str] = self.run(_FACTS, list_id)
         return found
 
     def faults(self) -> list[str]:
         """What the browser's console holds against the page since this was last asked."""
         return [str(entry["message"]) for entry in self.browser.get_log("browser")]  # type: ignore[no-untyped-call]
 
+    def run(self, script: str, *arguments: object) -> Any:
+        """What a script in the page returns."""
+        return self.browser.execute_script(script, *arguments)
+
     # -- what its reader does --------------------------------------------------------------------------------
 
     def press(self, name: str) -> None:
-        """Presses the shown button of that name."""
+        """Presses the shown button whose name begins so."""
         buttons = self.browser.find_elements(By.TAG_NAME, "button")
-        next(button for button in buttons if button.is_displayed() and button.text == name).click()
+        named = (button for button in buttons if button.is_displayed())
+        next(b for b in named if (b.accessible_name or b.text).startswith(name)).click()
 
     def fill(self, **values: str) -> None:
         """Fills fields by their ids, with underscores for dashes; a choice by its value."""
@@ -131,7 +136,7 @@ class ConsolePage:
     @property
     def focused(self) -> str:
         """The id of what has the focus, or its text where it has no id."""
-        return str(self._run("const at = document.activeElement; return at.id || at.innerText || at.tagName"))
+        return str(self.run("const at = document.activeElement; return at.id || at.innerText || at.tagName"))
 
     # -- waiting ---------------------------------------------------------------------------------------------
 
@@ -141,8 +146,12 @@ class ConsolePage:
         try:
             wait.until(lambda _: condition())
         except Exception as error:
-            error.add_note(f"the page:\n{self._run('return document.body.innerText')}")
+            error.add_note(f"the page:\n{self.run('return document.body.innerText')}")
             raise
+
+    def until_says(self, element_id: str, part: str) -> None:
+        """Waits until that stands in the element's text."""
+        self.until(lambda: part in self.text(element_id))
 
     def resize(self, width: int, height: int) -> None:
         """The size of the page in CSS pixels. At 200 % zoom it has half of the window's."""
@@ -153,6 +162,3 @@ class ConsolePage:
         """What the reader prefers, such as prefers_color_scheme="dark"."""
         wanted = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
         self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wanted})
-
-    def _run(self, script: str, *arguments: object) -> Any:
-        return self.browser.execute_script(script, *arguments)

@@ -22,6 +22,8 @@ from tests.service.dapr_app import details, envelope, only_records, refusal, web
 from tests.support.http_app import HttpApp, run, until
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     import httpx
 
     from client_core import KafkaError, ProducerRecord
@@ -187,6 +189,12 @@ def test_a_topic_that_kafka_can_not_have_is_refused_by_name(topic: str) -> None:
     assert details(answer)["metadata"]["kafka_error"] == "INVALID_TOPIC_EXCEPTION"
 
 
+def test_a_pubsubs_name_that_is_not_utf_8_is_refused() -> None:
+    app = web()
+    answer = app.post("/v1.0/publish/%FF/orders", headers=JSON, content=b"1")
+    assert refusal(app, answer, 404) == "ERR_PUBSUB_NOT_FOUND"
+
+
 def test_an_encoded_slash_is_refused_at_the_door_in_daprs_shape() -> None:
     app = web()
     answer = app.post("/v1.0/publish/pubsub/%2F", headers=JSON, content=b"1")
@@ -333,11 +341,22 @@ def test_a_caller_who_leaves_frees_its_place() -> None:
             await until(lambda: app.producer.waiting)
             post.cancel()
             await asyncio.wait([post])
-            assert (room.requests, room.bytes) == (0, 1)
+            assert room.requests == 0
+            assert room.bytes > len(b"1")  # the envelope counts
             app.producer.deliver(app.producer.undelivered[0])
             assert room.bytes == 0
 
     run(scenario())
+
+
+def test_a_body_of_unknown_length_is_cut_off_where_it_gets_too_large() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * 1_000
+
+    app = web(max_body_bytes=10_000)
+    assert refusal(app, app.post(PUBLISH, headers=JSON, content=endless()), 413) == "ERR_BODY_READ"
+    assert (app.app.sidecar.room.requests, app.app.sidecar.room.bytes) == (0, 0)
 
 
 def test_while_it_drains_nothing_is_taken_on() -> None:

@@ -176,8 +176,18 @@ def test_entry_ids_are_distinct() -> None:
 def test_there_are_as_many_entries_as_the_setting_allows() -> None:
     app = web(max_records_per_request=1)
     answer = bulk(app, [ONE, {**ONE, "entryId": "2"}])
-    assert refusal(app, answer, 400) == "ERR_PUBSUB_EVENTS_SER"
+    assert refusal(app, answer, 413) == "ERR_PUBSUB_EVENTS_SER"
     assert "max_records_per_request" in answer.json()["message"]
+
+
+def test_metadata_of_the_request_does_not_multiply_without_bound() -> None:
+    """A few kilobytes of query are headers of each of many records."""
+    app = web(max_waiting_bytes=100_000)
+    entries = [{**ONE, "entryId": str(n)} for n in range(200)]
+    answer = bulk(app, entries, f"{BULK}?metadata.note={'x' * 1_000}")
+    assert refusal(app, answer, 413) == "ERR_PUBSUB_EVENTS_SER"
+    assert "max_waiting_bytes" in answer.json()["message"]
+    assert bulk(app, entries[:10], f"{BULK}?metadata.note={'x' * 1_000}").status_code == 204
 
 
 def test_an_event_of_the_callers_own_that_is_none_is_dapr_500() -> None:

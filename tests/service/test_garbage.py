@@ -62,7 +62,7 @@ class Rig:
 def test_the_start_is_set_aside_and_full_collections_are_no_longer_counted_out() -> None:
     rig = Rig()
     rig.garbage.begin()
-    assert rig.collections == 1
+    assert rig.collections == 0  # it would hold the start up, for next to nothing
     assert gc.get_freeze_count() > 1_000
     assert gc.get_threshold()[2] >= 1_000_000
 
@@ -72,7 +72,7 @@ def test_with_few_waiting_it_collects_each_time_it_looks() -> None:
     rig.garbage.begin()
     rig.waiting = FEW
     rig.loop.advance(3 * LOOK_S)
-    assert rig.collections == 1 + 3
+    assert rig.collections == 3
 
 
 def test_with_many_waiting_it_puts_the_collection_off_but_not_for_ever() -> None:
@@ -80,12 +80,12 @@ def test_with_many_waiting_it_puts_the_collection_off_but_not_for_ever() -> None
     rig.garbage.begin()
     rig.waiting = FEW + 1
     rig.loop.advance(OVERDUE_S - LOOK_S)
-    assert rig.collections == 1
+    assert rig.collections == 0
     rig.loop.advance(LOOK_S)
-    assert rig.collections == 2
+    assert rig.collections == 1
     rig.waiting = 0
     rig.loop.advance(LOOK_S)
-    assert rig.collections == 3
+    assert rig.collections == 2
 
 
 def test_at_the_end_the_interpreter_has_its_own_ways_again() -> None:

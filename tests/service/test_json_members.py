@@ -41,6 +41,11 @@ def test_a_name_that_stands_twice_is_found_in_whatever_spelling(text: bytes, pla
     assert (caught.value.status, caught.value.place) == (400, place)
 
 
+def test_many_names_in_an_odd_spelling_are_looked_through_once() -> None:
+    text = b"{" + b",".join(b'"\\u0061%d":0' % n for n in range(50_000)) + b"}"
+    assert len(members_of(text)) == 50_000
+
+
 def test_names_within_a_value_are_the_callers_own() -> None:
     assert bytes(members_of(b'{"\\u0061":{"b":1,"b":2}}')["a"]) == b'{"b":1,"b":2}'
 

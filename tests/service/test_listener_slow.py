@@ -177,8 +177,8 @@ def test_who_takes_its_answer_slowly_gets_all_of_it(loop: str) -> None:
             await caller.reader.readuntil(b"\r\n\r\n")
             taken = 0
             while taken < LARGE:
-                taken += len(await caller.reader.read(256 * 1024))
-                await asyncio.sleep(0.02)  # slower altogether than a stall may last
+                taken += len(await caller.reader.read(64 * 1024))
+                await asyncio.sleep(0.01)  # slower altogether than a stall may last
             return taken
 
     assert on_loop(loop, scenario()) == LARGE
@@ -279,6 +279,8 @@ def test_who_has_been_idle_longest_makes_room(loop: str, caplog: pytest.LogCaptu
                 caller.send(GET)
                 await caller.answer()
                 callers.append(caller)
+                now_s = asyncio.get_running_loop().time()
+                await until(lambda was_s=now_s: asyncio.get_running_loop().time() > was_s)  # in whole ms
             late = await served.call()
             late.send(GET)
             statuses = [(await late.answer())[0]]

@@ -439,7 +439,7 @@ def test_status_tells_who_waits(web: HttpApp) -> None:
 @pytest.mark.parametrize(
     ("path", "status"),
     [
-        ("/", 404),
+        ("/nowhere", 404),
         ("/v1/topics/orders/", 404),
         ("/v1/topics/orders?max_block_ms=-1", 422),
         ("/v1/topics/orders?max_block_ms=3600001", 422),

@@ -37,6 +37,7 @@ def value(web: HttpApp, name: str, **labels: str) -> float | None:
 @pytest.fixture
 def web() -> HttpApp:
     app = HttpApp(topic_metrics=True, topic_metrics_limit=2)
+    app.producer.events = e.NO_EVENTS  # what is counted is what a test says
     app.producer.set_topics({"orders": 3})
     return app
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from schemathesis import Case
+    from schemathesis.core.transport import Response
 
 #: Waits as short as they can be: hardly any topic that is made up exists.
 _WAIT_MS: Final = 50
@@ -57,6 +58,12 @@ def document(sidecar: Sidecar) -> Any:
     return schemathesis.openapi.from_url(f"{sidecar.api_url}/openapi.json")
 
 
+@pytest.fixture(scope="module")
+def there(sidecar: Sidecar) -> dict[str, str]:
+    """Path parameters of what there is: of what hypothesis makes up, nothing is."""
+    return {"topic": _TOPIC, "cluster_id": sidecar.api.get("/v1/cluster").json()["cluster_id"]}
+
+
 def operations() -> Iterator[Any]:
     """Every operation of the document, all dialects among them, with what it allows and what it forbids."""
     for path, methods in sorted(HttpApp().app.api.openapi()["paths"].items()):
@@ -69,7 +76,7 @@ def operations() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("path", "method", "mode"), list(operations()))
 def test_an_operation_answers_as_the_document_says(
-    path: str, method: str, mode: GenerationMode, document: Any
+    path: str, method: str, mode: GenerationMode, document: Any, there: dict[str, str]
 ) -> None:
     # A 503 at the end of a wait is no fault: that it is in the document is checked.
     not_asked: Any = CHECKS.get_by_names(["positive_data_acceptance", "not_a_server_error"])
@@ -78,10 +85,18 @@ def test_an_operation_answers_as_the_document_says(
     @hypothesis.given(case=document[path][method].as_strategy(generation_mode=mode))
     def ask(case: Case[Any]) -> None:
         _hurry(case)
+        if mode is GenerationMode.POSITIVE:
+            case.path_parameters.update({n: there[n] for n in case.path_parameters if n in there})
         answer = case.call_and_validate(timeout=_PATIENCE_S, excluded_checks=not_asked)
-        assert answer.status_code != 500, answer.text
+        assert answer.status_code != 500 or _is_daprs(answer), answer.text
 
     ask()
+
+
+def _is_daprs(answer: Response) -> bool:
+    """Whether a 500 is Dapr's own, for what was not delivered, and no fault that nobody foresaw."""
+    told = answer.json()
+    return isinstance(told, dict) and told.get("errorCode") not in (None, "ERR_INTERNAL")
 
 
 def _hurry(case: Case[Any]) -> None:

@@ -48,7 +48,7 @@ function makeOption(name) {
 export function wireLookup(api, model) {
   const [topic, by, value] = ["lookup-topic", "lookup-by", "lookup-value"].map(byId);
   offerTopics(model, topic);
-  by.addEventListener("input", () => setText(byId("lookup-label"), by.value === "partition" ? "Partition" : "Key"));
+  by.addEventListener("change", () => setText(byId("lookup-label"), by.value === "partition" ? "Partition" : "Key"));
   onSubmit(byId("lookup-form"), byId("lookup-result"), async (place) => {
     const fault = by.value === "partition" ? partitionFault(value.value) : faultOf(value.value, by.value);
     if (fault !== null) return answer(place, "bad", fault);

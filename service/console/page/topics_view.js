@@ -38,9 +38,8 @@ export class TopicsView {
     this.#onOpen = onOpen;
     this.#pager = new Pager(byId("topic-pager"), PAGE_SIZE, "topics", () => this.#renew());
     byId("topic-filter").addEventListener("submit", (event) => event.preventDefault());
-    for (const input of [this.#search, this.#shown, this.#leader]) {
-      input.addEventListener("input", () => this.#filter());
-    }
+    this.#search.addEventListener("input", () => this.#filter());
+    for (const choice of [this.#shown, this.#leader]) choice.addEventListener("change", () => this.#filter());
     byId("topic-list").addEventListener("click", () => this.#list());
   }
 
@@ -122,7 +121,7 @@ export class TopicsView {
   async #list() {
     setText(this.#said, "Asking the brokers for all topics …");
     try {
-      const { topics } = await this.#api.read("/v1/topics?internal=true");
+      const { topics } = await this.#api.read("/v1/topics?internal=true&max_age_ms=0");
       this.#listed = topics.map(({ name, partition_count }) => ({ name, count: partition_count }));
       this.#listedText = `All topics of the cluster as of ${clock(Date.now())}.`;
     } catch (error) {

@@ -1,7 +1,7 @@
 // What passes through: produce as two plots, what waits and for what, and how fresh the metadata is.
 
 import { byId, setFacts, setText } from "./dom.js";
-import { bytes, clock, count, duration, short } from "./format.js";
+import { bytes, clock, count, counted, duration, short } from "./format.js";
 import { Plot } from "./plot.js";
 
 /** The phases of a produce, in their order, as people understand them. */
@@ -59,7 +59,7 @@ function metadataOf({ metadata, version }, elapsedMs) {
   const facts = [
     ["Version", version],
     ["Age", metadata.refresh_in_progress ? `${age}, refreshing` : age],
-    ["Follows", `${count(metadata.topics)} topics, ${count(metadata.partitions)} partitions`],
+    ["Follows", `${counted(metadata.topics, "topic")}, ${counted(metadata.partitions, "partition")}`],
   ];
   if (metadata.last_error !== null) {
     facts.push(["Last error", `${metadata.last_error} (${duration(metadata.last_error_age_ms + elapsedMs)} ago)`]);

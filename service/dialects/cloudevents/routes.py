@@ -9,6 +9,7 @@ The media type decides the content mode, as the HTTP binding says. Event loop on
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from time import perf_counter
 from typing import Annotated, Final
@@ -23,6 +24,7 @@ from service.deps import Sidecar
 from service.dialects.cloudevents.binary import record_of_binary
 from service.dialects.cloudevents.schemas import REQUEST
 from service.dialects.cloudevents.structured import record_of_envelope, records_of_batch
+from service.dialects.portions import drawn
 from service.errors import ProblemError, problem_of_body, refused
 from service.media_type import check_encoding
 from service.produce_answers import Answer, answer_of
@@ -93,10 +95,10 @@ class Events:
             media_type = _envelope_type(header(scope, b"content-type"))
             with self._room.enter(announced_bytes(scope), caller) as place:
                 body = await read_body(request.receive, place, self._producing.times.timeout_ms)
-                records = self._records(topic, media_type, scope["headers"], body)
+                records = await drawn(self._records(topic, media_type, scope["headers"], body))
                 if not records:
                     return answer_of(topic, (), _ACCEPTED)
-                times = self._producing.dialect_times(topic)
+                times = self._producing.dialect_times(topic, since_ms=since_ms)
                 result = await self._producing.deliver(
                     topic, records, times, since_ms=since_ms, place=place, receive=request.receive
                 )
@@ -108,7 +110,7 @@ class Events:
 
     def _records(
         self, topic: str, media_type: str | None, headers: HeaderPairs, body: bytes
-    ) -> list[ProducerRecord]:
+    ) -> Iterable[ProducerRecord]:
         if media_type == _BATCH:
             return records_of_batch(topic, body, self._max_events)
         if media_type == _STRUCTURED:

@@ -14,6 +14,7 @@ Pure; any thread. Sources: CloudEvents 1.0.2 JSON format, Kafka protocol binding
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Raw
@@ -45,8 +46,8 @@ def record_of_envelope(topic: str, body: bytes) -> ProducerRecord:
     return _record(topic, compact(body), "")
 
 
-def records_of_batch(topic: str, body: bytes, limit: int) -> list[ProducerRecord]:
-    """The records of a JSON array of events, in order; none for an empty one.
+def records_of_batch(topic: str, body: bytes, limit: int) -> Iterator[ProducerRecord]:
+    """The records of a JSON array of events, in order; none for an empty one. Each is understood when drawn.
 
     Raises BodyError: 400 with the place, such as `[3].id`; 413 beyond `limit` events.
     """
@@ -54,7 +55,8 @@ def records_of_batch(topic: str, body: bytes, limit: int) -> list[ProducerRecord
     if len(events) > limit:
         detail = f"{len(events)} events, and a request may bring {limit} (max_records_per_request)"
         raise BodyError(413, "", detail)
-    return [_record(topic, bytes(event), f"[{index}]") for index, event in enumerate(events)]
+    for index, event in enumerate(events):
+        yield _record(topic, bytes(event), f"[{index}]")
 
 
 def _record(topic: str, text: bytes, place: str) -> ProducerRecord:

@@ -12,13 +12,14 @@ Pure; any thread. Source: dapr/dapr pkg/api/http/http.go (onBulkPublish), util.g
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple, NoReturn
 
 import msgspec
 from msgspec import Raw
 
 from service.dialects.dapr.envelope import BINARY, CLOUD_EVENT, JSON, is_media_type
-from service.dialects.dapr.errors import ENTRIES, MISMATCH, UNREADABLE, Code, fault
+from service.dialects.dapr.errors import ENTRIES, MISMATCH, TOO_MUCH, UNREADABLE, Code, fault
 from service.dialects.json_members import is_null, items_of, members_of, text_of
 from service.payload import bytes_of_base64
 from service.strict_json import BodyError, compact
@@ -54,24 +55,23 @@ class _Where(NamedTuple):
         )
 
 
-def parse_entries(body: bytes, pubsub: str, topic: str, limit: int) -> list[Entry]:
-    """The entries, in order; none for an empty array. Raises ProblemError."""
+def parse_entries(body: bytes, pubsub: str, topic: str, limit: int) -> Iterator[Entry]:
+    """The entries, in order; none for an empty array. Each is understood when drawn. Raises ProblemError."""
     where = _Where(pubsub, topic)
     try:
         items = items_of(compact(body))
     except BodyError as e:
         where.fault(UNREADABLE, str(e))
     if len(items) > limit:
-        where.fault(
-            UNREADABLE, f"{len(items)} entries, and a request may bring {limit} (max_records_per_request)"
-        )
-    entries = [_entry(bytes(item), _Where(pubsub, topic, f"[{index}]")) for index, item in enumerate(items)]
+        message = f"{len(items)} entries, and a request may bring {limit} (max_records_per_request)"
+        where.fault(TOO_MUCH, message)
     seen: set[str] = set()
-    for index, entry in enumerate(entries):
+    for index, item in enumerate(items):
+        entry = _entry(bytes(item), where._replace(place=f"[{index}]"))
         if entry.entry_id in seen:
             where._replace(place=f"[{index}].entryId").fault(ENTRIES, "entryId stands twice")
         seen.add(entry.entry_id)
-    return entries
+        yield entry
 
 
 def _entry(text: bytes, where: _Where) -> Entry:

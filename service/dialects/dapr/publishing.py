@@ -4,64 +4,38 @@
     one event failed   Dapr's error (errors.py)
     some of a bulk     500 with failedEntries, by whose ids the caller knows what to send again
 
-A single publish is a bulk of one entry. A record's headers are the metadata of its event, as Dapr's Kafka
-component has it. An envelope gets one more that Dapr does not write, `content-type`, by which other consumers
-of CloudEvents know what the value is.
-
-Event loop only.
+A single publish is a bulk of one entry. Event loop only.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from fastapi import Request, Response
 
-from client_core import ProducerRecord
 from service.access.caller import caller_of
 from service.asgi import Scope, header
 from service.body import announced_bytes, read_body
 from service.deps import Sidecar
-from service.dialects.cloudevents.structured import STRUCTURED_HEADER
 from service.dialects.dapr import errors
 from service.dialects.dapr.bulk_codec import Entry, parse_entries
-from service.dialects.dapr.envelope import (
-    CLOUD_EVENT,
-    DEFAULT_CONTENT_TYPE,
-    Origin,
-    Trace,
-    completed,
-    is_media_type,
-    trace_of,
-    wrapped,
-)
+from service.dialects.dapr.envelope import DEFAULT_CONTENT_TYPE, Trace, trace_of
+from service.dialects.dapr.event_records import EventRecords, Target
 from service.dialects.dapr.publish_metadata import metadata_of_query, understand
+from service.dialects.portions import drawn
 from service.errors import Problem, ProblemError, refused
 from service.media_type import check_encoding
 from service.producing import Told
 from service.responses import as_is
-from service.strict_json import BodyError
 
 _ANY: Final = "*"
-_NULL: Final = b"null"
+#: What servers make of bytes in a path that are not UTF-8.
+_NO_CHARACTER: Final = "\ufffd"
 _NO_CONTENT: Final = 204
-
-
-class Target(NamedTuple):
-    """Where a publish goes, as its path says, and what its query asks for."""
-
-    pubsub: str
-    topic: str
-    metadata: Mapping[str, str]
-    trace: Trace
-
-    def fault(self, error: errors.Code, message: str) -> ProblemError:
-        return errors.fault(error, message, pubsub=self.pubsub, topic=self.topic)
 
 
 class Publishing:
@@ -74,6 +48,7 @@ class Publishing:
         self._app_id = sidecar.settings.dapr_app_id
         self._pubsubs = frozenset(sidecar.settings.dapr_pubsub_names)
         self._max_entries = sidecar.settings.max_records_per_request
+        self._max_bytes = sidecar.settings.max_waiting_bytes
         self._outcomes = {o: sidecar.http.produced(o) for o in ("success", "partial", "error")}
 
     async def publish(self, request: Request, pubsub: str, topic: str) -> Response:
@@ -102,7 +77,7 @@ class Publishing:
         try:
             target = self._target(request, pubsub, topic)
 
-            def entries_of(body: bytes) -> list[Entry]:
+            def entries_of(body: bytes) -> Iterable[Entry]:
                 return parse_entries(body, pubsub, topic, self._max_entries)
 
             entries, told = await self._deliver(request, target, entries_of)
@@ -123,6 +98,8 @@ class Publishing:
 
     def _target(self, request: Request, pubsub: str, topic: str) -> Target:
         """Raises ProblemError where nothing can be published there, or not like that."""
+        if _NO_CHARACTER in pubsub:
+            raise errors.fault(errors.PUBSUB_NOT_FOUND, "the pubsub's name in the path is not UTF-8")
         if _ANY not in self._pubsubs and pubsub not in self._pubsubs:
             known = ", ".join(sorted(self._pubsubs))
             message = f"pubsub {pubsub} is not found; there are: {known} (dapr_pubsub_names)"
@@ -131,43 +108,16 @@ class Publishing:
             raise errors.fault(errors.TOPIC_EMPTY, f"topic is empty in pubsub {pubsub}", pubsub=pubsub)
         try:
             metadata = metadata_of_query(request.query_params.multi_items())
-            understand(metadata)
+            asked = understand(metadata)
         except ValueError as e:
             message = f"failed deserializing metadata. Error: {e}"
             raise errors.fault(errors.METADATA, message, pubsub=pubsub, topic=topic) from e
-        return Target(pubsub, topic, metadata, _trace(request.scope))
-
-    def _records(self, target: Target, entries: Sequence[Entry]) -> list[ProducerRecord]:
-        now_ms = self._clock.wall_ms()
-        return [self._record(target, entry, now_ms) for entry in entries]
-
-    def _record(self, target: Target, entry: Entry, now_ms: int) -> ProducerRecord:
-        try:
-            asked = understand({**target.metadata, **entry.metadata})
-        except ValueError as e:
-            message = f"failed deserializing metadata of entry {entry.entry_id}. Error: {e}"
-            raise target.fault(errors.METADATA, message) from e
-        if asked.raw:
-            # As Dapr's Kafka component has it: null is a record without a value, a tombstone.
-            value = None if entry.event == _NULL else entry.event
-            return ProducerRecord(target.topic, value, asked.key, asked.partition, headers=asked.headers)
-        origin = Origin(target.topic, target.pubsub, self._app_id, str(uuid.uuid4()), now_ms, target.trace)
-        try:
-            if is_media_type(entry.content_type, CLOUD_EVENT):
-                value = completed(entry.event, origin, asked.ttl_ms)
-            else:
-                value = wrapped(entry.event, entry.content_type, origin, asked.overrides, asked.ttl_ms)
-        except BodyError as e:
-            which = f" of entry {entry.entry_id}" if entry.entry_id else ""
-            raise target.fault(errors.CLOUD_EVENT, f"cannot create cloudevent{which}: {e}") from e
-        given = any(name.lower() == STRUCTURED_HEADER[0] for name, _ in asked.headers)
-        headers = asked.headers if given else (*asked.headers, STRUCTURED_HEADER)
-        return ProducerRecord(target.topic, value, asked.key, asked.partition, headers=headers)
+        return Target(pubsub, topic, metadata, asked, _trace(request.scope))
 
     # -- doing it --------------------------------------------------------------------------------------------
 
     async def _deliver(
-        self, request: Request, target: Target, entries_of: Callable[[bytes], list[Entry]]
+        self, request: Request, target: Target, entries_of: Callable[[bytes], Iterable[Entry]]
     ) -> tuple[Sequence[Entry], Sequence[Told]]:
         """The entries of the request's body, and what became of each."""
         since_ms = self._clock.now_ms()
@@ -177,12 +127,16 @@ class Publishing:
             check_encoding(header(scope, b"content-encoding"))
             with self._room.enter(announced_bytes(scope), caller) as place:
                 body = await read_body(request.receive, place, self._producing.times.timeout_ms)
-                entries = entries_of(body)
-                records = self._records(target, entries)
+                entries = await drawn(entries_of(body))
+                making = EventRecords(target, self._app_id, self._clock.wall_ms(), self._max_bytes)
+                records = await drawn(making.of(entries))
                 if not records:
                     return (), ()
+                place.grow_to(making.bytes)
                 partitions = [record.partition for record in records if record.partition is not None]
-                times = self._producing.dialect_times(target.topic, max(partitions, default=None))
+                times = self._producing.dialect_times(
+                    target.topic, max(partitions, default=None), since_ms=since_ms
+                )
                 result = await self._producing.deliver(
                     target.topic, records, times, since_ms=since_ms, place=place, receive=request.receive
                 )

@@ -1,0 +1,98 @@
+"""From entries to the records that Dapr's Kafka component would write.
+
+A record's headers are the metadata of its event. An envelope gets one more that Dapr does not write,
+`content-type`, by which other consumers of CloudEvents know what the value is. A raw `null` is a record
+without a value: a tombstone.
+
+Envelopes and headers are larger than the body they were made of, by as much as a caller likes: they are
+counted while they are made. Pure but for the ids of events; any thread.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from client_core import ProducerRecord
+from service.dialects.cloudevents.structured import STRUCTURED_HEADER
+from service.dialects.dapr import errors
+from service.dialects.dapr.bulk_codec import Entry
+from service.dialects.dapr.envelope import CLOUD_EVENT, Origin, Trace, completed, is_media_type, wrapped
+from service.dialects.dapr.publish_metadata import PublishMetadata, understand
+from service.errors import ProblemError
+from service.strict_json import BodyError
+
+_NULL: Final = b"null"
+
+
+class Target(NamedTuple):
+    """Where a request publishes to, as its path says, and what its query and headers ask for."""
+
+    pubsub: str
+    topic: str
+    metadata: Mapping[str, str]
+    asked: PublishMetadata
+    trace: Trace
+
+    def fault(self, error: errors.Code, message: str) -> ProblemError:
+        """One of Dapr's errors, of this request."""
+        return errors.fault(error, message, pubsub=self.pubsub, topic=self.topic)
+
+
+class EventRecords:
+    """Makes the records of one request. `bytes` is what those that were made take, headers and all."""
+
+    def __init__(self, target: Target, app_id: str, now_ms: int, max_bytes: int) -> None:
+        self._target = target
+        self._app_id = app_id
+        self._now_ms = now_ms
+        self._max_bytes = max_bytes
+        self.bytes = 0
+
+    def of(self, entries: Iterable[Entry]) -> Iterator[ProducerRecord]:
+        """A record for each entry, in order, made when it is drawn. Raises ProblemError."""
+        for entry in entries:
+            record = self._record(entry, self._asked(entry))
+            self.bytes += _size(record)
+            if self.bytes > self._max_bytes:
+                limit = f"{self._max_bytes} bytes (max_waiting_bytes)"
+                message = f"the events with their envelopes and metadata take more than {limit}"
+                raise self._target.fault(errors.TOO_MUCH, message)
+            yield record
+
+    def _asked(self, entry: Entry) -> PublishMetadata:
+        """What the metadata of the entry asks for, and where it says nothing that of the request."""
+        if not entry.metadata:
+            return self._target.asked
+        try:
+            return understand({**self._target.metadata, **entry.metadata})
+        except ValueError as e:
+            message = f"failed deserializing metadata of entry {entry.entry_id}. Error: {e}"
+            raise self._target.fault(errors.METADATA, message) from e
+
+    def _record(self, entry: Entry, asked: PublishMetadata) -> ProducerRecord:
+        topic = self._target.topic
+        if asked.raw:
+            value = None if entry.event == _NULL else entry.event
+            return ProducerRecord(topic, value, asked.key, asked.partition, headers=asked.headers)
+        given = any(name.lower() == STRUCTURED_HEADER[0] for name, _ in asked.headers)
+        headers = asked.headers if given else (*asked.headers, STRUCTURED_HEADER)
+        value = self._envelope(entry, asked)
+        return ProducerRecord(topic, value, asked.key, asked.partition, headers=headers)
+
+    def _envelope(self, entry: Entry, asked: PublishMetadata) -> bytes:
+        pubsub, topic, event_id = self._target.pubsub, self._target.topic, str(uuid.uuid4())
+        origin = Origin(topic, pubsub, self._app_id, event_id, self._now_ms, self._target.trace)
+        try:
+            if is_media_type(entry.content_type, CLOUD_EVENT):
+                return completed(entry.event, origin, asked.ttl_ms)
+            return wrapped(entry.event, entry.content_type, origin, asked.overrides, asked.ttl_ms)
+        except BodyError as e:
+            which = f" of entry {entry.entry_id}" if entry.entry_id else ""
+            raise self._target.fault(errors.CLOUD_EVENT, f"cannot create cloudevent{which}: {e}") from e
+
+
+def _size(record: ProducerRecord) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers

@@ -1,0 +1,26 @@
+"""Each of the client's events reaches everyone who wants them, and the app's own sinks are among them."""
+
+from __future__ import annotations
+
+from client_core import Errors
+from client_core import events as e
+from service.event_fan_out import FanOut
+from tests.support.http_app import HttpApp
+from tests.support.recorded_events import RecordedEvents
+
+
+def test_every_sink_is_told_every_event_in_order() -> None:
+    first, second = RecordedEvents(), RecordedEvents()
+    sink = FanOut(first, second)
+    told = [e.NodeReady(1), e.NodeReady(2)]
+    for event in told:
+        sink.emit(event)
+    assert first.events == second.events == told
+
+
+def test_an_event_of_the_client_is_counted_and_explains_slowness() -> None:
+    web = HttpApp()
+    web.app.events.emit(e.ProduceFinished("orders", 0, 1, 7, 100, 5, 0, Errors.NONE))
+    assert web.get("/v1/status").json()["produce"]["records"] == 7
+    (family,) = [f for f in web.app.client_metrics.collect() if f.name == "pilotfish_records_sent"]
+    assert family.samples[0].value == 7
