@@ -74,6 +74,8 @@ class NetworkClient:
         self._in_flight = self._requests.in_flight
         self._ends = ConnectionEnds(selector, self._connections, self._requests, metadata_updater)
         self._aborted_sends: list[ClientResponse] = []
+        #: Connections to bootstrap.servers, until brokers are known by their ids.
+        self._bootstrap_ids: set[int] = set()
         self._now_ms = 0  # the last moment that the caller or the selector told
         self._life = ClientLife()
 
@@ -163,6 +165,8 @@ class NetworkClient:
     def initiate_connect(self, node: Node, now_ms: int) -> None:
         """Begins to connect; failing at once is a disconnection like any other, no exception (NET-22)."""
         self._now_ms = now_ms
+        if node.id < 0:
+            self._bootstrap_ids.add(node.id)
         prevented = self._connections.connect(node, now_ms)
         if prevented is not None:
             self._ends.process([], node.id, now_ms, prevented)
@@ -264,6 +268,8 @@ class NetworkClient:
             self._handle_timed_out_connections(responses, now_ms)
             self._handle_timed_out_requests(responses, now_ms)
             self._handle_rebootstrap(responses, now_ms)
+            if self._bootstrap_ids:
+                self._leave_bootstrap_servers()
         except BaseException:
             # A bug, maybe a listener's. These requests have ended: nobody else would ever say so.
             self._aborted_sends[:0] = responses
@@ -362,6 +368,19 @@ class NetworkClient:
                 ended = disconnection.local("the client begins again with bootstrap.servers")
                 self._ends.close_and_process(responses, node.id, now_ms, ended)
         updater.rebootstrap(now_ms)
+
+    def _leave_bootstrap_servers(self) -> None:
+        """Closes connections to bootstrap.servers that nobody will use again: the brokers have names now.
+
+        Java keeps them until they have idled for nine minutes. A broker with a sidecar in every pod would
+        hold one connection more for each.
+        """
+        if not any(node.id >= 0 for node in self._metadata_updater.fetch_nodes()):
+            return
+        for node_id in tuple(self._bootstrap_ids):
+            if self._in_flight.is_empty(node_id):
+                self._bootstrap_ids.discard(node_id)
+                self.close_node(node_id)
 
     # -- the end ---------------------------------------------------------------------------------------------
 

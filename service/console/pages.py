@@ -41,7 +41,10 @@ _CONSOLE_FILES: Final = {
     **{
         f"/console/{name}": name
         for name in (
-            "console.css",
+            "base.css",
+            "parts.css",
+            "forms.css",
+            "narrow.css",
             "icon.svg",
             "api.js",
             "brokers_view.js",

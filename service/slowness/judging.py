@@ -53,8 +53,8 @@ class _Rank(IntEnum):
 
     CLIENT = 0
     NO_METADATA = 1
-    PRODUCER_ID = 2
-    UNREACHABLE = 3
+    UNREACHABLE = 2
+    PRODUCER_ID = 3
     LEADERLESS = 4
     NODE = 5
     BUFFER = 6
@@ -142,7 +142,8 @@ def _causes(
     picture: Picture, node: NodeStatus, waiting: BatchCount
 ) -> Iterator[tuple[_Rank, tuple[str, str] | None]]:
     """Phase and detail of each thing that may be wrong, the gravest first."""
-    who, they_wait = f"node {node.id}", f"{_records_wait(waiting)} for it"
+    who = f"node {node.id}" if node.id >= 0 else f"{node.host}:{node.port} of bootstrap.servers"
+    they_wait = f"; {_records_wait(waiting)} for it" if waiting.records else ""
     if _is_slow(picture, _age_ms(picture, waiting)):
         yield _Rank.UNREACHABLE, _not_connected(node, who, they_wait)
         yield _Rank.NODE, _throttled(node, who, they_wait)
@@ -160,12 +161,12 @@ def _not_connected(node: NodeStatus, who: str, they_wait: str) -> tuple[str, str
     address = f"{who} ({node.host}:{node.port})"
     said = f": {node.last_error}" if node.last_error else ""
     if node.state == "authentication_failed":
-        return "queue", f"{address} does not accept who we are{said}; {they_wait}"
+        return "queue", f"{address} does not accept who we are{said}{they_wait}"
     if node.state == "disconnected":
         again = f"; next attempt in {_seconds(node.backoff_left_ms)}" if node.backoff_left_ms else ""
-        return "queue", f"{address} is not connected{said}{again}; {they_wait}"
+        return "queue", f"{address} is not connected{said}{again}{they_wait}"
     if node.state != "ready":
-        return "queue", f"{address} is being connected to ({node.state}){said}; {they_wait}"
+        return "queue", f"{address} is being connected to ({node.state}){said}{they_wait}"
     return None
 
 
@@ -173,7 +174,7 @@ def _throttled(node: NodeStatus, who: str, they_wait: str) -> tuple[str, str] | 
     if not node.throttle_left_ms:
         return None
     left = _seconds(node.throttle_left_ms)
-    return "queue", f"{who} asked for a pause (a quota), of which {left} are left; {they_wait}"
+    return "queue", f"{who} asked for a pause (a quota), of which {left} are left{they_wait}"
 
 
 def _refusing(picture: Picture, node: NodeStatus, who: str, they_wait: str) -> tuple[str, str] | None:
@@ -183,7 +184,7 @@ def _refusing(picture: Picture, node: NodeStatus, who: str, they_wait: str) -> t
     if failure is None or failure.api != "Produce" or picture.now_ms - failure.last_ms > RUN_GAP_MS:
         return None
     since = _seconds(picture.now_ms - failure.since_ms)
-    return "delivery", f"{who} fails with {failure.error} ({failure.detail}) for {since}; {they_wait}"
+    return "delivery", f"{who} fails with {failure.error} ({failure.detail}) for {since}{they_wait}"
 
 
 def _busy(picture: Picture, node: NodeStatus, who: str, they_wait: str) -> tuple[str, str] | None:
@@ -191,7 +192,7 @@ def _busy(picture: Picture, node: NodeStatus, who: str, they_wait: str) -> tuple
     if age_ms is None or not _is_slow(picture, age_ms):
         return None
     requests = f"{_number(node.in_flight_requests)} request{'s' * (node.in_flight_requests != 1)}"
-    return "delivery", f"{who} has {requests} in flight, the oldest for {_seconds(age_ms)}; {they_wait}"
+    return "delivery", f"{who} has {requests} in flight, the oldest for {_seconds(age_ms)}{they_wait}"
 
 
 def _slow_lately(picture: Picture, node: NodeStatus, who: str) -> tuple[str, str] | None:

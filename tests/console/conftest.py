@@ -59,7 +59,7 @@ def _new_cluster() -> Iterator[FakeCluster]:
 
 
 @pytest.fixture(scope="session")
-def _browser_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+def browser_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     try:
         with started_browser(tmp_path_factory.mktemp("browser")) as browser:
             yield browser
@@ -68,9 +68,9 @@ def _browser_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture
-def browser(_browser_of_the_session: Chrome) -> Iterator[Chrome]:
+def browser(browser_of_the_session: Chrome) -> Iterator[Chrome]:
     """The browser at its usual size and colours; nothing of a test is left in it but an empty page."""
-    browser = _browser_of_the_session
+    browser = browser_of_the_session
     yield browser
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -362,3 +362,12 @@ def test_a_topic_with_an_error_that_passes_is_found_when_it_has_passed() -> None
         with live_producer(cluster.bootstrap_servers) as producer:
             assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
             assert submit(producer, "orders", [b"a"]).offsets() == [0]
+
+
+def test_nobody_stays_connected_to_bootstrap_servers_once_the_brokers_are_known() -> None:
+    with FakeCluster(3) as cluster:
+        cluster.create_topic("orders", partitions=3)
+        with live_producer(cluster.bootstrap_servers) as producer:
+            told = [submit(producer, "orders", [b"x"], partition=partition) for partition in range(3)]
+            assert [len(one.offsets()) for one in told] == [1, 1, 1]
+            assert sorted(node.id for node in producer.status().nodes) == [1, 2, 3]

@@ -245,8 +245,8 @@ def test_a_retriable_error_is_told_as_a_retry() -> None:
     rig.turn()
     rig.respond(produced(ORDERS_0, error=Errors.NOT_ENOUGH_REPLICAS))
     rig.turn()
-    assert rig.events.of(BatchRetried) == [BatchRetried("orders", 0, 1, Errors.NOT_ENOUGH_REPLICAS, 1)]
-    assert [event.attempt for event in rig.events.of(BatchSent)] == [0]
+    assert rig.events.of(BatchRetried) == [BatchRetried("orders", 0, 1, Errors.NOT_ENOUGH_REPLICAS, 0)]
+    assert [(event.attempt, event.node_id) for event in rig.events.of(BatchSent)] == [(0, 0)]
 
 
 @pytest.mark.behaviour("SND-01", "ACC-10")

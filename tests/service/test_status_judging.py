@@ -84,6 +84,13 @@ def test_requests_that_a_node_leaves_unanswered_are_told_with_what_waits_for_it(
     )
 
 
+def test_a_request_that_is_left_unanswered_is_told_even_if_no_record_waits_for_it() -> None:
+    slow = node(id=-1, in_flight_requests=1, oldest_in_flight_age_ms=2_000)
+    assert the_finding(picture(slow)).detail == (
+        "kafka-2:9092 of bootstrap.servers has 1 request in flight, the oldest for 2.0 s"
+    )
+
+
 def test_a_node_that_can_not_be_reached_is_told_with_its_last_error() -> None:
     gone = node(state="disconnected", last_error="Connection refused", backoff_left_ms=400)
     assert the_finding(picture(gone, backlog=backlog({2: waiting(1_000)}))) == Finding(

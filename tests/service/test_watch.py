@@ -11,7 +11,7 @@ import pytest
 from client_core.producer.results import MetadataResult
 from service.access.caller import Caller, TopicRules
 from service.watch.schemas import BrokerChanged, PartitionsChanged, Snapshot, TopicChanged
-from tests.support.event_stream import watching
+from tests.support.event_stream import KnownCluster, watching
 from tests.support.http_app import HttpApp, run, until
 from tests.support.metadata_responses import node, partition, topic
 
@@ -193,29 +193,13 @@ def test_a_snapshot_and_the_changes_after_it_are_the_next_snapshot(web: HttpApp)
             changes = [await watch.take() for _ in range(5)]
             async with watching(web.app, "/v1/watch") as another:
                 after = (await another.next("snapshot")).data
-            assert applied(before, changes) == topics_of(after)
+            known = KnownCluster(before)
+            for change in changes:
+                known.apply(change.event, change.data)
+            assert known == KnownCluster(after)
             assert after["version"] == changes[-1].last_id
 
     run(scenario())
-
-
-def topics_of(snapshot: Any) -> dict[str, dict[int, Any]]:
-    return {t["name"]: {p["partition"]: p for p in t["partitions"]} for t in snapshot["topics"]}
-
-
-def applied(snapshot: Any, changes: Sequence[ServerSentEvent]) -> dict[str, dict[int, Any]]:
-    """The topics as a client knows them that follows docs/watch.md."""
-    topics = topics_of(snapshot)
-    for change in changes:
-        data = change.data
-        if change.event == "topic" and data["change"] == "gone":
-            del topics[data["topic"]]
-        elif change.event == "topic" and data["change"] != "grew":
-            topics[data["topic"]] = {}
-        for found in data.get("partitions", []):
-            found.pop("previous_leader")
-            topics[data["topic"]][found["partition"]] = found
-    return topics
 
 
 # -- which topics --------------------------------------------------------------------------------------------

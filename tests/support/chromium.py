@@ -10,9 +10,7 @@ which would download one, is never asked. Where they are missing and we are root
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -20,10 +18,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
+from tests.support.debian_packages import PackagesMissingError, install
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_INSTALL_TIMEOUT_S: Final = 300
 _PAGE_LOAD_TIMEOUT_S: Final = 30
 
 #: Alone, without a screen, and without the errands that a browser runs for itself.
@@ -69,23 +68,12 @@ def _on_path() -> Chromium | None:
 
 def _install() -> None:
     try:
-        if os.geteuid() != 0:
-            raise PermissionError("only root may install packages")
-        _run("apt-get", "update")
-        _run("apt-get", "install", "--yes", "--no-install-recommends", "chromium", "chromium-driver")
-    except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or error
+        install("chromium", "chromium-driver")
+    except PackagesMissingError as error:
         raise ChromiumMissingError(
             "chromium and chromedriver are needed and not here: on Debian `apt-get install chromium "
-            f"chromium-driver`; elsewhere put a Chromium and its ChromeDriver on PATH: {said}"
+            f"chromium-driver`; elsewhere put a Chromium and its ChromeDriver on PATH: {error}"
         ) from error
-
-
-def _run(*command: str) -> None:
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run(
-        command, check=True, capture_output=True, text=True, timeout=_INSTALL_TIMEOUT_S, env=environment
-    )
 
 
 @contextmanager

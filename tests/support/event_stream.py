@@ -79,6 +79,43 @@ class EventReader:
         return ServerSentEvent(event, "\n".join(data), self.last_id) if data else None
 
 
+class KnownCluster:
+    """What a watcher knows that does as docs/watch.md says, and no more."""
+
+    def __init__(self, snapshot: Any) -> None:
+        self.brokers = {broker["id"]: broker for broker in snapshot["brokers"]}
+        self.topics: dict[str, dict[int, Any]] = {}
+        self.ids: dict[str, str | None] = {}
+        for topic in snapshot["topics"]:
+            self.topics[topic["name"]] = {found["partition"]: found for found in topic["partitions"]}
+            self.ids[topic["name"]] = topic["id"]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KnownCluster) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return f"<KnownCluster {vars(self)}>"
+
+    def apply(self, event: str, data: Any) -> None:
+        """Takes one change in."""
+        if event == "broker" and data["change"] == "left":
+            del self.brokers[data["broker"]["id"]]
+        elif event == "broker":
+            self.brokers[data["broker"]["id"]] = data["broker"]
+        elif event == "topic" and data["change"] == "gone":
+            del self.topics[data["topic"]], self.ids[data["topic"]]
+        elif event == "topic":
+            if data["change"] != "grew":
+                self.topics[data["topic"]] = {}
+            self.ids[data["topic"]] = data["id"]
+        else:
+            for found in data["partitions"]:
+                whole = {name: value for name, value in found.items() if name != "previous_leader"}
+                self.topics[data["topic"]][found["partition"]] = whole
+
+
 @dataclass
 class Watch:
     """One watcher of an ASGI app: what it was answered so far."""

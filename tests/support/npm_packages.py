@@ -4,8 +4,9 @@
     run([find_node(), folder / "publish.js"])
 
 A folder is kept under the hash of its lock file and is put in its place whole, so that two test runs do not
-meet in one that is half there. No script of any package runs. Needs Node 18 or newer with its npm; what is
-missing is said with what to install. Blocks, on the caller's thread.
+meet in one that is half there. No script of any package runs. Needs Node 18 or newer with its npm, which apt
+installs where they are missing and we are root; else it is said what to install. Blocks, on the caller's
+thread.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 from typing import Final
+
+from tests.support import debian_packages
 
 CACHE: Final = Path(__file__).resolve().parents[2] / ".cache" / "npm"
 
@@ -35,10 +38,8 @@ class NodeMissingError(RuntimeError):
 
 
 def find_node() -> Path:
-    """The `node` on PATH. Raises NodeMissingError where there is none that is new enough."""
-    found = shutil.which("node")
-    if found is None:
-        raise NodeMissingError(f"node is needed and not on PATH: {_REMEDY}")
+    """The `node` on PATH, or Debian's. Raises NodeMissingError where there is none that is new enough."""
+    found = shutil.which("node") or _from_debian("node")
     said = subprocess.run(
         [found, "--version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
     )
@@ -46,6 +47,17 @@ def find_node() -> Path:
     if version is None or int(version[1]) < OLDEST_NODE:
         raise NodeMissingError(f"{found} is {said.stdout.strip()}, which is too old: {_REMEDY}")
     return Path(found)
+
+
+def _from_debian(program: str) -> str:
+    try:
+        debian_packages.install("nodejs", "npm")
+    except debian_packages.PackagesMissingError as error:
+        raise NodeMissingError(f"{program} is needed and not on PATH: {_REMEDY}: {error}") from error
+    found = shutil.which(program)
+    if found is None:
+        raise NodeMissingError(f"apt installed nodejs and npm, but {program} is not on PATH: {_REMEDY}")
+    return found
 
 
 def install(project: Path, cache: Path = CACHE) -> Path:
@@ -60,9 +72,7 @@ def install(project: Path, cache: Path = CACHE) -> Path:
 
 
 def _install_into(home: Path, project: Path, cache: Path) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise NodeMissingError(f"npm is needed and not on PATH: {_REMEDY}")
+    npm = shutil.which("npm") or _from_debian("npm")
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         made = Path(folder) / home.name

@@ -1,4 +1,4 @@
-// Asking the sidecar. The token, if one is needed, lives here and only here: in memory, for as long as the page.
+// Asking the sidecar. The token, if one is needed, is kept here and nowhere else: for as long as the page.
 
 /** The sidecar gave no answer: it is gone, or something between us is. */
 export class UnreachableError extends Error {}

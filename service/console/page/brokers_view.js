@@ -5,6 +5,8 @@ import { count, duration } from "./format.js";
 import { connectionOf } from "./health.js";
 
 const LABELS = ["Broker", "Connection", "In flight", "Answers in", "Leads", "Last error"];
+/** A request that takes longer is worth a word. */
+const SLOW_MS = 1000;
 
 export class BrokersView {
   #rows = byId("broker-rows");
@@ -77,8 +79,8 @@ function pauseOf(node, elapsedMs) {
   if (node.state !== "ready" && backoffMs > 0) return `next try in ${duration(backoffMs, true)}`;
   const throttleMs = node.throttle_left_ms - elapsedMs;
   if (throttleMs > 0) return `throttled for ${duration(throttleMs, true)}`;
-  if (node.oldest_in_flight_age_ms > 1000) return `oldest request ${duration(node.oldest_in_flight_age_ms + elapsedMs)}`;
-  return "";
+  const oldestMs = node.oldest_in_flight_age_ms;
+  return oldestMs > SLOW_MS ? `oldest request ${duration(oldestMs + elapsedMs)}` : "";
 }
 
 function latencyOf(node) {
@@ -93,7 +95,8 @@ function errorOf(node, elapsedMs) {
   const failure = node?.last_failure;
   if (failure) {
     const times = failure.times > 1 ? ` (${count(failure.times)} times)` : "";
-    found.push({ words: `${failure.error}${times}${failure.detail ? `: ${failure.detail}` : ""}`, ageMs: failure.age_ms });
+    const detail = failure.detail ? `: ${failure.detail}` : "";
+    found.push({ words: `${failure.error}${times}${detail}`, ageMs: failure.age_ms });
   }
   found.sort((a, b) => a.ageMs - b.ageMs);
   if (found.length === 0) return { words: "none", when: "" };

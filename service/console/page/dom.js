@@ -33,13 +33,14 @@ export function show(node, shown) {
 /**
  * Makes a parent's children those of a list: one each, kept as long as its key is in the list.
  *
- * A child that stays where it is is not touched, so focus, selection and scroll positions survive.
+ * A child that stays where it is is not touched, so focus, selection and scroll positions survive. Keys are
+ * different from each other.
  */
 export function keyed(parent, items, keyOf, makeOne, update) {
   const old = parent.keyedChildren ?? new Map();
   const kept = new Map();
-  for (const item of items) {
-    const key = keyOf(item);
+  for (const [index, item] of items.entries()) {
+    const key = keyOf(item, index);
     const child = old.get(key) ?? makeOne(item);
     old.delete(key);
     kept.set(key, child);
@@ -55,8 +56,8 @@ export function keyed(parent, items, keyOf, makeOne, update) {
 }
 
 /**
- * A row of a table, headed by its first cell. `labels` name the cells where there is no room for columns: rows are
- * shown as cards then, and would be no table to screen readers any more but for the roles.
+ * A row of a table, headed by its first cell. `labels` name the cells where there is no room for columns:
+ * rows are shown as cards then, and would be no table to screen readers any more but for the roles.
  */
 export function makeRow(labels, numbers = []) {
   const row = make("tr");

@@ -48,15 +48,17 @@ function makeOption(name) {
 export function wireLookup(api, model) {
   const [topic, by, value] = ["lookup-topic", "lookup-by", "lookup-value"].map(byId);
   offerTopics(model, topic);
-  by.addEventListener("change", () => setText(byId("lookup-label"), by.value === "partition" ? "Partition" : "Key"));
+  const isByPartition = () => by.value === "partition";
+  by.addEventListener("change", () => setText(byId("lookup-label"), isByPartition() ? "Partition" : "Key"));
   onSubmit(byId("lookup-form"), byId("lookup-result"), async (place) => {
-    const fault = by.value === "partition" ? partitionFault(value.value) : faultOf(value.value, by.value);
+    const fault = isByPartition() ? partitionFault(value.value) : faultOf(value.value, by.value);
     if (fault !== null) return answer(place, "bad", fault);
-    const wanted = by.value === "partition" ? `"partition":${Number(value.value)}` : keyMember(value.value, by.value);
+    const wanted = isByPartition() ? `"partition":${Number(value.value)}` : keyMember(value.value, by.value);
     // In the body, so that the key is in nobody's access log.
     const json = `{"lookups":[{"topic":${JSON.stringify(topic.value)},${wanted}}]}`;
     const { results } = await api.read("/v1/leaders", { method: "POST", json });
-    if (results[0].error) throw new RefusedError(200, { detail: results[0].error.message, ...results[0].error });
+    const [{ error }] = results;
+    if (error) throw new RefusedError(200, { detail: error.message, ...error });
     answerLeader(place, results[0]);
   });
 }
@@ -71,9 +73,13 @@ function partitionFault(typed) {
 
 function answerLeader(place, { topic, partition, leader, leader_epoch: epoch }) {
   const where = `${topic}, partition ${partition}`;
-  if (leader === null) return answer(place, "bad", `${where}: no leader`, ["The brokers have elected none yet."]);
+  if (leader === null) {
+    answer(place, "bad", `${where}: no leader`, ["The brokers have elected none yet."]);
+    return;
+  }
   const rack = leader.rack === null ? "" : `, rack ${leader.rack}`;
-  answer(place, "good", `${where}: broker ${leader.id}`, [`${leader.host}:${leader.port}${rack}; leader epoch ${epoch}`]);
+  const address = `${leader.host}:${leader.port}${rack}; leader epoch ${epoch}`;
+  answer(place, "good", `${where}: broker ${leader.id}`, [address]);
 }
 
 export function wireSend(api, model) {
@@ -106,7 +112,7 @@ export function wireSend(api, model) {
   });
 }
 
-/** Produces with a person's deadline; where the sidecar's own is shorter yet it refuses ours, and wrote nothing. */
+/** Produces with a person's deadline. A sidecar whose own is shorter refuses ours, having written nothing. */
 async function produce(api, path, json) {
   try {
     const query = `timeout_ms=${SEND_TIMEOUT_MS}&max_block_ms=${SEND_TIMEOUT_MS}`;
@@ -123,7 +129,8 @@ function labelled(label, fault) {
 
 function answerReceipt(place, { partition, offset, timestamp }, tookMs) {
   const where = `partition ${partition}, ${offset === null ? "offset not told" : `offset ${offset}`}`;
-  answer(place, "good", `Written: ${where}`, [`In ${Math.round(tookMs)} ms, with the timestamp ${clock(timestamp)}.`]);
+  const how = `In ${Math.round(tookMs)} ms, with the timestamp ${clock(timestamp)}.`;
+  answer(place, "good", `Written: ${where}`, [how]);
 }
 
 /** Puts a topic into both forms. */

@@ -2,7 +2,16 @@
 
 import { count, counted } from "./format.js";
 
-const ENDED = ["closing", "closed", "failed"];
+const ENDED = ["closing", "closed"];
+
+/** Where records are held up (docs/http.md, "Why is it slow"), as a title. */
+const SLOW = {
+  client: "Client",
+  metadata: "Metadata",
+  buffer: "Buffer memory",
+  queue: "Records wait",
+  delivery: "Delivery",
+};
 
 /** A failure that was followed by no other for so long is no news. */
 const RECENT_MS = 15_000;
@@ -41,6 +50,11 @@ function areAllGone({ all, down, isAnyReady }, metadata) {
   return isRefreshFailing || (all > 0 && down === all);
 }
 
+/** Whether little of buffer.memory is left: produce waits for it next. */
+export function isNearlyFull({ total_bytes: total, available_bytes: available }) {
+  return available < 0.1 * total;
+}
+
 /** Each {tone, title, text}; the gravest first. */
 export function findingsOf(model) {
   const { status, totals } = model;
@@ -51,32 +65,34 @@ export function findingsOf(model) {
   }
   if (totals.leaderless > 0) {
     const text = "Records for them wait until the brokers elect a leader.";
-    findings.push({ tone: "bad", title: `${counted(totals.leaderless, "partition")} without a leader`, text });
+    const title = `${counted(totals.leaderless, "partition")} without a leader`;
+    findings.push({ tone: "bad", title, text });
   }
   for (const { node, phase, detail } of status.slow ?? []) {
-    findings.push({ tone: "warn", title: slowTitle(node, phase), text: detail });
+    findings.push({ tone: phase === "client" ? "bad" : "warn", title: slowTitle(node, phase), text: detail });
   }
   if (totals.under > 0) {
-    const text = "A replica is missing from those in sync: one more loss may cost records, or stop acks=all.";
+    const text = "A replica is not in sync: one more loss may cost records, or stop acks=all.";
     findings.push({ tone: "warn", title: `${counted(totals.under, "partition")} under-replicated`, text });
   }
   return findings;
 }
 
 function slowTitle(node, phase) {
-  const where = node === null || node === undefined ? "" : node < 0 ? "Bootstrap address" : `Broker ${node}`;
-  const what = phase ? `slow in ${phase}` : "slow";
-  return where ? `${where}: ${what}` : `Produce: ${what}`;
+  const what = SLOW[phase] ?? phase;
+  if (node === null) return what;
+  return `${node < 0 ? "Bootstrap address" : `Broker ${node}`}: ${what.toLowerCase()}`;
 }
 
-/** {tone, text}: the sentence that stands at the top. It holds no number that ticks, so that it is spoken once. */
+/** {tone, text}: the sentence at the top. It holds no number that ticks, so that it is spoken once. */
 export function headlineOf(model, findings) {
   if (model.status === null) return { tone: "idle", text: "Waiting for the sidecar’s first word" };
   const connections = connectionsOf(model);
   const { down, all } = connections;
   if (model.clusterId === null) {
     const isTrying = model.status.metadata.last_error === null && findings.length === 0;
-    return { tone: isTrying ? "idle" : "bad", text: isTrying ? "No broker has answered yet" : "No broker can be reached" };
+    if (isTrying) return { tone: "idle", text: "No broker has answered yet" };
+    return { tone: "bad", text: "No broker can be reached" };
   }
   if (areAllGone(connections, model.status.metadata)) {
     return { tone: "bad", text: "No broker can be reached; leaders are from memory" };
@@ -84,7 +100,8 @@ export function headlineOf(model, findings) {
   if (down > 0) return { tone: "bad", text: `${count(down)} of ${counted(all, "broker")} cannot be reached` };
   if (findings.length > 0) {
     const tone = findings.some((finding) => finding.tone === "bad") ? "bad" : "warn";
-    return { tone, text: findings.length === 1 ? "One thing needs attention" : `${findings.length} things need attention` };
+    const text = findings.length === 1 ? "One thing needs" : `${findings.length} things need`;
+    return { tone, text: `${text} attention` };
   }
   return { tone: "good", text: "Everything is in order" };
 }

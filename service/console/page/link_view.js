@@ -1,4 +1,4 @@
-// How we stand with the sidecar itself: the word at the top, the banner when it is gone, the call for a token.
+// How we stand with the sidecar: the word at the top, the banner when it is gone, the call for a token.
 
 import { RefusedError } from "./api.js";
 import { byId, setTag, setText, show } from "./dom.js";
@@ -80,9 +80,10 @@ export class LinkView {
 
   #text(model) {
     if (this.#state === "refused") return this.#error.message;
-    const farewell = model.farewell === null ? "" : `It said goodbye: ${model.farewell.detail ?? model.farewell.reason}. `;
+    const { farewell } = model;
+    const goodbye = farewell === null ? "" : `It said goodbye: ${farewell.detail ?? farewell.reason}. `;
     const old = this.#heardMs === null ? "" : "What you see below is from then. ";
-    return `${farewell}${old}This page goes on trying.`;
+    return `${goodbye}${old}This page goes on trying.`;
   }
 
   #askForToken() {

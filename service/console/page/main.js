@@ -14,6 +14,7 @@ import { TopicsView } from "./topics_view.js";
 import { TrafficView } from "./traffic_view.js";
 
 const TICK_MS = 1000;
+const REFRESH_WAIT_MS = 10_000;
 
 const api = new Api();
 const model = new Model();
@@ -72,7 +73,8 @@ function draw() {
   detail.render();
   traffic.render(model, elapsedMs, link.isStale);
   changes.render(model);
-  setText(byId("cluster"), model.clusterId === null ? "Kafka metadata sidecar" : `Cluster ${model.clusterId}`);
+  const { clusterId } = model;
+  setText(byId("cluster"), clusterId === null ? "Kafka metadata sidecar" : `Cluster ${clusterId}`);
   const title = link.isStale ? link.word : headline.text;
   if (document.title !== `${title} – Pilotfish`) document.title = `${title} – Pilotfish`;
 }
@@ -82,7 +84,8 @@ function wireRefresh() {
   byId("refresh").addEventListener("click", async () => {
     setText(said, "Asking the brokers …");
     try {
-      const { waited_ms: waitedMs } = await api.read("/v1/metadata/refresh?max_block_ms=10000", { method: "POST" });
+      const path = `/v1/metadata/refresh?max_block_ms=${REFRESH_WAIT_MS}`;
+      const { waited_ms: waitedMs } = await api.read(path, { method: "POST" });
       setText(said, `Refreshed in ${waitedMs} ms.`);
     } catch (error) {
       setText(said, error.message);

@@ -87,7 +87,8 @@ export class Model {
     const { topic, change } = data;
     if (change === "gone" || change === "forgotten") this.topics.delete(topic);
     else if (change !== "grew") this.topics.set(topic, new Topic(topic, data.internal));
-    this.note({ at: data.at, tone: change === "gone" ? "bad" : "idle", subject: topic, text: topicChange(data) });
+    const tone = change === "gone" ? "bad" : "idle";
+    this.note({ at: data.at, tone, subject: topic, text: topicChange(data) });
     this.topicsRevision += 1;
   }
 
@@ -103,7 +104,8 @@ export class Model {
   takeReset(data, nowMs) {
     const text = RESETS[data.reason];
     // The first broker's first answer makes a cluster of none: no change to tell of.
-    if (text !== undefined && this.clusterId !== null) this.note({ at: nowMs, tone: "idle", subject: "Sidecar", text });
+    if (text === undefined || this.clusterId === null) return;
+    this.note({ at: nowMs, tone: "idle", subject: "Sidecar", text });
   }
 }
 

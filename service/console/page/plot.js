@@ -13,14 +13,18 @@ export class Plot {
   #format;
   #now = make("strong");
   #more = make("span", "under");
-  #svg = svgElement("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });
+  #svg = svgElement("svg", {
+    viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+    preserveAspectRatio: "none",
+    role: "img",
+  });
   #area = svgElement("path", { class: "area" });
   #lines = [];
   #top = make("span");
   #start = make("span");
   #end = make("span");
 
-  /** `format` makes a value into words, unit and all; `classes` are those of the lines, the first one's area is tinted. */
+  /** `format` makes a value into words. `classes` are those of the lines; the area under the first is tinted. */
   constructor(figure, name, unit, format, { classes = ["line"], legend = "" } = {}) {
     this.#name = name;
     this.#unit = unit;
@@ -33,7 +37,8 @@ export class Plot {
     }
     const axis = make("p", "axis", this.#start, make("span", "", legend), this.#end);
     const top = make("p", "top-mark", this.#top);
-    figure.append(make("figcaption", "", make("span", "", name), this.#now, this.#more), top, this.#svg, axis);
+    const caption = make("figcaption", "", make("span", "", name), this.#now, this.#more);
+    figure.append(caption, top, this.#svg, axis);
   }
 
   /** Draws series of one value a second up to `end`, the oldest first; null is a second without a value. */
@@ -66,15 +71,20 @@ function niceAbove(value) {
 }
 
 function lineOf(points, scale) {
-  return runsOf(points, scale)
-    .map((run) => `M${run.map(([x, y]) => `${x},${y}`).join("L")}`)
-    .join("");
+  return runsOf(points, scale).map(pathOf).join("");
 }
 
+/** What lies under the line, down to zero. */
 function areaOf(points, scale) {
-  return runsOf(points, scale)
-    .map((run) => `M${run[0][0]},${HEIGHT}L${run.map(([x, y]) => `${x},${y}`).join("L")}L${run.at(-1)[0]},${HEIGHT}Z`)
-    .join("");
+  const closed = runsOf(points, scale).map((run) => {
+    const [[left], [right]] = [run[0], run.at(-1)];
+    return `${pathOf([[left, HEIGHT], ...run, [right, HEIGHT]])}Z`;
+  });
+  return closed.join("");
+}
+
+function pathOf(points) {
+  return `M${points.map(([x, y]) => `${x},${y}`).join("L")}`;
 }
 
 /** The points between gaps, as [x, y] in the drawing; a lone one becomes a short dash. */
@@ -90,7 +100,7 @@ function runsOf(points, scale) {
     if (run === null) runs.push((run = []));
     run.push([round(index * step), round(HEIGHT - 1 - (value / scale) * (HEIGHT - 3))]);
   });
-  return runs.map((points_) => (points_.length > 1 ? points_ : [[points_[0][0] - 1, points_[0][1]], points_[0]]));
+  return runs.map(([[x, y], ...others]) => (others.length > 0 ? [[x, y], ...others] : [[x - 1, y], [x, y]]));
 }
 
 function round(number) {

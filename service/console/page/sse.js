@@ -1,4 +1,4 @@
-// Server-sent events from text, for streams that fetch reads. Source: WHATWG HTML, "Interpreting an event stream".
+// Server-sent events from text, for streams that fetch reads. Source: WHATWG HTML, section 9.2.6.
 
 /** Takes a stream's text in pieces of any size and gives the events that are complete. */
 export class EventStreamParser {

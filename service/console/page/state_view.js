@@ -2,7 +2,7 @@
 
 import { byId, keyed, make, setAttribute, setFacts, setTag, setText, show } from "./dom.js";
 import { bytes, count, duration } from "./format.js";
-import { connectionsOf, findingsOf, headlineOf, staleHeadlineOf } from "./health.js";
+import { connectionsOf, findingsOf, headlineOf, isNearlyFull, staleHeadlineOf } from "./health.js";
 
 export class StateView {
   #headline = byId("headline");
@@ -15,7 +15,7 @@ export class StateView {
     const headline = isStale ? staleHeadlineOf(model, findings) : headlineOf(model, findings);
     setTag(this.#headline, headline.tone, headline.text);
     show(this.#findings, findings.length > 0);
-    keyed(this.#findings, findings, (finding) => finding.title, makeFinding, updateFinding);
+    keyed(this.#findings, findings, (_, index) => index, makeFinding, updateFinding);
     setFacts(this.#figures, model.status === null ? [] : figuresOf(model, elapsedMs));
     return headline;
   }
@@ -41,7 +41,7 @@ function figuresOf(model, elapsedMs) {
     ["Without a leader", count(totals.leaderless), totals.leaderless > 0 ? "bad" : ""],
     ["Under-replicated", count(totals.under), totals.under > 0 ? "warn" : ""],
     ["Waiting requests", count(status.waiting_requests)],
-    ["Buffer in use", bytes(used), used > 0.9 * status.buffer.total_bytes ? "warn" : ""],
+    ["Buffer in use", bytes(used), isNearlyFull(status.buffer) ? "warn" : ""],
     ["Metadata age", age === null ? "none yet" : duration(age + elapsedMs)],
   ];
 }

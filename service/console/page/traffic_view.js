@@ -2,6 +2,7 @@
 
 import { byId, setFacts, setText } from "./dom.js";
 import { bytes, clock, count, counted, duration, short } from "./format.js";
+import { isNearlyFull } from "./health.js";
 import { Plot } from "./plot.js";
 
 /** The phases of a produce, in their order, as people understand them. */
@@ -30,9 +31,13 @@ export class TrafficView {
     const rate = perSecond.records.at(-1) ?? 0;
     const total = `${count(records)} since the start${failed > 0 ? `, ${count(failed)} failed` : ""}`;
     this.#rate.render([perSecond.records], `${short(rate)}/s`, total, end);
-    const now = latency.count > 0 ? milliseconds(latency.p50_ms) : "–";
-    const more = latency.count > 0 ? `half of the requests; 99 % within ${milliseconds(latency.p99_ms)}` : "nothing sent lately";
-    this.#latency.render([perSecond.mean_ms, perSecond.max_ms], now, more, end);
+    const series = [perSecond.mean_ms, perSecond.max_ms];
+    if (latency.count === 0) {
+      this.#latency.render(series, "–", "nothing sent lately", end);
+      return;
+    }
+    const most = `half within that; 99 % within ${milliseconds(latency.p99_ms)}`;
+    this.#latency.render(series, milliseconds(latency.p50_ms), most, end);
   }
 }
 
@@ -45,11 +50,12 @@ function waitingOf(status, elapsedMs) {
   const used = buffer.total_bytes - buffer.available_bytes;
   const facts = [
     ["Requests", `${count(status.waiting_requests)} with ${bytes(status.waiting_bytes)}`],
-    ["Buffer", `${bytes(used)} of ${bytes(buffer.total_bytes)}`, used > 0.9 * buffer.total_bytes ? "warn" : ""],
+    ["Buffer", `${bytes(used)} of ${bytes(buffer.total_bytes)}`, isNearlyFull(buffer) ? "warn" : ""],
   ];
   for (const [name, title] of PHASES) {
     const { waiting, oldest_ms: oldestMs } = phases[name];
-    facts.push([title, waiting === 0 ? "0" : `${count(waiting)}, for ${duration(oldestMs + elapsedMs, true)}`]);
+    const howLong = waiting === 0 ? "" : `, for ${duration(oldestMs + elapsedMs, true)}`;
+    facts.push([title, `${count(waiting)}${howLong}`]);
   }
   return facts;
 }
@@ -62,7 +68,8 @@ function metadataOf({ metadata, version }, elapsedMs) {
     ["Follows", `${counted(metadata.topics, "topic")}, ${counted(metadata.partitions, "partition")}`],
   ];
   if (metadata.last_error !== null) {
-    facts.push(["Last error", `${metadata.last_error} (${duration(metadata.last_error_age_ms + elapsedMs)} ago)`]);
+    const when = `${duration(metadata.last_error_age_ms + elapsedMs)} ago`;
+    facts.push(["Last error", `${metadata.last_error} (${when})`]);
   }
   return facts;
 }

@@ -23,6 +23,9 @@ from service.dialects.dapr.publish_metadata import PublishMetadata, understand
 from service.errors import ProblemError
 from service.strict_json import BodyError
 
+#: What servers make of bytes in a path that are not UTF-8.
+NO_CHARACTER: Final = "\ufffd"
+
 _NULL: Final = b"null"
 
 

@@ -24,7 +24,7 @@ from service.deps import Sidecar
 from service.dialects.dapr import errors
 from service.dialects.dapr.bulk_codec import Entry, parse_entries
 from service.dialects.dapr.envelope import DEFAULT_CONTENT_TYPE, Trace, trace_of
-from service.dialects.dapr.event_records import EventRecords, Target
+from service.dialects.dapr.event_records import NO_CHARACTER, EventRecords, Target
 from service.dialects.dapr.publish_metadata import metadata_of_query, understand
 from service.dialects.portions import drawn
 from service.errors import Problem, ProblemError, refused
@@ -33,8 +33,6 @@ from service.producing import Told
 from service.responses import as_is
 
 _ANY: Final = "*"
-#: What servers make of bytes in a path that are not UTF-8.
-_NO_CHARACTER: Final = "\ufffd"
 _NO_CONTENT: Final = 204
 
 
@@ -98,7 +96,7 @@ class Publishing:
 
     def _target(self, request: Request, pubsub: str, topic: str) -> Target:
         """Raises ProblemError where nothing can be published there, or not like that."""
-        if _NO_CHARACTER in pubsub:
+        if NO_CHARACTER in pubsub:
             raise errors.fault(errors.PUBSUB_NOT_FOUND, "the pubsub's name in the path is not UTF-8")
         if _ANY not in self._pubsubs and pubsub not in self._pubsubs:
             known = ", ".join(sorted(self._pubsubs))

@@ -15,6 +15,7 @@ from service.access.caller import caller_of
 from service.body import announced_bytes, read_body
 from service.deps import Sidecar, SidecarDep
 from service.dialects.dapr import errors
+from service.dialects.dapr.event_records import NO_CHARACTER
 from service.dialects.dapr.schemas import HealthQuery, MetadataAnswer, dapr_errors
 from service.errors import refused
 from service.responses import of_json
@@ -73,7 +74,9 @@ def info_router(sidecar: Sidecar) -> APIRouter:
     ) -> Response:
         """Puts a label under `extended` of the metadata, until the sidecar ends."""
         with sidecar.room.enter(announced_bytes(request.scope), caller_of(request.scope)) as place:
-            body = await read_body(request.receive, place, sidecar.settings.request_timeout_ms)
+            body = await read_body(request.receive, place, sidecar.producing.times.timeout_ms)
+        if NO_CHARACTER in key:
+            raise refused(400, "invalid UTF-8", place="path.key")
         try:
             labels.put(key, body.decode())
         except UnicodeDecodeError as e:
