@@ -69,7 +69,7 @@ function update(tr, { id, node }, model, elapsedMs) {
   leads.firstChild.setAttribute("aria-label", `Broker ${id} leads ${led} partitions; show its topics`);
   const { words, when } = errorOf(node, elapsedMs);
   setText(error.firstChild, words);
-  error.firstChild.classList.toggle("none", when === "");
+  error.firstChild.classList.toggle("past", node === null || node.state === "ready" || when === "");
   setText(error.lastChild, when);
 }
 
@@ -94,9 +94,9 @@ function errorOf(node, elapsedMs) {
   if (node?.last_error) found.push({ words: node.last_error, ageMs: node.last_error_age_ms });
   const failure = node?.last_failure;
   if (failure) {
+    // Kafka's name says it; its explanations fill a page.
     const times = failure.times > 1 ? ` (${count(failure.times)} times)` : "";
-    const detail = failure.detail ? `: ${failure.detail}` : "";
-    found.push({ words: `${failure.error}${times}${detail}`, ageMs: failure.age_ms });
+    found.push({ words: `${failure.error}${times}`, ageMs: failure.age_ms });
   }
   found.sort((a, b) => a.ageMs - b.ageMs);
   if (found.length === 0) return { words: "none", when: "" };
