@@ -35,6 +35,9 @@ from service.retry_after import RetryAfter
 
 CLOSE: Final = (b"connection", b"close")
 
+#: More digits than any length has: leading zeros would hide a length from who reads only the first of them.
+_MAX_LENGTH_DIGITS: Final = 19
+
 #: Spellings of Host that were found good, port and all: callers use one or two of them.
 _MAX_KNOWN_HOSTS: Final = 64
 
@@ -141,12 +144,14 @@ class Guards:
             return Problem(421, detail, written="no")
         if origin is not None and not self._knows_origin(scope, origin, host):
             return Problem(403, "this Origin may not call the sidecar (allowed_origins)", written="no")
-        if length is not None and not (self._fits(length) or self._is_stream(scope)):
+        if length is None:
+            return None
+        if not length.isdigit() or len(length) > _MAX_LENGTH_DIGITS:
+            detail = f"Content-Length must be a whole number of at most {_MAX_LENGTH_DIGITS} digits"
+            return Problem(400, detail, written="no", headers=(CLOSE,))
+        if int(length) > self._max_body_bytes and not self._is_stream(scope):
             return Problem(413, body_too_large_detail(self._max_body_bytes), written="no", headers=(CLOSE,))
         return None
-
-    def _fits(self, length: bytes) -> bool:
-        return length.isdigit() and int(length[:20]) <= self._max_body_bytes
 
     def _knows_host(self, host: bytes | None) -> bool:
         known = self._any_host or (host is not None and without_port(host.lower()) in self._hosts)

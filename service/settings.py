@@ -131,7 +131,9 @@ class Settings(BaseSettings):
     dapr_labels_max_bytes: int = Field(
         default=65_536, ge=0, description="How much Dapr's callers may keep as labels of the metadata."
     )
-    console: bool = Field(default=True, description="Whether there is a page for people at /.")
+    console: bool = Field(
+        default=True, description="Whether there are pages for people: the console at / and /docs."
+    )
     allowed_hosts: Names = Field(
         default=("localhost", "127.0.0.1", "[::1]"),
         description="Host headers that the API answers to, without port; * for any.",

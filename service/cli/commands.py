@@ -152,10 +152,13 @@ def _status(found: StatusAnswer) -> str:
             _seconds(n.backoff_left_ms),
             n.last_error,
         )
-        for n in found.nodes
+        for n in sorted(found.nodes, key=lambda n: n.id)
     ]
     head = ("broker", "address", "state", "in flight", "backoff", "last error")
-    return f"{render(('what', 'now'), facts)}\n\n{render(head, nodes)}"
+    tables = [render(("what", "now"), facts), render(head, nodes)]
+    if found.slow:
+        tables.insert(0, "\n".join(["What is slow:", *(f"  {finding.detail}" for finding in found.slow)]))
+    return "\n\n".join(tables)
 
 
 def _seconds(ms: int | None) -> str | None:

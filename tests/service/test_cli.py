@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import io
 import json
+import re
 import socket
 import threading
 from contextlib import contextmanager
@@ -19,9 +20,11 @@ from service.embedded import DEMO_TOPIC, EmbeddedCluster
 from tests.support.free_ports import free_ports
 from tests.support.kafka_admin import read_back
 from tests.support.sidecar import Sidecar
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from click.testing import Result
 
@@ -122,10 +125,26 @@ def test_an_empty_key_is_a_key(cli: Cli) -> None:
     assert cli("leader", DEMO_TOPIC, "--key", "").exit_code == 0
 
 
-def test_status_names_connections_that_have_no_id_yet(cli: Cli) -> None:
+def test_status_shows_the_sidecar_and_its_brokers(cli: Cli) -> None:
     output = cli("status").output
+    assert output.startswith("what ")
     assert "state              running" in output
-    assert "\nbootstrap  127.0.0.1:" in output
+    assert re.search(r"^\d +127\.0\.0\.1:\d+ +ready ", output, re.MULTILINE)
+
+
+def test_status_says_first_what_is_slow_and_names_connections_that_have_no_id(tmp_path: Path) -> None:
+    (nobody,) = free_ports(1)
+    with Sidecar(tmp_path, bootstrap_servers=f"127.0.0.1:{nobody}") as lost:
+        status = Cli(lost.api_port, lost.admin_port)
+
+        def told() -> str:
+            output = status("status").output
+            return output if "refused" in output else ""
+
+        output = wait_until(told, what="a connection that was refused", every_s=0.02)
+    slow, *_ = output.split("\n\n")
+    assert slow.startswith("What is slow:\n  no broker of bootstrap.servers has answered yet: ")
+    assert f"\nbootstrap  127.0.0.1:{nobody}" in output
 
 
 def test_json_is_the_sidecars_own_answer(cli: Cli, sidecar: Sidecar) -> None:
