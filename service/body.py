@@ -34,15 +34,16 @@ async def read_body(receive: Receive, place: Place, within_ms: int) -> bytes:
 
 
 async def _read(receive: Receive, place: Place) -> bytes:
-    chunks: list[bytes] = []
-    total = 0
+    body = bytearray()  # not a list of chunks: they may be of a byte each, and take fifty times as much
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise CallerGoneError("the caller closed the connection within its body")
         chunk: bytes = message.get("body", b"")
-        total += len(chunk)
-        place.grow_to(total)
-        chunks.append(chunk)
-        if not message.get("more_body", False):
-            return chunk if len(chunks) == 1 else b"".join(chunks)
+        place.grow_to(len(body) + len(chunk))
+        more = message.get("more_body", False)
+        if not more and not body:
+            return chunk
+        body += chunk
+        if not more:
+            return bytes(body)

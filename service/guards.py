@@ -35,7 +35,7 @@ from service.retry_after import RetryAfter
 
 CLOSE: Final = (b"connection", b"close")
 
-#: More digits than any length has: leading zeros would hide a length from who reads only the first of them.
+#: What has more is no length: zeros in front would hide a large one, or be too many for `int`.
 _MAX_LENGTH_DIGITS: Final = 19
 
 #: Spellings of Host that were found good, port and all: callers use one or two of them.
@@ -144,14 +144,15 @@ class Guards:
             return Problem(421, detail, written="no")
         if origin is not None and not self._knows_origin(scope, origin, host):
             return Problem(403, "this Origin may not call the sidecar (allowed_origins)", written="no")
-        if length is None:
-            return None
-        if not length.isdigit() or len(length) > _MAX_LENGTH_DIGITS:
-            detail = f"Content-Length must be a whole number of at most {_MAX_LENGTH_DIGITS} digits"
-            return Problem(400, detail, written="no", headers=(CLOSE,))
-        if int(length) > self._max_body_bytes and not self._is_stream(scope):
+        if length is not None and not self._fits(scope, length):
             return Problem(413, body_too_large_detail(self._max_body_bytes), written="no", headers=(CLOSE,))
         return None
+
+    def _fits(self, scope: Scope, length: bytes) -> bool:
+        """Whether it is a length at all, and none that is too large: who comes later takes it as it is."""
+        if not length.isdigit() or len(length) > _MAX_LENGTH_DIGITS:
+            return False
+        return int(length) <= self._max_body_bytes or self._is_stream(scope)
 
     def _knows_host(self, host: bytes | None) -> bool:
         known = self._any_host or (host is not None and without_port(host.lower()) in self._hosts)

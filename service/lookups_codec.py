@@ -15,11 +15,11 @@ from msgspec import UNSET, Raw, UnsetType
 
 from service.payload import DECODERS, Format
 from service.records_codec import MAX_INT32
-from service.strict_json import BodyError, compact, find_fault
+from service.strict_json import SEARCHED_BYTES, BodyError, compact, find_fault
 
 #: More in one request would hold up everybody else's look-ups.
 MAX_LOOKUPS: Final = 1_000
-MAX_BODY_BYTES: Final = 1024 * 1024
+MAX_BODY_BYTES: Final = SEARCHED_BYTES
 
 
 class LeaderLookup(NamedTuple):

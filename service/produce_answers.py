@@ -52,11 +52,16 @@ def answer_of_problem(problem: Problem) -> Answer:
 
 
 def in_common(problems: Sequence[Problem], items: list[object]) -> Problem:
-    """The one problem of a request of which nothing was acknowledged."""
+    """The one problem of a request of which nothing was acknowledged.
+
+    It is no 503 where the outcome of any is unknown: that would say that nothing was ever sent.
+    """
+    unknown = [problem for problem in problems if problem.written == "unknown"]
     status = gravest(problem.status for problem in problems)
+    if status == 503 and unknown:
+        problems, status = unknown, gravest(problem.status for problem in unknown)
     chosen = next(problem for problem in problems if problem.status == status)
-    written = "unknown" if any(problem.written == "unknown" for problem in problems) else "no"
-    return replace(chosen, written=written, results=items)
+    return replace(chosen, written="unknown" if unknown else "no", results=items)
 
 
 def receipt_item(receipt: RecordMetadata) -> dict[str, int | None]:

@@ -75,17 +75,15 @@ class ProduceEndpoint:
         started = perf_counter()
         metrics = self._sidecar.http
         metrics.in_progress += 1
-        status, outcome = CALLER_GONE, "error"
+        status = CALLER_GONE
         try:
             with contextlib.suppress(CallerGoneError):  # nobody is left to answer; the tally tells
                 answer = await self.answer(topic, scope, receive)
-                status, outcome = answer.status, answer.outcome
+                status = answer.status
                 await respond(send, status, answer.headers, answer.body)
         finally:
             metrics.in_progress -= 1
-            took_s = perf_counter() - started
-            self._tally(status).add(took_s)
-            self._outcomes[outcome].observe(took_s)
+            self._tally(status).add(perf_counter() - started)
 
     async def _stream(self, topic: str, scope: Scope, receive: Receive, send: Send) -> None:
         """What the stream brings is counted where it is produced; here only that it was one request."""
@@ -97,7 +95,6 @@ class ProduceEndpoint:
         except ProblemError as e:
             answer = answer_of_problem(e.problem)
             status = answer.status
-            self._outcomes[answer.outcome].observe(perf_counter() - started)
             await respond(send, status, answer.headers, answer.body)
         finally:
             self._sidecar.http.in_progress -= 1
@@ -105,9 +102,11 @@ class ProduceEndpoint:
 
     def open_stream(self, topic: str, scope: Scope, receive: Receive) -> StreamedAnswer:
         """The answer to an NDJSON request, which must be called. Raises ProblemError: nothing was written."""
+        started = perf_counter()
         try:
             return self._ndjson.answer(topic, scope, receive)
         except ProblemError as e:
+            self._outcomes["error"].observe(perf_counter() - started)
             raise ProblemError(replace(e.problem, written="no")) from e
 
     async def answer(self, topic: str, scope: Scope, receive: Receive) -> Answer:
@@ -115,6 +114,18 @@ class ProduceEndpoint:
 
         Raises CallerGoneError where nobody is left to answer.
         """
+        started = perf_counter()
+        outcome = "error"
+        try:
+            answer = await self._answer(topic, scope, receive)
+            outcome = answer.outcome
+            return answer
+        finally:
+            self._outcomes[outcome].observe(perf_counter() - started)
+
+    # -- the way of a request --------------------------------------------------------------------------------
+
+    async def _answer(self, topic: str, scope: Scope, receive: Receive) -> Answer:
         try:
             return await self._produce(topic, scope, receive)
         except ProblemError as e:
@@ -123,8 +134,6 @@ class ProduceEndpoint:
             return answer_of_problem(problem_of_body(e))
         except BodyTooLargeError as e:
             return answer_of_problem(Problem(413, e.detail, written="no"))
-
-    # -- the way of a request --------------------------------------------------------------------------------
 
     async def _produce(self, topic: str, scope: Scope, receive: Receive) -> Answer:
         now_ms = self._clock.now_ms()

@@ -161,7 +161,7 @@ class Settings(BaseSettings):
         default=200, ge=1, description="How many new unknown topic names may be asked for in a second."
     )
     listing_max_age_ms: Milliseconds = Field(
-        default=10_000,
+        default=2_000,
         description="How old the list of all topics may be before it is fetched again for who asks.",
     )
     topic_configs_max_age_ms: Milliseconds = Field(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Final, TypeVar
 
 from starlette.responses import Response
@@ -56,16 +57,25 @@ class StreamedAnswer(Response):
         status: int = 200,
         watch: bool = True,
         begin: Callable[[], Awaitable[None]] | None = None,
+        held: AbstractContextManager[object] | None = None,
     ) -> None:
-        """`begin` is awaited before the head is sent, as `AskedBody.ask` wants to be."""
+        """`begin` is awaited before the head is sent, as `AskedBody.ask` wants to be.
+
+        `held` is let go with the answer, however that ends: also where its head can't be sent.
+        """
         super().__init__(status_code=status)
         self.raw_headers = headers
         self._write = write
         self._stall_ms = stall_ms
         self._watch = watch
         self._begin = begin
+        self._held = contextlib.nullcontext() if held is None else held
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._held:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         outlet = Outlet(scope, send, self._stall_ms)
         if self._begin is not None:
             await self._begin()

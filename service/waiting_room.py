@@ -122,7 +122,7 @@ class WaitingRoom:
     def _check_bytes(self, more_bytes: int, share: _Share | None, held_bytes: int) -> None:
         """Of a place that holds `held_bytes`. One body always fits, or it could never be sent."""
         too_many = self.bytes + more_bytes - self._max_bytes
-        if self.bytes and more_bytes and too_many > 0:
+        if self.bytes > held_bytes and more_bytes and too_many > 0:
             raise self._full(f"{self.bytes} bytes are waiting already", too_many)
         if share is None or not more_bytes or share.bytes == held_bytes:
             return

@@ -17,7 +17,7 @@ class LineSplitter:
 
     def __init__(self, max_line_bytes: int) -> None:
         self._max_line_bytes = max_line_bytes
-        self._begun: list[bytes] = []
+        self._begun: bytes | bytearray = b""
         self._passes_over = False
         #: What is held of a line whose end has not come.
         self.held_bytes = 0
@@ -40,15 +40,15 @@ class LineSplitter:
 
     def end(self) -> list[bytes | None]:
         """What was begun, if it says anything: the line, or the body, has come to its end."""
-        line = self._begun[0] if len(self._begun) == 1 else b"".join(self._begun)
-        self._begun.clear()
+        line = bytes(self._begun)
+        self._begun = b""
         self.held_bytes = 0
         self._passes_over = False
         return [line] if line.strip(_WHITE) else []
 
     def pass_over(self) -> None:
         """Holds nothing of the line that was begun, and passes over the rest of it."""
-        self._begun.clear()
+        self._begun = b""
         self.held_bytes = 0
         self._passes_over = True
 
@@ -58,6 +58,11 @@ class LineSplitter:
         if self.held_bytes + len(part) > self._max_line_bytes:
             self.pass_over()
             return [None]
-        self._begun.append(part)
+        if self._begun:
+            if isinstance(self._begun, bytes):  # nearly always a line comes whole, and is not copied
+                self._begun = bytearray(self._begun)
+            self._begun += part  # not a list of parts: they may be of a byte each
+        else:
+            self._begun = part
         self.held_bytes += len(part)
         return []

@@ -88,8 +88,7 @@ class NdjsonProduce:
         stream = sidecar.streams.open(topic, caller, lambda: times)
 
         async def serve(outlet: Outlet) -> None:
-            with stream:
-                await _Conversation(sidecar, stream, codec, body, outlet).hold()
+            await _Conversation(sidecar, stream, codec, body, outlet).hold()
 
         return StreamedAnswer(
             self._headers(scope),
@@ -98,6 +97,7 @@ class NdjsonProduce:
             status=self._status,
             watch=False,
             begin=body.ask,
+            held=stream,
         )
 
     @staticmethod

@@ -272,7 +272,8 @@ class RecordStream:
                     return e.problem
             self._progress.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._progress.wait(), _LOOK_AGAIN_S)
+                async with asyncio.timeout(_LOOK_AGAIN_S):
+                    await self._progress.wait()
         return None
 
     # -- the way of a chunk ----------------------------------------------------------------------------------

@@ -140,6 +140,16 @@ def test_a_sidecar_that_hangs_counts_as_gone_though_its_connection_stands(
     console.until(lambda: "It said goodbye" in console.banner)
 
 
+def test_a_sidecar_that_has_watchers_enough_says_so(
+    browser: Chrome, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    with sidecar_over(cluster, tmp_path, "--max-watchers", "0") as sidecar:
+        browser.get(sidecar.api_url)
+        console = ConsolePage(browser)
+        console.until_says("banner", "The sidecar refuses to be watched")
+        assert "max_watchers" in console.banner
+
+
 def test_a_page_that_nobody_sees_lets_go_of_its_stream_and_takes_it_up_again(
     shared_console: ConsolePage, shared_sidecar: Sidecar
 ) -> None:

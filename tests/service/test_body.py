@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -43,6 +44,29 @@ def test_pieces_are_put_together_and_counted() -> None:
     place = place_in(room)
     body = run(read_body(coming(piece(b"ab", more=True), piece(b"c")), place, 1_000))
     assert (body, room.bytes) == (b"abc", 3)
+
+
+def test_a_body_of_many_small_pieces_takes_little_more_than_its_bytes() -> None:
+    total = 200_000
+    pieces = [piece(b"%02d" % (n % 100), more=n < total - 1) for n in range(total)]
+    place = place_in(WaitingRoom(MockClock(), 10, 10_000_000))
+    left = iter(pieces)
+
+    async def receive() -> dict[str, Any]:
+        message = next(left)
+        return {**message, "body": bytes(bytearray(message["body"]))}  # each its own, as from a connection
+
+    async def scenario() -> tuple[int, int]:
+        tracemalloc.start()
+        try:
+            body = await read_body(receive, place, 60_000)
+            return len(body), tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    body_bytes, peak_bytes = run(scenario())
+    assert body_bytes == 2 * total
+    assert peak_bytes < 5 * body_bytes
 
 
 def test_a_caller_who_leaves_within_the_body_is_gone() -> None:

@@ -121,11 +121,22 @@ def test_while_it_drains_look_ups_are_answered_and_nothing_else_is_taken_on() ->
     assert app.producer.submitted == []
 
 
-@pytest.mark.parametrize("length", [b"-1", b"1e3", b"99999999999999999999999999"])
-def test_a_length_that_is_none_is_refused(length: bytes) -> None:
-    headers = {b"content-length": length, b"content-type": b"application/json"}
+@pytest.mark.parametrize("media_type", [b"application/json", b"application/x-ndjson"])
+@pytest.mark.parametrize(
+    "length", [b"-1", b"1e3", b"99999999999999999999999999", b"0" * 20 + b"25", b"0" * 5_000 + b"25"]
+)
+def test_a_length_that_is_none_is_refused(length: bytes, media_type: bytes) -> None:
+    headers = {b"content-length": length, b"content-type": media_type}
     answer = web().post("/v1/topics/orders/records", headers=headers, content=ONE)
     assert answer.status_code == 413
+
+
+def test_zeros_in_front_of_a_length_hide_nothing() -> None:
+    app = web(max_body_bytes=100)
+    headers = {b"content-length": b"0" * 20 + b"101", b"content-type": b"application/octet-stream"}
+    answer = app.post("/v1/topics/orders/records", headers=headers, content=b"x" * 101)
+    assert answer.status_code == 413
+    assert app.producer.submitted == []
 
 
 @pytest.mark.parametrize(

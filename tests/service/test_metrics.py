@@ -292,6 +292,16 @@ def test_produces_are_timed_by_how_they_ended(web: HttpApp) -> None:
     assert counts == {"success": 1, "error": 1, "partial": 1}
 
 
+def test_produces_are_timed_however_their_path_is_spelled(web: HttpApp) -> None:
+    headers = {"content-type": "application/json"}
+    for path, body in [("or%64ers", ONE), ("orders", ONE), ("or%64ers", b"{")]:
+        web.post(f"/v1/topics/{path}/records", content=body, headers=headers)
+    counts = {
+        o: value(web, "produce_duration_seconds_count", outcome=o) for o in ("success", "error", "partial")
+    }
+    assert counts == {"success": 2, "error": 1, "partial": 0}
+
+
 def test_a_caller_who_left_is_499(web: HttpApp) -> None:
     messages: list[dict[str, Any]] = [{"type": "http.disconnect"}]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -40,6 +41,17 @@ def app(**settings: Any) -> HttpApp:
 @pytest.fixture
 def web() -> HttpApp:
     return app()
+
+
+def scope_of_post() -> dict[str, Any]:
+    return {
+        "type": "http",
+        "method": "POST",
+        "path": PATH,
+        "raw_path": PATH.encode(),
+        "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"content-type", NDJSON.encode())],
+    }
 
 
 def post(web: HttpApp, body: bytes, query: str = "", path: str = PATH, **headers: str) -> httpx.Response:
@@ -557,3 +569,45 @@ def test_answers_are_the_same_however_the_body_was_cut() -> None:
         assert run(answer(cut(body, places))) == run(answer([body]))
 
     is_the_same()
+
+
+# -- answers that never begin --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["the connection fails", "the task is cancelled"])
+def test_a_stream_whose_head_can_not_be_sent_is_let_go(web: HttpApp, how: str) -> None:
+    async def scenario() -> None:
+        sending = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            await asyncio.Event().wait()
+            raise AssertionError("nobody sets it")
+
+        async def send(_: object) -> None:
+            sending.set()
+            if how == "the connection fails":
+                raise OSError("the connection is lost")
+            await asyncio.Event().wait()
+
+        request = asyncio.ensure_future(web.app(scope_of_post(), receive, send))  # type: ignore[arg-type]
+        await sending.wait()
+        request.cancel()
+        with pytest.raises((asyncio.CancelledError, OSError)):
+            await request
+
+    run(scenario())
+    sidecar = web.app.sidecar
+    assert (sidecar.streams.open_now, sidecar.room.requests) == (0, 0)
+
+
+def test_a_line_of_many_small_parts_takes_little_more_than_its_bytes() -> None:
+    lines, count = LineSplitter(1_000_000), 100_000
+    tracemalloc.start()
+    try:
+        for number in range(count):
+            assert lines.feed(b"%02d" % (number % 100)) == []
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert lines.held_bytes == 2 * count
+    assert peak_bytes < 5 * lines.held_bytes

@@ -123,6 +123,15 @@ def test_a_partial_failure_is_207_with_an_error_in_its_place(web: HttpApp) -> No
             500,
             "unknown",
         ),
+        (  # 503 would say that nothing was ever sent
+            [
+                failure(Errors.REQUEST_TIMED_OUT, written=Written.NO),
+                failure(Errors.UNKNOWN_SERVER_ERROR),
+                failure(Errors.REQUEST_TIMED_OUT, written=Written.NO),
+            ],
+            500,
+            "unknown",
+        ),
     ],
 )
 def test_nothing_acknowledged_is_never_a_success(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -82,6 +83,21 @@ def test_escaped_names_in_the_headers_of_many_records_cost_one_second_look() -> 
     record = rb'{"value":1,"headers":[{"k\u0065y":"a","value":null}]}'
     records = parse(b'{"records":[' + b",".join([record] * 10_000) + b"]}")
     assert records[-1].headers == (("a", None),)
+
+
+@pytest.mark.parametrize("item", [b"0,", b"{},", b'"",', b'{"value":0},'])
+def test_millions_of_records_are_refused_without_an_object_for_each(item: bytes) -> None:
+    """An outline of these took half a gigabyte."""
+    body = b'{"records":[' + item * (4_000_000 // len(item)) + b"0]}"
+    tracemalloc.start()
+    try:
+        with pytest.raises(BodyError) as refused:
+            parse_records("orders", body, 1_000)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert refused.value.status in (413, 422)
+    assert peak_bytes < 12 * len(body)
 
 
 def test_null_partition_timestamp_and_headers_are_as_if_absent() -> None:

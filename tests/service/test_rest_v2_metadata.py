@@ -22,6 +22,8 @@ from tests.support.tokens import TokensFile
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import httpx
+
 V2 = "application/vnd.kafka.v2+json"
 
 
@@ -181,6 +183,55 @@ def test_other_methods_are_405(web: HttpApp) -> None:
     for method in ("PUT", "DELETE", "PATCH"):
         answer = web.ask(method, "/topics/orders")
         assert (answer.status_code, answer.json()["error_code"]) == (405, 405)
+
+
+# -- a topic that has grown ----------------------------------------------------------------------------------
+
+
+async def asked_of_the_brokers(web: HttpApp, client: httpx.AsyncClient, path: str) -> asyncio.Task[Any]:
+    """A request that waits for newer metadata."""
+    asked = asyncio.create_task(client.get(path))
+    await until(lambda: web.producer.waiting)
+    (ticket,) = web.producer.waiting
+    assert ticket.kind == "update"
+    return asked
+
+
+def test_a_partition_is_missing_only_by_metadata_of_this_moment(web: HttpApp) -> None:
+    async def scenario() -> None:
+        async with web.client() as client:
+            web.producer.clock.advance(1_001)
+            asked = await asked_of_the_brokers(web, client, "/topics/orders/partitions/2")
+            (ticket,) = web.producer.waiting
+            web.producer.set_topics({"orders": 3})
+            web.producer.finish(ticket, MetadataResult(web.producer.cache))
+            answer = await asked
+            assert (answer.status_code, answer.json()["partition"]) == (200, 2)
+            again = await client.get("/topics/orders/partitions/3")
+            assert (again.status_code, again.json()["error_code"]) == (404, 40402)
+            assert not web.producer.waiting
+
+    run(scenario())
+
+
+def test_brokers_that_are_away_leave_a_missing_partition_missing(web: HttpApp) -> None:
+    async def scenario() -> None:
+        async with web.client() as client:
+            web.producer.clock.advance(1_001)
+            asked = await asked_of_the_brokers(web, client, "/topics/orders/partitions/2")
+            (ticket,) = web.producer.waiting
+            error = NoBrokersError("none has answered")
+            web.producer.finish(ticket, MetadataResult(web.producer.cache, error=error))
+            answer = await asked
+            assert (answer.status_code, answer.json()["error_code"]) == (404, 40402)
+
+    run(scenario())
+
+
+def test_a_partition_that_is_there_asks_nobody(web: HttpApp) -> None:
+    web.producer.clock.advance(1_001)
+    assert web.get("/topics/orders/partitions/1").status_code == 200
+    assert web.producer.waiting == []
 
 
 # -- brokers that are away, or say no ------------------------------------------------------------------------

@@ -237,7 +237,7 @@ def test_a_path_that_names_no_partition_is_404(web: HttpApp, partition: str) -> 
     [
         ("{", JSON, 400, 40002),
         ("[]", JSON, 400, 40002),
-        ('{"records":[{"partition":"1"}]}', JSON, 400, 40002),
+        ('{"records":[{"partition":1.5}]}', JSON, 400, 40002),
         ("", JSON, 422, 422),
         ("{}", JSON, 422, 422),
         ('{"records":[]}', JSON, 422, 422),
@@ -279,10 +279,44 @@ def test_a_name_that_no_topic_can_have_is_400(web: HttpApp, topic: str) -> None:
     assert web.producer.submitted == []
 
 
-def test_parameters_are_refused_and_not_ignored(web: HttpApp) -> None:
-    answer = post(web, ONE, "/topics/orders?async=true")
-    assert (answer.status_code, answer.json()["error_code"]) == (422, 422)
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("acks=0", (422, 422)),
+        ("async=true&acks=0", (422, 422)),
+        ("async=true&async=false", (422, 422)),
+        ("async=wrong", (400, 40002)),
+        ("async=", (400, 40002)),
+    ],
+)
+@pytest.mark.parametrize("path", ["/topics/orders", "/topics/orders/partitions/0"])
+def test_parameters_are_refused_and_not_ignored(
+    web: HttpApp, path: str, query: str, told: tuple[int, int]
+) -> None:
+    answer = post(web, ONE, f"{path}?{query}")
+    assert (answer.status_code, answer.json()["error_code"]) == told
     assert web.producer.submitted == []
+
+
+@pytest.mark.parametrize("path", ["/topics/orders", "/topics/orders/partitions/0"])
+def test_strimzis_async_leaves_the_offsets_out_of_what_is_acknowledged_all_the_same(
+    web: HttpApp, path: str
+) -> None:
+    answer = post(web, THREE, f"{path}?async=true")
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert "content-type" not in answer.headers
+    assert len(web.producer.submitted) == 1
+    assert produced(web) == {"success": 1, "partial": 0, "error": 0}
+    assert len(post(web, THREE, f"{path}?async=false").json()["offsets"]) == 3
+
+
+def test_strimzis_async_hides_no_failure(web: HttpApp) -> None:
+    fail_with(web, None, failure(Errors.NOT_LEADER_OR_FOLLOWER), None)
+    answer = post(web, THREE, "/topics/orders?async=true")
+    assert answer.status_code == 200
+    assert [item["error_code"] for item in answer.json()["offsets"]] == [None, 50003, None]
+    fail_with(web, failure(Errors.NOT_LEADER_OR_FOLLOWER))
+    assert post(web, ONE, "/topics/orders?async=true").status_code >= 400
 
 
 def test_a_body_that_is_too_large_is_413_by_its_head_and_as_it_comes() -> None:

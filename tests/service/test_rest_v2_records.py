@@ -106,7 +106,8 @@ def test_what_is_no_string_is_a_payload_of_the_wrong_kind(form: Format, member: 
 
 
 @pytest.mark.parametrize(
-    "written", ["a", "a===", "YQ", "YR==", "YQ==\\n", "Y Q==", "YQ==YQ==", "-_-_", "é", "====", "YQ=="[:3]]
+    "written",
+    ["a", "a===", "YR", "YR==", "YQ==\\n", "Y Q==", "YQ==YQ==", "-_-_", "é", "====", "YQ=", "=", "Y\\u0051"],
 )
 def test_bad_base64_can_not_be_made_into_bytes(written: str) -> None:
     status, code, message = fault(f'{{"records":[{{"value":"{written}"}}]}}', BINARY)
@@ -131,6 +132,12 @@ def test_text_comes_through_text_as_utf_8(text: str, ascii_only: bool) -> None:
 
 
 # -- the other members ---------------------------------------------------------------------------------------
+
+
+@given(data=st.binary(max_size=40))
+def test_base64_may_lack_its_padding_as_confluent_and_strimzi_have_it(data: bytes) -> None:
+    written = base64.b64encode(data).decode().rstrip("=")
+    assert one(json.dumps({"key": written, "value": written}), BINARY) == ProducerRecord("orders", data, data)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +170,23 @@ def test_the_greatest_partition_is_told() -> None:
     assert body.greatest_partition == 7
 
 
+def test_a_partition_may_stand_in_quotes_as_confluent_and_karapace_have_it() -> None:
+    assert parse('{"records":[{"partition":"7"}]}').records[0].partition == 7
+    assert fault('{"records":[{"partition":"7","partition":"7"}]}')[:2] == (400, 40002)
+
+
+@pytest.mark.parametrize("written", ['"-1"', '""', '"1.0"', '" 1"', '"99999999999"', '"\\u0031"', '"\u0661"'])
+def test_what_stands_in_quotes_and_is_no_number_is_no_partition(written: str) -> None:
+    status, code, _ = fault(f'{{"records":[{{"partition":{written}}}]}}')
+    assert (status, code) == (400, 40002)
+
+
+def test_a_timestamp_in_quotes_is_none() -> None:
+    assert fault('{"records":[{"timestamp":"1"}]}')[:2] == (400, 40002)
+
+
 @pytest.mark.parametrize("member", ["partition", "timestamp"])
-@pytest.mark.parametrize("written", ["-1", "1.0", "1e0", '"1"', "true", "[]", "99999999999999999999", "{}"])
+@pytest.mark.parametrize("written", ["-1", "1.0", "1e0", "true", "[]", "99999999999999999999", "{}"])
 def test_numbers_that_are_none_or_out_of_range_are_refused(member: str, written: str) -> None:
     status, code, message = fault(f'{{"records":[{{"value":1,"{member}":{written}}}]}}')
     assert (status, code) == (400, 40002)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from client_core import ListedTopic, TopicListing
+from client_core import ListedTopic, MetadataResult, NoBrokersError, TopicListing
 from client_core.producer.results import ListingResult
 from service.access.caller import Caller, TopicRules, set_caller
 from service.dialects.rest_v3 import schemas
@@ -310,6 +310,38 @@ def test_answers_go_on_while_the_brokers_are_away(http: HttpApp) -> None:
 )
 def test_what_is_not_there_is_404(http: HttpApp, path: str) -> None:
     assert error(http, path) == (404, 404)
+
+
+@pytest.mark.parametrize("rest", ["", "/replicas", "/replicas/3"])
+def test_a_partition_is_missing_only_by_metadata_of_this_moment(http: HttpApp, rest: str) -> None:
+    path = f"/v3/clusters/cluster/topics/orders/partitions/2{rest}"
+
+    async def scenario() -> None:
+        async with http.client() as client:
+            http.producer.clock.advance(1_001)
+            asking = asyncio.ensure_future(client.get(path))
+            await until(lambda: http.producer.waiting)
+            (ticket,) = http.producer.waiting
+            assert ticket.kind == "update"
+            http.producer.set_topics([topic("orders", 3, nodes=(1, 2, 3))], controller_id=3)
+            http.producer.finish(ticket, MetadataResult(http.producer.cache))
+            assert (await asking).status_code == 200
+
+    run(scenario())
+
+
+def test_brokers_that_are_away_leave_a_missing_partition_missing(http: HttpApp) -> None:
+    async def scenario() -> None:
+        async with http.client() as client:
+            http.producer.clock.advance(1_001)
+            asking = asyncio.ensure_future(client.get("/v3/clusters/cluster/topics/orders/partitions/2"))
+            await until(lambda: http.producer.waiting)
+            error = NoBrokersError("none has answered")
+            http.producer.finish(http.producer.waiting[0], MetadataResult(http.producer.cache, error=error))
+            answer = await asking
+            assert (answer.status_code, answer.json()["error_code"]) == (404, 404)
+
+    run(scenario())
 
 
 @pytest.mark.parametrize("rest", ["", "/partitions", "/partitions/0", "/partitions/0/replicas"])

@@ -82,6 +82,8 @@ def test_data_goes_on_the_wire_as_its_type_says(kind: str, data: str, value: byt
 def test_bytes_come_through_base64_unchanged(data: bytes) -> None:
     written = base64.b64encode(data).decode()
     assert posted(f'{{"key":{{"type":"BINARY","data":"{written}"}}}}').record.key == data
+    unpadded = written.rstrip("=")
+    assert posted(f'{{"key":{{"type":"BINARY","data":"{unpadded}"}}}}').record.key == data
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def test_a_partition_below_zero_does_not_exist(partition: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "partition", ["2147483648", "-2147483648000", "1.0", "1e3", '"1"', "true", "[]", "9" * 5_000]
+    "partition", ["2147483648", "-2147483648000", "1.0", "1e3", '"-1"', '""', "true", "[]", "9" * 5_000]
 )
 def test_a_partition_that_is_no_int32_is_refused(partition: str) -> None:
     assert refusal(f'{{"partition_id":{partition}}}') == (400, "partition_id")
@@ -134,6 +136,7 @@ def test_a_partition_that_is_no_int32_is_refused(partition: str) -> None:
 def test_the_greatest_partition_is_taken_and_minus_zero_is_zero() -> None:
     assert posted('{"partition_id":2147483647}').record.partition == 2**31 - 1
     assert posted('{"partition_id":-0}').record.partition == 0
+    assert posted('{"partition_id":"1"}').record.partition == 1
 
 
 @pytest.mark.parametrize("timestamp", ["1612552482", '"yesterday"', '"1969-12-31T00:00:00Z"', "{}"])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.strict_json import MAX_DEPTH, BodyError, compact, find_fault, too_deep
+from service.strict_json import MAX_DEPTH, SEARCHED_BYTES, BodyError, compact, find_fault, too_deep
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -95,6 +96,54 @@ def test_depth_is_counted_exactly(levels: int, expected: bool) -> None:
 
 def test_many_shallow_containers_are_not_deep() -> None:
     assert not too_deep(b"[" + b",".join([b"{}"] * 1000) + b"]")
+
+
+def _levels_of(value: object) -> int:
+    if isinstance(value, list):
+        return 1 + max(map(_levels_of, value), default=0)
+    return 1 + max(map(_levels_of, value.values()), default=0) if isinstance(value, dict) else 0
+
+
+_NASTY = st.sampled_from(["", "[", "]]", "{[", "\\", '"', '\\"[', '["', "a"])
+_NESTED = st.recursive(
+    st.integers(0, 9) | _NASTY,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_NASTY, inner, max_size=3),
+    max_leaves=30,
+)
+
+
+@given(_NESTED, st.integers(4, 9))
+def test_brackets_in_strings_and_beside_each_other_do_not_deceive(value: object, limit: int) -> None:
+    wide = [value, *([[]] * limit), "x" * 2 * limit]  # or it is too short to be looked at
+    assert too_deep(json.dumps(wide).encode(), limit) is (_levels_of(wide) > limit)
+
+
+@pytest.mark.parametrize("unit", [b"[],", b'{"a":1},', b'"a",[],', b"[[[[[[[]]]]]]],", b'"[",{},'])
+def test_the_depth_of_many_megabytes_costs_no_step_for_each_bracket(unit: bytes) -> None:
+    """It took five seconds for these, within which nobody else had a turn."""
+    text = b"[" + unit * (8_000_000 // len(unit)) + b"0]"
+    before_s = time.process_time()
+    assert not too_deep(text)
+    assert time.process_time() - before_s < 2
+
+
+def test_large_bodies_are_refused_without_a_second_look() -> None:
+    large = b'{"value":[' + b"{}," * (SEARCHED_BYTES // 3) + b"0]"
+    with pytest.raises(BodyError, match="not JSON") as refused:
+        compact(large)
+    assert (refused.value.status, refused.value.place) == (400, "")
+    fault = find_fault(large + b',"value":1}')
+    assert fault is not None
+    assert (fault.status, fault.place) == (400, "")
+    assert "stands twice" in fault.message
+
+
+@pytest.mark.parametrize(
+    ("unfit", "message"), [(b"\xff", "invalid UTF-8 at byte"), (b"[" * 5_000, "nested deeper")]
+)
+def test_what_is_no_text_is_said_of_large_bodies_too(unfit: bytes, message: str) -> None:
+    with pytest.raises(BodyError, match=message):
+        compact(b'"' + b"x" * SEARCHED_BYTES + b'"' + unfit)
 
 
 @pytest.mark.parametrize(

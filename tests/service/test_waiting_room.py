@@ -55,6 +55,19 @@ def test_bytes_that_were_handed_on_count_until_they_are_settled(settles_first: b
     assert (room.requests, room.bytes) == (0, 0)
 
 
+def test_a_body_that_is_too_large_for_the_room_fits_alone_be_its_length_known_or_not() -> None:
+    room = WaitingRoom(MockClock(), max_requests=9, max_bytes=100)
+    room.enter(150).leave()
+    with room.enter(0) as place:
+        place.grow_to(60)
+        place.grow_to(150)
+        with pytest.raises(ProblemError):
+            room.enter(1)
+    with room.enter(60), room.enter(0) as place, pytest.raises(ProblemError):
+        place.grow_to(50)
+    assert room.bytes == 0
+
+
 def retry_after(room: WaitingRoom, body_bytes: int) -> int:
     with pytest.raises(ProblemError) as refused:
         room.enter(body_bytes)

@@ -30,6 +30,9 @@ export function show(node, shown) {
   node.hidden = !shown;
 }
 
+/** The children that `keyed` has given each parent, by key. */
+const CHILDREN = new WeakMap();
+
 /**
  * Makes a parent's children those of a list: one each, kept as long as its key is in the list.
  *
@@ -37,7 +40,7 @@ export function show(node, shown) {
  * different from each other.
  */
 export function keyed(parent, items, keyOf, makeOne, update) {
-  const old = parent.keyedChildren ?? new Map();
+  const old = CHILDREN.get(parent) ?? new Map();
   const kept = new Map();
   for (const [index, item] of items.entries()) {
     const key = keyOf(item, index);
@@ -52,7 +55,7 @@ export function keyed(parent, items, keyOf, makeOne, update) {
     if (child === place) place = place.nextSibling;
     else parent.insertBefore(child, place);
   }
-  parent.keyedChildren = kept;
+  CHILDREN.set(parent, kept);
 }
 
 /**

@@ -25,7 +25,8 @@ export function short(number) {
 }
 
 /** Milliseconds → 3 s, 2 min 5 s, 4 h 10 min, 3 d 4 h. Whole seconds unless `fine`, which shows 12 ms. */
-export function duration(ms, fine = false) {
+export function duration(elapsedMs, fine = false) {
+  const ms = Math.max(0, elapsedMs); // the reader's clock may have been set back
   if (fine && ms < SECOND) return `${short(ms)} ms`;
   if (ms < MINUTE) return `${Math.floor(ms / SECOND)} s`;
   if (ms < HOUR) return pair(ms, MINUTE, "min", SECOND, "s");

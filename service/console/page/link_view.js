@@ -18,20 +18,21 @@ export class LinkView {
   #error = null;
   #sinceMs = null;
   #heardMs = null;
+  #api;
   #link = byId("link");
   #banner = byId("banner");
 
-  /** `onToken(token)` is called with the reader's token, `onRetry()` where he won't wait. */
+  /** `onToken(token)` is called with the reader's token, `onRetry()` where they won't wait. */
   constructor(api, { onToken, onRetry }) {
+    this.#api = api;
     byId("banner-retry").addEventListener("click", onRetry);
     byId("token-form").addEventListener("submit", (event) => {
       event.preventDefault();
       const input = byId("token-value");
       setText(byId("token-said"), "");
-      onToken(input.value.trim());
+      onToken(input.value);
       input.value = "";
     });
-    this.hasToken = () => api.hasToken;
   }
 
   /** Takes the feed's state (feed.js), at this time. */
@@ -87,7 +88,7 @@ export class LinkView {
   }
 
   #askForToken() {
-    const wrong = this.hasToken() && this.#error instanceof RefusedError;
+    const wrong = this.#api.hasToken && this.#error instanceof RefusedError;
     setText(byId("token-said"), wrong ? `That one was not taken: ${this.#error.message}` : "");
     byId("token-value").focus();
   }

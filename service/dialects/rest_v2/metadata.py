@@ -15,6 +15,7 @@ from client_core import Errors, MetadataCache, TopicTable
 from service.access.caller import caller_of
 from service.asgi import HeaderPairs, header
 from service.deps import Sidecar
+from service.dialects.grown_topic import look_again
 from service.dialects.rest_v2.answers import (
     brokers_body,
     names_body,
@@ -71,6 +72,10 @@ class MetadataV2:
         number = partition_of_path(written)
         cache, topic = await self._know(request, name)
         body = partition_body(topic, number, cache.nodes_by_id)
+        if body is None:
+            await look_again(self._sidecar, name, request)
+            cache, topic = await self._know(request, name)
+            body = partition_body(topic, number, cache.nodes_by_id)
         if body is None:
             detail = f"topic {name} has no partition {number}, it has {topic.partition_count}"
             raise ProblemError(no_partition(detail))

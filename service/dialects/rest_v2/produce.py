@@ -1,6 +1,7 @@
 """Producing in REST Proxy v2: `POST /topics/{topic}` and `POST /topics/{topic}/partitions/{partition}`.
 
     all or some of the records acknowledged   200, the others as items of `offsets`
+    all, and the caller said `async=true`     204: Strimzi's word for an answer without offsets
     none                                      the common cause's status, else the gravest; never 200
 
 The request is one ticket, whatever the number of its records, and nothing waits record by record: a topic, or
@@ -39,6 +40,9 @@ from service.responses import as_is
 
 _TYPE: Final = (b"content-type", ANSWER_TYPE.encode())
 
+_NO_OFFSETS: Final = b"async=true"
+_QUERIES: Final = (b"", b"async=false", _NO_OFFSETS)
+
 
 class ProduceV2:
     """What the two routes do."""
@@ -62,6 +66,8 @@ class ProduceV2:
             records, told = await self._produce(topic, partition, request)
             told = self._with_codes(records, told)
             outcome, body = _told(told)
+            if outcome == "success" and request.scope["query_string"] == _NO_OFFSETS:
+                return as_is(204, [], b"")
             return as_is(200, [_TYPE, (b"content-length", b"%d" % len(body))], body)
         finally:
             self._outcomes[outcome].observe(perf_counter() - started)
@@ -75,8 +81,7 @@ class ProduceV2:
         of_path = None if partition is None else partition_of_path(partition)
         check_accept(header(scope, b"accept"))
         form = format_of(header(scope, b"content-type"), header(scope, b"content-encoding"))
-        if scope["query_string"]:
-            raise refused(422, "there are no parameters here", place="query")
+        _check_query(scope["query_string"])
         with self._room.enter(announced_bytes(scope), caller) as place:
             body = await read_body(request.receive, place, self._producing.times.timeout_ms)
             records, greatest = parse_body(topic, body, form, of_path, self._max_records)
@@ -99,6 +104,15 @@ class ProduceV2:
         count = self._producer.cache.partition_count(record.topic)
         beyond = count is not None and record.partition is not None and record.partition >= count
         return PARTITION_NOT_FOUND if beyond else TOPIC_NOT_FOUND
+
+
+def _check_query(query: bytes) -> None:
+    """Raises ProblemError for whatever is not Strimzi's one parameter."""
+    if query in _QUERIES:
+        return
+    if query.startswith(b"async=") and b"&" not in query:
+        raise refused(400, "must be true or false", place="query.async")
+    raise refused(422, "the only parameter is async, once", place="query")
 
 
 def _told(told: Sequence[Told]) -> tuple[str, bytes]:

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from client_core import ProducerRecord
+from service.dialects.proxy_spellings import bytes_of_unpadded_base64, unquoted_number
 from service.dialects.rest_v2.error_codes import (
     BAD_REQUEST,
     INVALID_PAYLOAD,
@@ -50,9 +51,19 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class _Outline(msgspec.Struct):
-    """The records one by one, for counting them and for naming the one that does not fit."""
+    """The records one by one, for naming the one that does not fit."""
 
     records: list[Raw] | UnsetType | None = UNSET
+
+
+class _AnyObject(msgspec.Struct, gc=False):
+    """An object that nothing is kept of: there may be millions of them in one body."""
+
+
+class _Count(msgspec.Struct):
+    """The records, for counting them."""
+
+    records: list[_AnyObject] | UnsetType | None = UNSET
 
 
 class ProduceBody(NamedTuple):
@@ -64,10 +75,13 @@ class ProduceBody(NamedTuple):
 
 _BODY: Final = msgspec.json.Decoder(_Body | None)
 _OUTLINE: Final = msgspec.json.Decoder(_Outline)
+_COUNT: Final = msgspec.json.Decoder(_Count)
 _RECORD: Final = msgspec.json.Decoder(_Record)
 
 _SCHEMAS: Final = ("key_schema", "key_schema_id", "value_schema", "value_schema_id")
 _NULL: Final = b"null"
+#: From the raw JSON of a key or value to its bytes.
+_DECODERS: Final = {**DECODERS, Format.BASE64: bytes_of_unpadded_base64}
 
 # What a member adds to the length of a compact object besides its value: its name in quotes, a colon, and a
 # comma or, for one of them, a brace. The other brace is added once.
@@ -78,6 +92,9 @@ _TIMESTAMP: Final = len('"timestamp":,')
 _HEADERS: Final = len('"headers":,')
 _RECORDS: Final = len('"records":[],')
 _EMPTY_RECORD: Final = len("{}") - 1
+
+#: How many commas a body may have for its records to be taken apart, at some 60 bytes for each.
+_MAX_OUTLINED: Final = 500_000
 
 
 def parse_body(
@@ -109,7 +126,7 @@ def _records(
     topic: str, items: Sequence[_Record], form: Format, path_partition: int | None
 ) -> tuple[list[ProducerRecord], int | None, int]:
     """The records, the greatest partition among them, and how much of their JSON was understood."""
-    decode = DECODERS[form]
+    decode = _DECODERS[form]
     records: list[ProducerRecord] = []
     greatest = -1 if path_partition is None else path_partition
     understood = 0
@@ -129,7 +146,7 @@ def _records(
         if item.partition is not UNSET:
             raw = bytes(item.partition)
             members += _PARTITION + len(raw)
-            own = _number(raw, MAX_INT32, index, "partition")
+            own = _number(unquoted_number(raw), MAX_INT32, index, "partition")
             if own is not None:
                 partition = _one_of(own, path_partition, index)
                 greatest = max(greatest, partition)
@@ -200,9 +217,9 @@ def _bound(text: bytes, max_records: int) -> None:
     if text.count(b"},{") < max_records:
         return
     try:
-        records = _OUTLINE.decode(text).records
+        records = _COUNT.decode(text).records
     except msgspec.ValidationError:
-        return  # it has no such list, which _decode says better
+        return  # it has no such list of objects, which _decode says better
     count = len(records) if isinstance(records, list) else 0
     if count > max_records:
         said = f"{count} records are more than {max_records} (max_records_per_request)"
@@ -218,7 +235,12 @@ def _decode(text: bytes) -> _Body | None:
 
 
 def _misfit(text: bytes, error: msgspec.ValidationError) -> BodyError:
-    """The record that does not have the shape of one; msgspec says what is wrong, but not in which."""
+    """The record that does not have the shape of one; msgspec says what is wrong, but not in which.
+
+    Nor does this where the list may be so long that an outline of it would take fifty times its length.
+    """
+    if text.count(b",") > _MAX_OUTLINED:
+        return _located(error, "")
     try:
         records = _OUTLINE.decode(text).records
     except msgspec.ValidationError:

@@ -16,6 +16,7 @@ from service.dialects.rest_v2.media_types import ANSWER_TYPE
 from service.dialects.rest_v2.metadata import MetadataV2
 from service.dialects.rest_v2.produce import ProduceV2
 from service.dialects.rest_v2.schemas import (
+    NO_OFFSETS,
     PRODUCE_REQUEST,
     BrokersV2,
     PartitionV2,
@@ -26,7 +27,7 @@ from service.dialects.rest_v2.schemas import (
 from service.schemas import NoQuery
 
 _LOOKUP_ERRORS = errors(400, 403, 404, 406, 422, 429, 503)
-_PRODUCE_ERRORS = errors(400, 403, 404, 406, 408, 413, 415, 422, 429, 500, 503)
+_PRODUCE_ANSWERS = NO_OFFSETS | errors(400, 403, 404, 406, 408, 413, 415, 422, 429, 500, 503)
 
 
 class ResponseV2(JSONResponse):
@@ -84,7 +85,7 @@ def _add_produce(router: APIRouter, produce: ProduceV2) -> None:
     @router.post(
         "/topics/{topic}",
         response_model=ProduceAnswerV2,
-        responses=_PRODUCE_ERRORS,
+        responses=_PRODUCE_ANSWERS,
         openapi_extra=PRODUCE_REQUEST,
     )
     async def post_to_topic(request: Request, topic: str) -> Response:
@@ -94,7 +95,7 @@ def _add_produce(router: APIRouter, produce: ProduceV2) -> None:
     @router.post(
         "/topics/{topic}/partitions/{partition}",
         response_model=ProduceAnswerV2,
-        responses=_PRODUCE_ERRORS,
+        responses=_PRODUCE_ANSWERS,
         openapi_extra=PRODUCE_REQUEST,
     )
     async def post_to_partition(request: Request, topic: str, partition: PartitionPath) -> Response:

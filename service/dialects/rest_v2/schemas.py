@@ -78,6 +78,12 @@ _ERRORS: Final[dict[int, str]] = {
 }
 
 
+#: The answer to `async=true`, for the OpenAPI document.
+NO_OFFSETS: Final[dict[int | str, dict[str, Any]]] = {
+    204: {"description": "All records were acknowledged, and the caller said `async=true`."}
+}
+
+
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The errors of a route, for the OpenAPI document."""
     return {status: {"description": _ERRORS[status], "model": ErrorV2} for status in statuses}
@@ -114,7 +120,12 @@ def _body_schema(form: Format) -> dict[str, Any]:
         "properties": {
             "key": _PAYLOADS[form],
             "value": _PAYLOADS[form],
-            "partition": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_INT32},
+            "partition": {
+                "anyOf": [
+                    {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_INT32},
+                    {"type": "string", "pattern": "^[0-9]{1,9}$"},
+                ]
+            },
             "timestamp": {
                 "type": ["integer", "null"],
                 "minimum": 0,
@@ -137,11 +148,21 @@ def _body_schema(form: Format) -> dict[str, Any]:
 
 #: What `openapi_extra` of a produce route says.
 PRODUCE_REQUEST: Final[dict[str, Any]] = {
+    "parameters": [
+        {
+            "name": "async",
+            "in": "query",
+            "required": False,
+            "description": "Strimzi's: with `true` the answer is 204, without offsets, if all records were "
+            "acknowledged. It does not come any sooner.",
+            "schema": {"type": "boolean"},
+        }
+    ],
     "requestBody": {
         "required": True,
         "content": {
             media_type: {"schema": _body_schema(form), "example": _EXAMPLES[form]}
             for media_type, form in FORMATS.items()
         },
-    }
+    },
 }

@@ -68,7 +68,7 @@ class ConcatenatedJson:
         #: The closing brackets that the record waits for, the innermost last; empty between records.
         self._closing = bytearray()
         #: The record's bytes of earlier chunks, and where in this chunk it begins or goes on.
-        self._parts: list[bytes] = []
+        self._begun = bytearray()
         self._from = 0
         #: Whether the record was answered already, and the rest of it is not kept.
         self._passes_over = False
@@ -188,7 +188,7 @@ class ConcatenatedJson:
     def _complete(self, chunk: bytes, end: int) -> None:
         self._keep(chunk, end)
         if not self._passes_over:
-            self._found.append(b"".join(self._parts))
+            self._found.append(bytes(self._begun))
         self._forget()
         self._state = _State.BETWEEN
 
@@ -214,7 +214,7 @@ class ConcatenatedJson:
             return
         self.held_bytes += end - self._from
         if self.held_bytes <= self._max_record_bytes:
-            self._parts.append(chunk[self._from : end])
+            self._begun += chunk[self._from : end]
             return
         detail = f"a record is larger than {self._max_record_bytes} bytes (stream_max_line_bytes)"
         self._forget()
@@ -222,7 +222,7 @@ class ConcatenatedJson:
         self._found.append(BodyError(413, "", detail))
 
     def _forget(self) -> None:
-        self._parts = []
+        self._begun = bytearray()
         self.held_bytes = 0
         self._passes_over = False
 

@@ -24,9 +24,7 @@ async def deliver(
     told: list[Told | None] = [item if isinstance(item, Problem) else None for item in items]
     records = {index: item for index, item in enumerate(items) if isinstance(item, ProducerRecord)}
     partitions = (record.partition for record in records.values() if record.partition is not None)
-    times = sidecar.producing.dialect_times(
-        topic, max(partitions, default=None), since_ms=since_ms
-    )
+    times = sidecar.producing.dialect_times(topic, max(partitions, default=None), since_ms=since_ms)
     while records:
         submitted = list(records.values())
         try:

@@ -16,6 +16,7 @@ from client_core import MetadataCache, Node, PartitionInfo, TopicTable
 from service.access.caller import caller_of
 from service.asgi import HeaderPairs
 from service.deps import Sidecar, SidecarDep
+from service.dialects.grown_topic import look_again
 from service.dialects.rest_v3.known_cluster import require_cluster
 from service.dialects.rest_v3.query import no_query
 from service.dialects.rest_v3.resources import (
@@ -217,6 +218,10 @@ async def _partition(
     resources, table, nodes = await _topic(sidecar, request, cluster_id, topic)
     number = _number(partition_id)
     info = None if number is None else table.partition(number, nodes)
+    if info is None and number is not None:
+        await look_again(sidecar, topic, request)
+        resources, table, nodes = await _topic(sidecar, request, cluster_id, topic)
+        info = table.partition(number, nodes)
     if info is None:
         count = table.partition_count
         raise refused(404, f"topic {topic} has no partition {partition_id}, it has {count}")

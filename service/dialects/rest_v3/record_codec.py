@@ -18,6 +18,7 @@ from msgspec import Raw
 
 from client_core import ProducerRecord
 from service.dialects.json_members import is_null, items_of, members_of, text_of, within
+from service.dialects.proxy_spellings import bytes_of_unpadded_base64, unquoted_number
 from service.dialects.rest_v3.timestamps import ms_of_rfc3339
 from service.payload import bytes_of_base64, bytes_of_json, bytes_of_text
 from service.records_codec import MAX_INT32
@@ -29,7 +30,7 @@ _SCHEMA: Final = ("subject", "subject_name_strategy", "schema_id", "schema_versi
 _DATA: Final = frozenset({"type", "data", *_SCHEMA})
 
 #: From the raw JSON of `data` to the bytes that go on the wire, by type.
-_DECODERS: Final = {"BINARY": bytes_of_base64, "JSON": bytes_of_json, "STRING": bytes_of_text}
+_DECODERS: Final = {"BINARY": bytes_of_unpadded_base64, "JSON": bytes_of_json, "STRING": bytes_of_text}
 _OF_STRINGS: Final = {"BINARY": "a string of base64", "STRING": "a string"}
 _SCHEMA_TYPES: Final = frozenset({"AVRO", "JSONSCHEMA", "PROTOBUF"})
 _NO_REGISTRY: Final = "there is no schema registry here: say type BINARY, JSON or STRING"
@@ -110,7 +111,7 @@ def _type(said: Mapping[str, Raw], name: str) -> str | None:
 def _partition(raw: Raw | None) -> int | None:
     if raw is None or is_null(raw):
         return None
-    digits = bytes(raw)
+    digits = unquoted_number(bytes(raw))
     negative = digits.startswith(b"-")
     digits = digits.removeprefix(b"-")
     if not digits.isdigit() or len(digits) > _MAX_DIGITS or int(digits) > MAX_INT32 + negative:

@@ -217,7 +217,12 @@ _DATA: Final[dict[str, Any]] = {
 }
 
 _RECORD_MEMBERS: Final[dict[str, Any]] = {
-    "partition_id": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_INT32},
+    "partition_id": {
+        "anyOf": [
+            {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_INT32},
+            {"type": "string", "pattern": "^[0-9]{1,9}$"},
+        ]
+    },
     "headers": {
         "type": ["array", "null"],
         "items": {
