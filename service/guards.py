@@ -23,7 +23,7 @@ from typing import Final
 from starlette.exceptions import HTTPException
 
 from service.access.access import Access, authorizations_of
-from service.access.admission import Admission
+from service.access.admission import Admission, Refuse
 from service.access.caller import set_caller
 from service.asgi import UNIX, ASGIApp, Message, Receive, Scope, Send, respond_with
 from service.drain import Drain
@@ -117,7 +117,7 @@ class Guards:
             if problem is not None:
                 return self._refuse(scope, send, problem)
         if self._access is not None and not self._is_open(scope):
-            admitted = _admitted(self._access, scope, receive, send)
+            admitted = _admitted(self._access, scope, receive, send, self._refuse)
             if isinstance(admitted, Problem):
                 return self._refuse(scope, send, admitted)
             receive, send = admitted.receive, admitted.send
@@ -193,14 +193,16 @@ class Guards:
         return counted
 
 
-def _admitted(access: Access, scope: Scope, receive: Receive, send: Send) -> Admission | Problem:
+def _admitted(
+    access: Access, scope: Scope, receive: Receive, send: Send, refuse: Refuse
+) -> Admission | Problem:
     """The request as its caller's, who is put into the scope; or why it is refused."""
     judged = access.judge(authorizations_of(scope))
     if isinstance(judged, Problem):
         return judged
     digest, caller = judged
     set_caller(scope, caller)
-    return Admission(access, digest, caller, scope, receive, send)
+    return Admission(access, digest, caller, scope, receive, send, refuse)
 
 
 def without_port(host: bytes) -> bytes:

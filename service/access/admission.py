@@ -2,27 +2,53 @@
 
 Most answers are over at once. Those that go on, streams and watches, are cut off as soon as they would say
 more after their token was taken out of the file, or was given other rights: the caller comes again, and is
-judged anew. Nothing more is read from such a caller either. Event loop only.
+judged anew. So is one whose look-up waited that long for its answer; what became of records is told all the
+same. Nothing more is read from such a caller either. Event loop only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from service.access.access import VARY, Access
 from service.access.caller import Caller
 from service.asgi import ABORT, Message, Receive, Scope, Send
+from service.errors import Problem
 from service.waiting import CallerGoneError
+
+_CHANGED: Final = Problem(
+    503,
+    "the caller's token was taken out of the file, or was given other rights, while this request waited",
+    retriable=True,
+    written="no",
+    headers=(VARY,),
+)
+
+#: Whose answers say what the caller may read.
+_LOOK_UPS: Final = frozenset({"GET", "HEAD"})
+
+Refuse = Callable[[Scope, Send, Problem], Awaitable[None]]
 
 
 class Admission:
     """The `receive` and `send` of one request, as the application gets them."""
 
-    __slots__ = ("_access", "_caller", "_digest", "_receive", "_scope", "_send")
+    __slots__ = ("_access", "_caller", "_digest", "_is_refused", "_receive", "_refuse", "_scope", "_send")
 
     def __init__(
-        self, access: Access, digest: bytes, caller: Caller, scope: Scope, receive: Receive, send: Send
+        self,
+        access: Access,
+        digest: bytes,
+        caller: Caller,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        refuse: Refuse,
     ) -> None:
+        """`refuse` answers the request with a problem, in place of the application."""
+        self._refuse = refuse
+        self._is_refused = False
         self._access = access
         self._digest = digest
         self._caller = caller
@@ -40,7 +66,12 @@ class Admission:
 
     def send(self, message: Message) -> Awaitable[None]:
         """Hands a part of the answer on. Raises CallerGoneError where it goes on and the token is gone."""
+        if self._is_refused:
+            return _nothing()
         if message["type"] == "http.response.start":
+            if self._scope["method"] in _LOOK_UPS and not self._holds():
+                self._is_refused = True
+                return self._refuse(self._scope, self._send, _CHANGED)
             # A list of its own: prepared answers share theirs.
             message["headers"] = [*message.get("headers", ()), VARY]
         elif message.get("more_body") and not self._holds():
@@ -55,3 +86,7 @@ class Admission:
         abort = self._scope.get(ABORT)
         if abort is not None:
             abort()
+
+
+async def _nothing() -> None:
+    """What is sent behind a refusal."""

@@ -148,7 +148,7 @@ REFUSED: Final = (
     Refused("names stand once", "POST", "/topics/{t}", 400, 40002, '{"records":[{"value":1,"value":2}]}'),
     Refused("nesting has an end", "POST", "/topics/{t}", 400, 40002, "[" * 100_000),
     Refused("a partition is whole", "POST", "/topics/{t}", 400, 40002, records({"partition": 1.5})),
-    Refused("no text", "POST", "/topics/{t}", 400, 40002, records({"partition": "1"})),
+    Refused("no text", "POST", "/topics/{t}", 400, 40002, records({"partition": "one"})),
     Refused("not below 0", "POST", "/topics/{t}", 400, 40002, records({"partition": -1})),
     Refused("and an int32", "POST", "/topics/{t}", 400, 40002, records({"partition": 2**31})),
     Refused("a timestamp is whole", "POST", "/topics/{t}", 400, 40002, records({"timestamp": "now"})),
@@ -197,7 +197,7 @@ REFUSED: Final = (
         records({"value": "x" * MAX_BODY_BYTES}),
     ),
     # guards
-    Refused("parameters have no meaning", "POST", "/topics/{t}?async=true", 422, 422),
+    Refused("parameters have no meaning", "POST", "/topics/{t}?acks=0", 422, 422),
     Refused("nor on look-ups", "GET", "/topics/{t}?x=1", 422, 422),
     Refused("hosts must be ours", "GET", "/topics", 421, 421, headers={"host": "evil.example"}),
     Refused(

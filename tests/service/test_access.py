@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from client_core import MetadataResult
 from service.admin import make_registry
 from service.app import create_app
 from service.asgi import ABORT
@@ -17,7 +19,7 @@ from service.settings import Settings
 from service.waiting import CallerGoneError
 from service.watched_file import SETTLE_MS, FileFaultError
 from tests.support.fake_producer import FakeProducer
-from tests.support.http_app import HttpApp, run
+from tests.support.http_app import HttpApp, run, until
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
@@ -409,6 +411,51 @@ def test_an_answer_that_goes_on_is_cut_off_when_its_token_is_gone_or_has_other_r
 
     run(stream.run(app))
     assert [message.get("body") for message in stream.sent] == [None, b"1"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/topics/later?max_block_ms=60000", "/v1/topics/l%61ter?max_block_ms=60000"]
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("left", [{}, {"shop": ORDERS, "audit": {"read": ["orders"]}}], ids=["gone", "less"])
+def test_a_look_up_that_waited_while_its_token_changed_is_not_answered(
+    web: HttpApp, tokens: TokensFile, clock: Clock, path: str, method: str, left: dict[str, Any]
+) -> None:
+    async def scenario() -> httpx.Response:
+        async with web.client() as client:
+            asking = asyncio.ensure_future(client.request(method, path, headers=tokens.of("audit")))
+            await until(lambda: web.producer.waiting)
+            tokens.write(**left)
+            clock.look()
+            web.producer.set_topics({"orders": 3, "later": 1})
+            web.producer.finish(web.producer.waiting[0], MetadataResult(web.producer.cache))
+            return await asking
+
+    answer = run(scenario())
+    assert answer.status_code == 503
+    assert "etag" not in answer.headers
+    if method == "GET":
+        assert (answer.json()["retriable"], answer.json()["written"]) == (True, "no")
+
+
+def test_what_became_of_records_is_told_though_the_token_is_gone(
+    web: HttpApp, tokens: TokensFile, clock: Clock
+) -> None:
+    web.producer.holds_records = True
+
+    async def scenario() -> httpx.Response:
+        async with web.client() as client:
+            headers = JSON | tokens.of("shop")
+            asking = asyncio.ensure_future(
+                client.post("/v1/topics/orders/records", content=ONE, headers=headers)
+            )
+            await until(lambda: web.producer.waiting)
+            tokens.write()
+            clock.look()
+            web.producer.acknowledge(web.producer.waiting[0])
+            return await asking
+
+    assert run(scenario()).status_code == 200
 
 
 def test_an_answer_goes_on_when_the_file_changes_for_others(

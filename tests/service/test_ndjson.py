@@ -589,7 +589,7 @@ def test_a_stream_whose_head_can_not_be_sent_is_let_go(web: HttpApp, how: str) -
                 raise OSError("the connection is lost")
             await asyncio.Event().wait()
 
-        request = asyncio.ensure_future(web.app(scope_of_post(), receive, send))  # type: ignore[arg-type]
+        request = asyncio.ensure_future(web.app(scope_of_post(), receive, send))
         await sending.wait()
         request.cancel()
         with pytest.raises((asyncio.CancelledError, OSError)):
