@@ -33,13 +33,13 @@ from service.error_answers import answer_errors
 from service.error_faces import ErrorFaces
 from service.event_fan_out import FanOut
 from service.face import Producer
-from service.fast_lookups import FastLookups
-from service.guards import Guards, hosts_of
 from service.http_metrics import Observed
+from service.listener.guards import Guards, hosts_of
+from service.lookup.fast_lookups import FastLookups
+from service.lookup.parked_lookups import ParkedLookups
 from service.metrics import ClientMetrics
 from service.openapi import finished
-from service.parked_lookups import ParkedLookups
-from service.produce_endpoint import ProduceEndpoint
+from service.produce.produce_endpoint import ProduceEndpoint
 from service.routes import cluster, leaders, operations, topics
 from service.routes.records import records_router
 from service.settings import Settings

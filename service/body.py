@@ -10,7 +10,7 @@ import asyncio
 
 from service.asgi import Receive, Scope, header
 from service.errors import refused
-from service.guards import CLOSE
+from service.listener.guards import CLOSE
 from service.waiting import CallerGoneError
 from service.waiting_room import Place
 

@@ -17,18 +17,18 @@ from service.drain import Drain
 from service.errors import refused
 from service.face import Producer
 from service.http_metrics import HttpMetrics
-from service.idempotency import IdempotencyKeys, KeyLimits
-from service.listing import Listing
-from service.lookup_table import LookupTable
-from service.lookups import Lookups
-from service.producing import Producing
+from service.lookup.listing import Listing
+from service.lookup.lookup_table import LookupTable
+from service.lookup.lookups import Lookups
+from service.lookup.topic_configs import ConfigsOfTopics
+from service.lookup.unknown_topics import UnknownTopics
+from service.produce.idempotency import IdempotencyKeys, KeyLimits
+from service.produce.producing import Producing
 from service.retry_after import RetryAfter
 from service.settings import Settings
 from service.slowness.collector import Slowness
 from service.slowness.report import StatusReport
 from service.streams.record_stream import StreamLimits, Streams
-from service.topic_configs import ConfigsOfTopics
-from service.unknown_topics import UnknownTopics
 from service.waiting_room import WaitingRoom
 from service.watch.feed import ChangeFeed, make_feed
 from service.watch.notice import SnapshotNotice

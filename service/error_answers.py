@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from service.asgi import HeaderPairs
 from service.error_faces import ErrorFaces
 from service.errors import Problem, ProblemError, problem_of_body
-from service.produce_endpoint import CALLER_GONE
+from service.produce.produce_endpoint import CALLER_GONE
 from service.responses import of_refusal
 from service.retry_after import RetryAfter
 from service.strict_json import BodyError

@@ -9,8 +9,8 @@ from fastapi import Request, Response
 from service.asgi import HeaderPairs
 from service.error_faces import Refusal
 from service.errors import Problem
-from service.freshness import etag_of, matches
-from service.lookup_table import CACHE_CONTROL, JSON, Entry
+from service.lookup.freshness import etag_of, matches
+from service.lookup.lookup_table import CACHE_CONTROL, JSON, Entry
 from service.schemas import ProblemAnswer
 
 _PROBLEMS: Final[dict[int, str]] = {

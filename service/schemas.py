@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from service.lookups import MAX_WAIT_MS, Demands
+from service.lookup.lookups import MAX_WAIT_MS, Demands
 from service.payload import Format
-from service.records_codec import MAX_INT32
+from service.produce.records_codec import MAX_INT32
 
 
 def digits_only(value: object) -> object:

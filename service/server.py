@@ -20,15 +20,15 @@ from typing import Final
 
 from client_core import CloseReport, ConfigError
 from service.admin import start_admin
-from service.api_server import ApiServer, connections_that_fit
 from service.app import App, create_app
-from service.connections import Connections, Limits
 from service.garbage import Garbage
-from service.listener_tls import ListenerTls, tls_of
-from service.listeners import Listener
+from service.listener.api_server import ApiServer, connections_that_fit
+from service.listener.connections import Connections, Limits
+from service.listener.listener_tls import ListenerTls, tls_of
+from service.listener.listeners import Listener
+from service.listener.unix_socket import UnixSocket, bind_unix_socket
 from service.logs import set_up_logging
 from service.settings import Settings
-from service.unix_socket import UnixSocket, bind_unix_socket
 from service.version import pilotfish_version
 from service.watched_file import FileFaultError
 

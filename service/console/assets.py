@@ -13,7 +13,7 @@ from typing import Final
 from fastapi import Request, Response
 
 from service.asgi import HeaderPairs, header_values
-from service.freshness import etag_of, matches
+from service.lookup.freshness import etag_of, matches
 from service.responses import as_is
 
 _MEDIA_TYPES: Final = {

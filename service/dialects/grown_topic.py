@@ -13,7 +13,7 @@ from fastapi import Request
 from service.access.caller import caller_of
 from service.deps import Sidecar
 from service.errors import ProblemError
-from service.lookups import Demands
+from service.lookup.lookups import Demands
 
 _TOO_MANY = 429
 

@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from service.access.caller import caller_of
-from service.answers import broker_body
 from service.deps import SidecarDep
 from service.errors import refused
+from service.lookup.answers import broker_body
 from service.responses import of_body, of_entry, problems
 from service.schemas import BrokerAnswer, ClusterAnswer, Int32, LookupQuery
 

@@ -9,12 +9,12 @@ from fastapi import APIRouter, Query, Request, Response
 
 from client_core import MetadataCache, partition_for_key
 from service.access.caller import caller_of
-from service.answers import leader_json
 from service.asgi import header
 from service.body import announced_bytes, read_body
 from service.deps import Sidecar, SidecarDep
 from service.errors import ProblemError, error_item, problem_of, problem_of_body
-from service.lookups_codec import LeaderLookup, parse_lookups
+from service.lookup.answers import leader_json
+from service.lookup.lookups_codec import LeaderLookup, parse_lookups
 from service.media_type import check_media_type
 from service.responses import of_body, problems
 from service.routes.topics import missing

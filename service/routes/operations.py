@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from service.access.caller import caller_of
 from service.deps import SidecarDep
-from service.freshness import version_text
+from service.lookup.freshness import version_text
 from service.responses import of_json, problems
 from service.schemas import NoQuery, RefreshAnswer, WaitQuery
 from service.slowness.schemas import StatusAnswer

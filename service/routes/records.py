@@ -6,8 +6,8 @@ from copy import deepcopy
 
 from fastapi import APIRouter, Request, Response
 
-from service.produce_document import OPERATION, RESPONSES
-from service.produce_endpoint import ROUTE, ProduceEndpoint
+from service.produce.produce_document import OPERATION, RESPONSES
+from service.produce.produce_endpoint import ROUTE, ProduceEndpoint
 from service.responses import as_is, problems
 from service.schemas import ProduceAnswer
 from service.streams.ndjson import is_ndjson

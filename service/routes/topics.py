@@ -14,8 +14,8 @@ from service.access.caller import caller_of
 from service.asgi import header_values
 from service.deps import Sidecar, SidecarDep
 from service.errors import ProblemError, problem_of, refused
-from service.freshness import freshness_headers
-from service.lookups import Demands
+from service.lookup.freshness import freshness_headers
+from service.lookup.lookups import Demands
 from service.payload import bytes_of_plain
 from service.responses import of_body, of_entry, problems
 from service.schemas import (

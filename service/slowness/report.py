@@ -16,8 +16,8 @@ from client_core import Backlog, BatchCount, Phase, ProducerConfig, TopicWait
 from service.access.caller import Caller
 from service.drain import Drain
 from service.face import Producer
-from service.freshness import rfc3339, version_text
 from service.http_metrics import HttpMetrics
+from service.lookup.freshness import rfc3339, version_text
 from service.slowness.collector import Failure, LeaderMove, NodeSlowness, Observed, Slowness
 from service.slowness.judging import Picture, judge
 from service.slowness.recent_times import NOTHING_RECENT, Second

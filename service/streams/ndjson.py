@@ -21,13 +21,13 @@ from service.access.caller import caller_of
 from service.asgi import HeaderPairs, Receive, Scope, header
 from service.deps import Sidecar
 from service.errors import Problem, problem_of_body, refused
-from service.guards import CLOSE
+from service.listener.guards import CLOSE
 from service.media_type import JSON, NDJSON, check_media_type, media_type_of
 from service.payload import Format
-from service.produce_answers import line_of
-from service.produce_query import format_of, parameters, times_of
-from service.producing import Told
-from service.records_codec import LineCodec
+from service.produce.produce_answers import line_of
+from service.produce.produce_query import format_of, parameters, times_of
+from service.produce.producing import Told
+from service.produce.records_codec import LineCodec
 from service.streaming import AskedBody, Outlet, StreamedAnswer
 from service.streams.line_splitter import LineSplitter
 from service.streams.record_stream import IDLE, Item, RecordStream, converse

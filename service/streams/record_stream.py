@@ -39,7 +39,7 @@ from service.drain import Drain
 from service.errors import Problem, ProblemError
 from service.face import Producer
 from service.http_metrics import HttpMetrics
-from service.producing import Producing, Times, Told
+from service.produce.producing import Producing, Times, Told
 from service.settings import Settings
 from service.waiting import CallerGoneError, refusal_of
 from service.waiting_room import Place, WaitingRoom

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from service.freshness import version_text
+from service.lookup.freshness import version_text
 from service.watch.changes import Change
 
 

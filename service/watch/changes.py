@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from client_core import Errors, MetadataCache, Node, TopicTable
-from service.answers import node_json, topic_id_text
+from service.lookup.answers import node_json, topic_id_text
 
 _encode: Final = msgspec.json.Encoder().encode
 

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from service.errors import Problem
-from service.freshness import parse_version
+from service.lookup.freshness import parse_version
 from service.streaming import Outlet
 from service.watch.feed import CLUSTER_CHANGED, ChangeFeed
 from service.watch.snapshot import snapshot_pieces

@@ -25,8 +25,8 @@ from service.access.shares import FAIR_SHARE, is_one_too_many
 from service.drain import Drain
 from service.errors import Problem, ProblemError
 from service.face import Producer
-from service.freshness import rfc3339
-from service.lookups import Lookups
+from service.lookup.freshness import rfc3339
+from service.lookup.lookups import Lookups
 from service.settings import Settings
 from service.watch.change_log import ChangeLog
 from service.watch.changes import changes_between

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from service.errors import Problem, refused
-from service.freshness import parse_version, version_text
+from service.lookup.freshness import parse_version, version_text
 from service.watch.change_log import LoggedChange
 from service.watch.event_stream import in_turns, number_to_resume, reset_data, snapshot_of
 from service.watch.feed import ChangeFeed

@@ -10,8 +10,8 @@ from service.access.caller import Caller, caller_of
 from service.asgi import HeaderPairs, Receive, Scope, Send, header
 from service.deps import Sidecar, SidecarDep
 from service.errors import refused
-from service.lookup_table import JSON
-from service.lookups import NO_DEMANDS
+from service.lookup.lookup_table import JSON
+from service.lookup.lookups import NO_DEMANDS
 from service.responses import as_is, problems
 from service.streaming import Outlet, StreamedAnswer, unless_gone
 from service.watch.event_stream import MEDIA_TYPE, EventStream

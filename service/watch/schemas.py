@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from service.lookups import MAX_WAIT_MS
+from service.lookup.lookups import MAX_WAIT_MS
 from service.schemas import Broker, FailedItem, Milliseconds, digits_only
 
 #: More often than this a status says nothing that a person could follow.

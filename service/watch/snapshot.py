@@ -13,9 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from client_core import MetadataCache, TopicTable
-from service.answers import node_json, topic_id_text
 from service.errors import Problem, error_item
-from service.freshness import rfc3339, version_text
+from service.lookup.answers import node_json, topic_id_text
+from service.lookup.freshness import rfc3339, version_text
 from service.watch.changes import PIECE, brokers_of, partition_json
 
 _encode: Final = msgspec.json.Encoder().encode

@@ -16,7 +16,7 @@ from typing import Final
 from service.asgi import Message
 from service.errors import ProblemError
 from service.face import Producer
-from service.lookups import NO_DEMANDS, Lookups
+from service.lookup.lookups import NO_DEMANDS, Lookups
 from service.topic_names import fault_of_topic_name
 
 _log: Final = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import pytest
 from service.access.caller import ALL_TOPICS, ANYONE, Caller
 from service.access.shares import exceeds_share, is_one_too_many
 from service.errors import ProblemError
-from service.unknown_topics import UnknownTopics
+from service.lookup.unknown_topics import UnknownTopics
 from service.waiting_room import Place, WaitingRoom
 from tests.support.http_app import HttpApp, run, until
 from tests.support.mock_clock import MockClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.guards import hosts_of, without_port
+from service.listener.guards import hosts_of, without_port
 from tests.support.http_app import HttpApp
 
 ONE = b'{"records":[{"value":1}]}'

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.http_protocol import MAX_HEAD_BYTES
+from service.listener.http_protocol import MAX_HEAD_BYTES
 from tests.support.http_app import HttpApp, run
 from tests.support.served import Served
 

@@ -12,8 +12,8 @@ from client_core import Errors, Phase, RecordFailure, RecordMetadata, RecordTooL
 from client_core.errors import error_for
 from service.access.caller import Caller, TopicRules, set_caller
 from service.errors import ProblemError
-from service.idempotency import IdempotencyKeys, KeyLimits, Name, key_of
-from service.produce_answers import Answer
+from service.produce.idempotency import IdempotencyKeys, KeyLimits, Name, key_of
+from service.produce.produce_answers import Answer
 from service.tally import Counter
 from tests.support.fake_producer import FakeResult
 from tests.support.http_app import HttpApp, run, until

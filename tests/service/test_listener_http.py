@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from service.asgi import ABORT
-from service.head import as_get, head_of
-from service.http_heads import MAX_TARGET_BYTES
-from service.http_protocol import MAX_HEAD_BYTES, MAX_PIPELINED
+from service.listener.head import as_get, head_of
+from service.listener.http_heads import MAX_TARGET_BYTES
+from service.listener.http_protocol import MAX_HEAD_BYTES, MAX_PIPELINED
 from tests.support.http_app import HttpApp, until
 from tests.support.served import LOOPS, Served, on_loop
 

@@ -17,7 +17,7 @@ HOST = b"Host: localhost\r\n"
 
 FIT = """
 import resource, sys
-from service.api_server import connections_that_fit
+from service.listener.api_server import connections_that_fit
 soft, hard, wanted = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 print(connections_that_fit(wanted), resource.getrlimit(resource.RLIMIT_NOFILE)[0])

@@ -14,7 +14,7 @@ from tests.support.served import LOOPS, Caller, Served, limits, on_loop
 
 if TYPE_CHECKING:
     from service.asgi import Receive, Scope, Send
-    from service.connections import Connections
+    from service.listener.connections import Connections
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from service.asgi import respond
-from service.listener_tls import ListenerTls, tls_of
+from service.listener.listener_tls import ListenerTls, tls_of
 from service.watched_file import LOOK_S, SETTLE_MS, FileFaultError
 from tests.support.certificates import Authority, self_signed, weak, write_pem
 from tests.support.http_app import HttpApp, until

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from service.__main__ import main
-from service.unix_socket import MAX_PATH_BYTES, bind_unix_socket
+from service.listener.unix_socket import MAX_PATH_BYTES, bind_unix_socket
 from tests.support.http_app import HttpApp
 from tests.support.served import LOOPS, Served, on_loop
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.unix_socket import UnixSocket
+    from service.listener.unix_socket import UnixSocket
 
 
 @pytest.fixture(params=LOOPS)

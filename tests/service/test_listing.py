@@ -9,8 +9,8 @@ import pytest
 
 from client_core import ListingResult, NoBrokersError
 from service.errors import ProblemError
-from service.listing import Listing
-from service.lookups import NO_DEMANDS
+from service.lookup.listing import Listing
+from service.lookup.lookups import NO_DEMANDS
 from tests.support.http_app import HttpApp, run, until
 
 if TYPE_CHECKING:

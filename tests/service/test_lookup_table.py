@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from service.lookup_table import IDLE_S, Entry, LookupTable
+from service.lookup.lookup_table import IDLE_S, Entry, LookupTable
 from tests.support.fake_producer import FakeProducer
 from tests.support.metadata_responses import node, partition, topic
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from service.lookups_codec import MAX_BODY_BYTES, MAX_LOOKUPS, LeaderLookup, parse_lookups
+from service.lookup.lookups_codec import MAX_BODY_BYTES, MAX_LOOKUPS, LeaderLookup, parse_lookups
 from service.strict_json import BodyError
 
 

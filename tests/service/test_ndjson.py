@@ -16,7 +16,7 @@ from client_core import Errors, Phase, ProducerRecord, RecordFailure, RecordMeta
 from client_core.errors import error_for
 from service.access.caller import Caller, TopicRules, set_caller
 from service.payload import Format
-from service.records_codec import LineCodec
+from service.produce.records_codec import LineCodec
 from service.streams.line_splitter import LineSplitter
 from service.streams.ndjson import is_ndjson_stream
 from service.strict_json import BodyError

@@ -9,7 +9,7 @@ import pytest
 
 from client_core import MetadataResult
 from service.asgi import respond_with
-from service.parked_lookups import ParkedLookups
+from service.lookup.parked_lookups import ParkedLookups
 from tests.support.http_app import HttpApp, run, until
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from client_core import (
     Written,
 )
 from client_core.errors import error_for
-from service.produce_endpoint import topic_of_path
+from service.produce.produce_endpoint import topic_of_path
 from tests.support.http_app import HttpApp, run, until
 
 if TYPE_CHECKING:

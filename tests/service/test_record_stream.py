@@ -20,7 +20,7 @@ from client_core import (
 from client_core.errors import error_for
 from service.access.caller import ANYONE, Caller, TopicRules
 from service.errors import Problem, ProblemError
-from service.producing import Times
+from service.produce.producing import Times
 from service.streams.record_stream import (
     COMPLETE,
     SHUTDOWN,
@@ -34,7 +34,7 @@ from tests.support.http_app import HttpApp, run, until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from service.producing import Told
+    from service.produce.producing import Told
 
 BAD = Problem(422, "records[1].value: must be a string", written="no")
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core import ProducerRecord
-from service.records_codec import MAX_INT32, MAX_TIMESTAMP_MS, parse_records
+from service.produce.records_codec import MAX_INT32, MAX_TIMESTAMP_MS, parse_records
 from service.strict_json import MAX_DEPTH, BodyError
 
 

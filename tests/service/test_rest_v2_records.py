@@ -14,7 +14,7 @@ from service.dialects.rest_v2.error_codes import code_of
 from service.dialects.rest_v2.records import ProduceBody, parse_body
 from service.errors import ProblemError
 from service.payload import Format
-from service.records_codec import MAX_INT32, MAX_TIMESTAMP_MS
+from service.produce.records_codec import MAX_INT32, MAX_TIMESTAMP_MS
 
 JSON, TEXT, BINARY = Format.JSON, Format.TEXT, Format.BASE64
 

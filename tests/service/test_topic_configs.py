@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from client_core import TopicAuthorizationError, TopicConfigsResult, TopicTable
-from service.topic_configs import Configs, ConfigsOfTopics
+from service.lookup.topic_configs import Configs, ConfigsOfTopics
 from tests.support.fake_producer import FakeProducer, told_configs
 from tests.support.http_app import run, until
 from tests.support.metadata_responses import topic as described_topic

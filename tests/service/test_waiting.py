@@ -9,7 +9,7 @@ import pytest
 
 from client_core import Done, Result, UnknownTopicOrPartitionError
 from service.errors import ProblemError
-from service.unknown_topics import UnknownTopics
+from service.lookup.unknown_topics import UnknownTopics
 from service.waiting import CallerGoneError, wait_for_result
 from tests.support.fake_producer import FakeResult
 from tests.support.http_app import run, until

@@ -21,16 +21,16 @@ import uvicorn
 import uvloop
 from uvicorn.server import ServerState
 
-from service.connections import Connections, Limits
-from service.http_protocol import ApiProtocol
-from service.listeners import Listener
+from service.listener.connections import Connections, Limits
+from service.listener.http_protocol import ApiProtocol
+from service.listener.listeners import Listener
 from tests.support.http_app import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from service.asgi import ASGIApp
-    from service.unix_socket import UnixSocket
+    from service.listener.unix_socket import UnixSocket
 
 T = TypeVar("T")
 

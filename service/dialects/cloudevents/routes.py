@@ -27,7 +27,7 @@ from service.dialects.cloudevents.structured import record_of_envelope, records_
 from service.dialects.portions import drawn
 from service.errors import ProblemError, problem_of_body, refused
 from service.media_type import check_encoding
-from service.produce_answers import Answer, answer_of
+from service.produce.produce_answers import Answer, answer_of
 from service.responses import as_is, problems
 from service.schemas import NoQuery, ProduceAnswer
 from service.strict_json import BodyError

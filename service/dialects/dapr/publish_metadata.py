@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from service.records_codec import MAX_INT32
+from service.produce.records_codec import MAX_INT32
 
 _PREFIX: Final = "metadata."
 _CLOUD_EVENT: Final = "cloudevent."

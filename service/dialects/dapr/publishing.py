@@ -29,7 +29,7 @@ from service.dialects.dapr.publish_metadata import metadata_of_query, understand
 from service.dialects.portions import drawn
 from service.errors import Problem, ProblemError, refused
 from service.media_type import check_encoding
-from service.producing import Told
+from service.produce.producing import Told
 from service.responses import as_is
 
 _ANY: Final = "*"

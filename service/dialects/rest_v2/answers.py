@@ -17,8 +17,8 @@ import msgspec
 from client_core import MetadataCache, Node, PartitionInfo, RecordMetadata, TopicTable
 from service.dialects.rest_v2.error_codes import message_of, record_code_of
 from service.errors import Problem
-from service.producing import Told
-from service.topic_configs import Configs
+from service.lookup.topic_configs import Configs
+from service.produce.producing import Told
 
 _NO_LEADER: Final = -1
 _NO_SCHEMAS: Final = '"key_schema_id":null,"value_schema_id":null}'

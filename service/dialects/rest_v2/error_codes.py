@@ -19,7 +19,7 @@ from client_core import Errors
 from service.dialects.rest_v2.media_types import ANSWER_TYPE
 from service.error_faces import Refusal
 from service.errors import Problem, ProblemError
-from service.records_codec import MAX_INT32
+from service.produce.records_codec import MAX_INT32
 
 BAD_REQUEST: Final = 40002
 TOPIC_NOT_FOUND: Final = 40401

@@ -31,8 +31,8 @@ from service.dialects.rest_v2.error_codes import (
 )
 from service.dialects.rest_v2.media_types import ANSWER_TYPE, check_accept
 from service.errors import Problem, ProblemError
-from service.freshness import freshness_headers, version_text
-from service.lookups import NO_DEMANDS
+from service.lookup.freshness import freshness_headers, version_text
+from service.lookup.lookups import NO_DEMANDS
 from service.responses import of_body
 
 _TYPE: Final = ANSWER_TYPE.encode()

@@ -34,8 +34,8 @@ from service.dialects.rest_v2.error_codes import (
 from service.dialects.rest_v2.media_types import ANSWER_TYPE, check_accept, format_of
 from service.dialects.rest_v2.records import parse_body
 from service.errors import Problem, ProblemError, refused
-from service.produce_answers import in_common
-from service.producing import Told
+from service.produce.produce_answers import in_common
+from service.produce.producing import Told
 from service.responses import as_is
 
 _TYPE: Final = (b"content-type", ANSWER_TYPE.encode())

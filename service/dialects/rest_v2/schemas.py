@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from service.dialects.rest_v2.media_types import FORMATS
 from service.payload import Format
-from service.records_codec import MAX_INT32
+from service.produce.records_codec import MAX_INT32
 
 
 class Replica(BaseModel):

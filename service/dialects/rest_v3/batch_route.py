@@ -28,7 +28,7 @@ from service.dialects.rest_v3.query import no_query
 from service.dialects.rest_v3.request_body import utf8_reader
 from service.dialects.rest_v3.schemas import BATCH_BODY, BatchAnswer, ClusterId, errors
 from service.errors import Problem
-from service.producing import Told
+from service.produce.producing import Told
 from service.responses import as_is
 
 router = APIRouter(tags=["REST Proxy v3: produce"], dependencies=[Depends(no_query)])

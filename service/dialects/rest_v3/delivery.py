@@ -8,7 +8,7 @@ from client_core import ProducerRecord, RecordTooLargeError
 from service.asgi import Receive
 from service.deps import Sidecar
 from service.errors import Problem, ProblemError
-from service.producing import Told
+from service.produce.producing import Told
 from service.streams.record_stream import Item
 from service.waiting_room import Place
 

@@ -6,7 +6,7 @@ from service.access.caller import Caller
 from service.asgi import Receive
 from service.deps import Sidecar
 from service.errors import refused
-from service.lookups import NO_DEMANDS
+from service.lookup.lookups import NO_DEMANDS
 
 
 async def require_cluster(sidecar: Sidecar, cluster_id: str | None, receive: Receive, caller: Caller) -> str:

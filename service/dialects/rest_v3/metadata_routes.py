@@ -44,8 +44,8 @@ from service.dialects.rest_v3.schemas import (
     errors,
 )
 from service.errors import ProblemError, problem_of, refused
-from service.freshness import freshness_headers
-from service.lookups import NO_DEMANDS
+from service.lookup.freshness import freshness_headers
+from service.lookup.lookups import NO_DEMANDS
 from service.responses import of_body
 from service.routes.topics import missing
 

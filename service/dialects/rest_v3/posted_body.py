@@ -22,7 +22,7 @@ from service.dialects.rest_v3.delivery_reports import SEPARATOR, Awaited, Report
 from service.dialects.rest_v3.posted_records import PIECE_BYTES, RECORDS_AT_ONCE, understand
 from service.dialects.rest_v3.request_body import SPACE, ToUtf8, empty_body
 from service.errors import Problem, refused
-from service.producing import Told
+from service.produce.producing import Told
 from service.streams.record_stream import Item
 from service.strict_json import BodyError
 

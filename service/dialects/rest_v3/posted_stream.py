@@ -24,8 +24,8 @@ from service.dialects.rest_v3.posted_records import PIECE_BYTES, RECORDS_AT_ONCE
 from service.dialects.rest_v3.request_body import SPACE, ToUtf8, empty_body
 from service.drain import Drain
 from service.errors import Problem, refused
-from service.guards import CLOSE
-from service.producing import Times, Told
+from service.listener.guards import CLOSE
+from service.produce.producing import Times, Told
 from service.streaming import Outlet
 from service.streams.record_stream import IDLE, SHUTDOWN, RecordStream, converse
 from service.strict_json import BodyError

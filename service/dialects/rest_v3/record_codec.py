@@ -21,7 +21,7 @@ from service.dialects.json_members import is_null, items_of, members_of, text_of
 from service.dialects.proxy_spellings import bytes_of_unpadded_base64, unquoted_number
 from service.dialects.rest_v3.timestamps import ms_of_rfc3339
 from service.payload import bytes_of_base64, bytes_of_json, bytes_of_text
-from service.records_codec import MAX_INT32
+from service.produce.records_codec import MAX_INT32
 from service.strict_json import BodyError
 
 _RECORD: Final = frozenset({"partition_id", "headers", "key", "value", "timestamp"})

@@ -26,7 +26,7 @@ from service.dialects.rest_v3.posted_stream import PostedStream
 from service.dialects.rest_v3.query import no_query
 from service.dialects.rest_v3.request_body import utf8_reader
 from service.dialects.rest_v3.schemas import RECORDS_BODY, ClusterId, DeliveryReport, ErrorAnswer, errors
-from service.guards import CLOSE
+from service.listener.guards import CLOSE
 from service.responses import as_is
 from service.streaming import StreamedAnswer
 

@@ -12,7 +12,7 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.dialects.rest_v3.batch_codec import MAX_ENTRIES, MAX_ID_LENGTH
-from service.records_codec import MAX_INT32
+from service.produce.records_codec import MAX_INT32
 
 # -- paths ---------------------------------------------------------------------------------------------------
 

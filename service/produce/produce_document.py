@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from service.lookups import MAX_WAIT_MS
+from service.lookup.lookups import MAX_WAIT_MS
 from service.media_type import JSON, NDJSON, OCTET_STREAM
 from service.payload import Format
-from service.records_codec import MAX_INT32, MAX_TIMESTAMP_MS
+from service.produce.records_codec import MAX_INT32, MAX_TIMESTAMP_MS
 from service.schemas import PRODUCE_BODY, ProduceAnswer
 
 _FORMATS: Final = [form.value for form in Format]

@@ -10,9 +10,9 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from service.errors import refused
-from service.lookups import MAX_WAIT_MS
+from service.lookup.lookups import MAX_WAIT_MS
 from service.payload import Format
-from service.producing import Times
+from service.produce.producing import Times
 
 _TIMES: Final = Times._fields
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from service.payload import DECODERS, Format
-from service.records_codec import MAX_INT32
+from service.produce.records_codec import MAX_INT32
 from service.strict_json import SEARCHED_BYTES, BodyError, compact, find_fault
 
 #: More in one request would hold up everybody else's look-ups.

@@ -14,9 +14,9 @@ from typing import Final
 
 from service.access.caller import ANYONE, Caller, caller_of
 from service.asgi import ASGIApp, Receive, Scope, Send
-from service.freshness import matches
 from service.http_metrics import HttpMetrics, RouteTally
-from service.lookup_table import TOPICS, Entry, LookupTable
+from service.lookup.freshness import matches
+from service.lookup.lookup_table import TOPICS, Entry, LookupTable
 
 #: What makes a query more than one plain parameter.
 _ENCODED: Final = re.compile(rb"[&%+;#]|[^\x21-\x7e]")

@@ -24,12 +24,12 @@ from service.asgi import ASGIApp, Receive, Scope, Send, header_values, respond
 from service.body import announced_bytes, read_body
 from service.deps import Sidecar
 from service.errors import Problem, ProblemError, problem_of_body
-from service.guards import BodyTooLargeError
 from service.http_metrics import RouteTally
-from service.idempotency import Name, key_of
-from service.once import Once
-from service.produce_answers import Answer, answer_of, answer_of_problem
-from service.produce_forms import form_of
+from service.listener.guards import BodyTooLargeError
+from service.produce.idempotency import Name, key_of
+from service.produce.once import Once
+from service.produce.produce_answers import Answer, answer_of, answer_of_problem
+from service.produce.produce_forms import form_of
 from service.streaming import StreamedAnswer
 from service.streams.ndjson import NdjsonProduce, is_ndjson
 from service.strict_json import BodyError

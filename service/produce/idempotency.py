@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from client_core import Clock, Ticket
 from service.errors import Problem, refused
-from service.produce_answers import Answer, answer_of_problem
+from service.produce.produce_answers import Answer, answer_of_problem
 from service.tally import Counter
 
 _PLACE: Final = "Idempotency-Key"

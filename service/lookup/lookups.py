@@ -29,9 +29,9 @@ from service.access.caller import ANYONE, Caller, not_authorized
 from service.asgi import Receive
 from service.errors import Problem, ProblemError, explained, problem_of, refused
 from service.face import Producer
-from service.freshness import parse_version
+from service.lookup.freshness import parse_version
+from service.lookup.unknown_topics import UnknownTopics
 from service.topic_names import fault_of_topic_name
-from service.unknown_topics import UnknownTopics
 from service.waiting import wait_for_result
 from service.waiting_room import WaitingRoom
 

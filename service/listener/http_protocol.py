@@ -30,10 +30,10 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.asgi import ABORT, UNIX
-from service.connections import Connections
 from service.errors import Problem
-from service.http_endings import LingeringTransport, closing_if_not_asked_for, spelled
-from service.http_heads import (
+from service.listener.connections import Connections
+from service.listener.http_endings import LingeringTransport, closing_if_not_asked_for, spelled
+from service.listener.http_heads import (
     MAX_TARGET_BYTES,
     NO_URL,
     TOO_LONG,

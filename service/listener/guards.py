@@ -29,8 +29,8 @@ from service.asgi import UNIX, ASGIApp, Message, Receive, Scope, Send, respond_w
 from service.drain import Drain
 from service.error_faces import ErrorFaces
 from service.errors import Problem
-from service.head import as_get, head_of
 from service.http_metrics import OTHER, HttpMetrics
+from service.listener.head import as_get, head_of
 from service.retry_after import RetryAfter
 
 CLOSE: Final = (b"connection", b"close")

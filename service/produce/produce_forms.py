@@ -12,10 +12,10 @@ from client_core import ProducerRecord
 from service.asgi import Scope, header
 from service.errors import refused
 from service.media_type import JSON, NDJSON, OCTET_STREAM, check_encoding, check_media_type, media_type_of
-from service.octet_stream import PARAMETERS, record_without_value
-from service.produce_query import parameters, times_of
-from service.producing import Times
-from service.records_codec import parse_records
+from service.produce.octet_stream import PARAMETERS, record_without_value
+from service.produce.produce_query import parameters, times_of
+from service.produce.producing import Times
+from service.produce.records_codec import parse_records
 
 _FORMS: Final = b", ".join((JSON, NDJSON, OCTET_STREAM)).decode()
 

@@ -24,10 +24,10 @@ from client_core import (
     TopicListing,
 )
 from service.access.caller import ALL_TOPICS, TopicRules
-from service.answers import topic_id_text
 from service.errors import ProblemError, problem_of
 from service.face import Producer
-from service.lookups import Demands
+from service.lookup.answers import topic_id_text
+from service.lookup.lookups import Demands
 
 #: A list that nobody asked for in so long is dropped.
 KEEP_S: Final = 300.0

@@ -18,8 +18,8 @@ from service.asgi import ASGIApp, Receive, Scope, Send, header_values, respond_w
 from service.error_faces import native
 from service.errors import Problem, ProblemError
 from service.http_metrics import HttpMetrics
-from service.lookups import MAX_WAIT_MS, Demands, Lookups
-from service.produce_endpoint import CALLER_GONE
+from service.lookup.lookups import MAX_WAIT_MS, Demands, Lookups
+from service.produce.produce_endpoint import CALLER_GONE
 from service.waiting import CallerGoneError
 
 _PATH: Final = re.compile(rb"/v1/topics/(?P<topic>[\w.-]+)(?P<rest>|/partitions/\d{1,9}|/leader)")

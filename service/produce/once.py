@@ -20,10 +20,10 @@ from typing import Final
 from client_core import Clock, Phase, Result, Ticket
 from service.asgi import Receive
 from service.errors import Problem
-from service.idempotency import REPLAYED, Attempt, IdempotencyKeys, Name, digest_of
-from service.produce_answers import Answer, answer_of, answer_of_problem
-from service.produce_forms import Form
-from service.producing import Producing, Told
+from service.produce.idempotency import REPLAYED, Attempt, IdempotencyKeys, Name, digest_of
+from service.produce.produce_answers import Answer, answer_of, answer_of_problem
+from service.produce.produce_forms import Form
+from service.produce.producing import Producing, Told
 from service.tally import Counter
 from service.waiting import wait_for_result
 from service.waiting_room import Place

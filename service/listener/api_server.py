@@ -15,9 +15,9 @@ from typing import Final
 import uvicorn
 
 from service.app import App
-from service.connections import KEEP_ALIVE_S, Connections
-from service.http_protocol import ApiProtocol
-from service.listeners import Listener
+from service.listener.connections import KEEP_ALIVE_S, Connections
+from service.listener.http_protocol import ApiProtocol
+from service.listener.listeners import Listener
 
 _log: Final = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import msgspec
 from client_core import RecordMetadata
 from service.asgi import HeaderPairs
 from service.errors import PROBLEM_TYPE, Problem, error_item, gravest
-from service.producing import Told
+from service.produce.producing import Told
 
 _JSON: Final = (b"content-type", b"application/json")
 _PROBLEM: Final = (b"content-type", PROBLEM_TYPE)

@@ -19,10 +19,10 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from client_core import MetadataCache, Node, TopicTable, partition_for_key
-from service.answers import cluster_body, leader_body, partition_body, topic_body
 from service.asgi import HeaderPairs
 from service.face import Producer
-from service.freshness import etag_of, freshness_headers, version_text
+from service.lookup.answers import cluster_body, leader_body, partition_body, topic_body
+from service.lookup.freshness import etag_of, freshness_headers, version_text
 
 JSON: Final = b"application/json"
 

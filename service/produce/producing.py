@@ -30,10 +30,10 @@ from service.access.caller import Caller
 from service.asgi import Receive
 from service.errors import Problem, ProblemError, problem_of, problem_of_failure
 from service.face import Producer
+from service.lookup.unknown_topics import UnknownTopics
 from service.retry_after import RetryAfter
 from service.settings import Settings
 from service.topic_names import fault_of_topic_name
-from service.unknown_topics import UnknownTopics
 from service.waiting import wait_for_result
 from service.waiting_room import Place
 

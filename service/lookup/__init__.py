@@ -1,0 +1,1 @@
+"""What is known of topics and their leaders, as answers: prepared, waited for, listed."""

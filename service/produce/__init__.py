@@ -1,0 +1,1 @@
+"""Records in over HTTP: understood whole, handed to the client, told of one by one."""
