@@ -46,7 +46,9 @@ def test_every_path_of_the_api_is_explained(sidecar: Sidecar) -> None:
     paths = sidecar.api.get("/openapi.json").json()["paths"]
     text = "".join(page.read_text() for page in PAGES)
     for path, methods in paths.items():
-        for method in methods:
+        assert path in text
+        native = path.startswith("/v1/")
+        for method in methods if native else ():
             assert f"`{method.upper()} {path}`" in text
 
 
