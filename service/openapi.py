@@ -2,6 +2,7 @@
 
     errors     under the media type that they really have
     guards     what may be answered before a route is asked: 400, 401, 403, 421, and 503 in a shutdown
+    examples   of every answer and refusal (openapi_examples.py)
     topics     how a topic's name may look, with one to try
     security   a bearer token, where the sidecar was given any
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from service.openapi_examples import ANSWERS, BODIES, problem
 from service.topic_names import MAX_LENGTH
 
 _OF_GUARDS: Final = {
@@ -40,11 +42,12 @@ _TOPIC: Final = {
 
 def finished(document: dict[str, Any]) -> dict[str, Any]:
     """The document with what holds for every operation. Changes and returns what it is given."""
-    for method, operation in _operations(document):
+    for method, path, operation in _operations(document):
         for status, answer in operation["responses"].items():
             if status >= "400":
                 _rename_problem(answer)
         _add_guards(operation, _OF_GUARDS if method == "get" else _OF_GUARDS | _OF_GUARDS_WITH_BODY)
+        _add_examples(method, path, operation)
         for parameter in operation.get("parameters", ()):
             if parameter["in"] == "path" and parameter["name"] == "topic":
                 parameter.update(_TOPIC)
@@ -53,9 +56,10 @@ def finished(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for path in document["paths"].values():
-        yield from path.items()
+def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            yield method, path, operation
 
 
 def _rename_problem(answer: dict[str, Any]) -> None:
@@ -66,11 +70,25 @@ def _rename_problem(answer: dict[str, Any]) -> None:
         content["application/problem+json"] = content.pop("application/json")
 
 
+def _add_examples(method: str, path: str, operation: dict[str, Any]) -> None:
+    """An example for each JSON that has none of its route's own."""
+    if (method, path) in BODIES:
+        operation["requestBody"]["content"]["application/json"].setdefault("example", BODIES[method, path])
+    for status, answer in operation["responses"].items():
+        example = ANSWERS.get((method, path, status))
+        for media_type, content in answer.get("content", {}).items():
+            if media_type == "application/problem+json":
+                content.setdefault("example", problem(int(status), answer["description"]))
+            elif example is not None and media_type.endswith("json"):
+                content.setdefault("example", example)
+
+
 def _add_guards(operation: dict[str, Any], answers: dict[str, str]) -> None:
     """The guards' refusals, in the form of the route's own."""
     responses = operation["responses"]
     own = next((a["content"] for s, a in sorted(responses.items()) if s >= "400" and "content" in a), None)
     for status, description in answers.items():
         if own is not None:
-            responses.setdefault(status, {"description": description, "content": own})
+            content = {kind: {"schema": said["schema"]} for kind, said in own.items()}
+            responses.setdefault(status, {"description": description, "content": content})
     operation["responses"] = dict(sorted(responses.items()))
