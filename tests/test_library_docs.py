@@ -49,7 +49,7 @@ PRINTED: Final = {
     "library: Look at the cluster": (
         r"^0 \S+ \(id \d\)\n1 .*\n2 .*\n3 .*\nfake-\w+ \[1, 2, 3\]\nthe key goes to partition \d$"
     ),
-    "library: Hear what happens inside": r"^running \d+ \['ready', .*\]\n[1-9]\d* refreshes$",
+    "library: Hear what happens inside": r"^running \d+ \['ready'.*\]\n[1-9]\d* refreshes$",
     "library: Close": r"^$",
     "library: Without blocking: event loops": r"^\[0, 1\]$",
     "library: Settings": r"^$",

@@ -75,6 +75,11 @@ class ConnectionEnds:
         self._cancel_in_flight([], node_id, now_ms, dropped)
         self._connections.forget(node_id)
 
+    def leave(self, node_id: int, now_ms: int) -> None:
+        """Closes a connection that has nothing in flight and that nobody needs any more."""
+        self._selector.close_connection(node_id)
+        self._connections.leave(node_id, now_ms)
+
     def _cancel_in_flight(
         self, responses: list[ClientResponse], node_id: int, now_ms: int, ended: Disconnection
     ) -> None:

@@ -380,7 +380,8 @@ class NetworkClient:
         for node_id in tuple(self._bootstrap_ids):
             if self._in_flight.is_empty(node_id):
                 self._bootstrap_ids.discard(node_id)
-                self.close_node(node_id)
+                if self._is_open(node_id):
+                    self._ends.leave(node_id, self._now_ms)
 
     # -- the end ---------------------------------------------------------------------------------------------
 

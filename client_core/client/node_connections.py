@@ -62,6 +62,8 @@ class NodeConnections:
         self._refused_a_version: set[int] = set()
         # Ready without SASL, and have answered nothing since.
         self._may_want_sasl: set[int] = set()
+        # Not shown: nothing is wrong with them, they are not needed.
+        self._left: set[int] = set()
         self._published: tuple[ConnectionFacts, ...] = ()
         self._has_changed = False
 
@@ -70,6 +72,7 @@ class NodeConnections:
     def connect(self, node: Node, now_ms: int) -> Disconnection | None:
         """Begins to connect; what prevented it, if it failed at once (NET-22)."""
         self._has_changed = True
+        self._left.discard(node.id)
         self.states.connecting(node.id, now_ms, node.host, node.port)
         self._events.emit(NodeConnecting(node.id))
         try:
@@ -188,10 +191,19 @@ class NodeConnections:
         )
         self._events.emit(NodeDisconnected(node_id, ended.reason, ended.detail, backoff_ms))
 
+    def leave(self, node_id: int, now_ms: int) -> None:
+        """A connection that nobody needs any more was closed. Its backoff holds, should it be needed again."""
+        self._has_changed = True
+        self._forget_versions(node_id)
+        self._left.add(node_id)
+        self.states.disconnected(node_id, now_ms)
+        _log.info("Node %d is left: the brokers are known by now", node_id)
+
     def forget(self, node_id: int) -> None:
         """Leaves nothing of the node behind, its backoff included (CONN-13)."""
         self._has_changed = True
         self.states.remove(node_id)
+        self._left.discard(node_id)
         self._forget_versions(node_id)
 
     def _forget_versions(self, node_id: int) -> None:
@@ -206,7 +218,8 @@ class NodeConnections:
         """Swaps in what other threads see, if anything about it has changed."""
         if self._has_changed:
             self._has_changed = False
-            self._published = tuple(ConnectionFacts.of(node) for node in self.states.nodes)
+            nodes = (node for node in self.states.nodes if node.node_id not in self._left)
+            self._published = tuple(ConnectionFacts.of(node) for node in nodes)
 
     def statuses(self, now_ms: int, in_flight: InFlightRequests) -> tuple[ConnectionStatus, ...]:
         """Every connection at this moment. Any thread."""

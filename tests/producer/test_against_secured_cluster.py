@@ -12,7 +12,7 @@ from client_core.events import NodeDisconnected
 from client_core.protocol.api_keys import ApiKey
 from tests.network.sasl.jwts import jwt_of
 from tests.support.fake_cluster import Disconnect, FakeCluster, SaslDemand
-from tests.support.live_producer import PATIENCE_MS, Told, live_producer, look_up
+from tests.support.live_producer import PATIENCE_MS, Told, live_producer, look_up, submit
 from tests.support.recorded_events import RecordedEvents
 from tests.support.tcp_peers import PATIENCE_S, ScriptedPeer
 
@@ -113,7 +113,7 @@ def test_a_broker_that_has_answered_and_goes_away_is_not_suspected_to_want_sasl(
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("orders")
         with live_producer(cluster.bootstrap_servers, events=events) as producer:
-            look_up(producer, "orders").result(MetadataResult)
+            assert submit(producer, "orders", [b"x"]).offsets() == [0]
             cluster.drop_connections(cluster.broker_ids[0])
             now_ms = producer.clock.now_ms()
             told = Told()
