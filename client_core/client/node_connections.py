@@ -192,7 +192,7 @@ class NodeConnections:
         self._events.emit(NodeDisconnected(node_id, ended.reason, ended.detail, backoff_ms))
 
     def leave(self, node_id: int, now_ms: int) -> None:
-        """A connection that nobody needs any more was closed. Its backoff holds, should it be needed again."""
+        """A connection that nobody needs any more was closed. Its backoff holds if it is needed again."""
         self._has_changed = True
         self._forget_versions(node_id)
         self._left.add(node_id)
