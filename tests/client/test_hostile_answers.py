@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -143,6 +144,9 @@ def test_reading_takes_memory_by_what_came_and_not_by_what_was_announced() -> No
     """The dearest honest byte is an element of an empty struct; a length of 2^31 must cost nothing."""
     frames = [(waiting, frame) for seed in range(500, 512) for waiting, frame in _frames(seed)]
     for waiting, frame in frames:
+        # Once before: what is imported or prepared at first use is not this frame's.
+        with suppress(ProtocolError):
+            parse_response(frame, waiting)
         tracemalloc.start()
         try:
             parse_response(frame, waiting)
