@@ -177,4 +177,4 @@ def test_with_auto_creation_a_producers_topic_appears(
 def test_logs_of_every_process_are_at_hand(kafka: KraftCluster) -> None:
     logs = kafka.logs()
     assert set(logs) == {"broker 1", "broker 2", "broker 3", "controller"}
-    assert all("INFO" in text for text in logs.values())
+    assert all(text.strip() and "it never started" not in text for text in logs.values())
