@@ -7,9 +7,9 @@ paths feed their own tallies, which they hold ready.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from time import perf_counter
-from typing import Final
+from typing import Final, Self
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -20,8 +20,16 @@ from service.tally import SECONDS, Counter, Histogram, counter_family, counters,
 #: The label of what matched no route, so that strangers can't make series up.
 OTHER: Final = "other"
 
+#: How a produce request may end, by how many of its records were acknowledged: all, some, none.
+PRODUCE_OUTCOMES: Final = ("success", "partial", "error")
+
 #: Methods with a label of their own; HTTP allows any word there.
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+
+
+def produce_outcome(failed: int, records: int) -> str:
+    """How a produce request ended of whose records so many failed."""
+    return "success" if not failed else "partial" if failed < records else "error"
 
 
 class RouteTally:
@@ -36,6 +44,23 @@ class RouteTally:
     def add(self, seconds: float) -> None:
         self._requests.value += 1
         self._seconds.observe(seconds)
+
+
+class TimedProduce:
+    """One produce request, from `with` on. What leaves without having said how it ended is an error."""
+
+    __slots__ = ("_by_outcome", "_started_s", "outcome")
+
+    def __init__(self, by_outcome: Mapping[str, Histogram]) -> None:
+        self._by_outcome = by_outcome
+        self.outcome = "error"
+
+    def __enter__(self) -> Self:
+        self._started_s = perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._by_outcome[self.outcome].observe(perf_counter() - self._started_s)
 
 
 class HttpMetrics(Collector):
@@ -58,8 +83,7 @@ class HttpMetrics(Collector):
             SECONDS,
             "outcome",
         )
-        for outcome in ("success", "partial", "error"):
-            self._produce.child(outcome)
+        self._by_outcome = {outcome: self._produce.child(outcome) for outcome in PRODUCE_OUTCOMES}
         self._replays = counters(
             "pilotfish_idempotency_replays",
             "Requests that were answered as an earlier one under their key was.",
@@ -79,9 +103,13 @@ class HttpMetrics(Collector):
             self._requests.child(method, route, str(status)), self._seconds.child(method, route)
         )
 
+    def produce(self) -> TimedProduce:
+        """Times and counts a produce request that is served within `with`."""
+        return TimedProduce(self._by_outcome)
+
     def produced(self, outcome: str) -> Histogram:
-        """The histogram of produce requests that ended as success, partial or error."""
-        return self._produce.child(outcome)
+        """The histogram of produce requests that ended as one of PRODUCE_OUTCOMES."""
+        return self._by_outcome[outcome]
 
     def collect(self) -> Iterator[Metric]:
         """The families, for Prometheus. Admin thread."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from fastapi import Request, Response
 
@@ -11,26 +11,25 @@ from service.error_faces import Refusal
 from service.errors import Problem
 from service.lookup.freshness import etag_of, matches
 from service.lookup.lookup_table import CACHE_CONTROL, JSON, Entry
-from service.schemas import ProblemAnswer
+from service.schemas import ProblemAnswer, error_answers
 
-_PROBLEMS: Final[dict[int, str]] = {
-    400: "The request is malformed; `place` says where.",
-    404: "The topic or partition does not exist: the broker said so.",
-    408: "The body did not come in time.",
-    412: "`min_version` is of another process.",
-    413: "The body or a record is too large.",
-    415: "The media type is not served.",
-    422: "The request says what can't be done; `place` says where.",
-    429: "Too much waits in this sidecar already; nothing was written.",
-    500: "Kafka refused for a reason that a retry won't mend.",
-    503: "No broker is reachable, or memory was full, or the sidecar is shutting down; nothing was sent.",
-    504: "A deadline ran out after something was sent: the outcome is unknown.",
-}
-
-
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The problem answers of a route, for the OpenAPI document."""
-    return {status: {"description": _PROBLEMS[status], "model": ProblemAnswer} for status in statuses}
+#: The problem answers of a route, for the OpenAPI document.
+problems: Final = error_answers(
+    ProblemAnswer,
+    {
+        400: "The request is malformed; `place` says where.",
+        404: "The topic or partition does not exist: the broker said so.",
+        408: "The body did not come in time.",
+        412: "`min_version` is of another process.",
+        413: "The body or a record is too large.",
+        415: "The media type is not served.",
+        422: "The request says what can't be done; `place` says where.",
+        429: "Too much waits in this sidecar already; nothing was written.",
+        500: "Kafka refused for a reason that a retry won't mend.",
+        503: "No broker is reachable, or memory was full, or the sidecar is shutting down; nothing was sent.",
+        504: "A deadline ran out after something was sent: the outcome is unknown.",
+    },
+)
 
 
 def of_entry(request: Request, entry: Entry) -> Response:

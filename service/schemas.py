@@ -6,6 +6,7 @@ describe them, and tests hold the two equal. Only the query models are used at r
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -25,6 +26,17 @@ def digits_only(value: object) -> object:
 # The bounds stand first, or the document would not know them for an integer's.
 Milliseconds = Annotated[int, Field(ge=0, le=MAX_WAIT_MS), BeforeValidator(digits_only)]
 Int32 = Annotated[int, Field(ge=0, le=MAX_INT32), BeforeValidator(digits_only)]
+
+
+def error_answers(
+    model: type[BaseModel], descriptions: Mapping[int, str]
+) -> Callable[..., dict[int | str, dict[str, Any]]]:
+    """A function from statuses to what a route's `responses` say of them, for the OpenAPI document."""
+
+    def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+        return {status: {"description": descriptions[status], "model": model} for status in statuses}
+
+    return described
 
 
 class _Query(BaseModel):

@@ -55,6 +55,12 @@ class BodyError(Exception):
         super().__init__(f"{place}: {message}" if place else message)
 
 
+def misfit(error: msgspec.ValidationError, place: str = "", status: int = 422) -> BodyError:
+    """JSON of the wrong shape, from msgspec's `what - at `$.path``; `place` is where that text stood."""
+    message, _, path = str(error).partition(" - at `$")
+    return BodyError(status, (place + path.rstrip("`")).lstrip("."), message)
+
+
 def compact(body: bytes) -> bytes:
     """The same JSON without white space: digits, escapes and the order of members stay as they were.
 

@@ -87,14 +87,29 @@ class ProduceResult:
         return f"<ProduceResult records={self._count} waited_ms={self.waited_ms}>"
 
 
-class MetadataResult:
+class _Asked:
+    """What a question to the brokers ended with: no records, and an error where there is no answer."""
+
+    __slots__ = ("error", "waited_ms")
+
+    def __init__(self, error: KafkaError | None, waited_ms: int) -> None:
+        self.error = error
+        #: From the question to the end.
+        self.waited_ms = waited_ms
+
+    @property
+    def outcomes(self) -> Sequence[Outcome]:
+        return ()
+
+
+class MetadataResult(_Asked):
     """The snapshot after a wait for metadata, and what is wrong with topics that were asked for by name.
 
     `error` is set where no snapshot can be what was asked for: nobody answered, or the wait was for a
     version.
     """
 
-    __slots__ = ("cache", "error", "topic_errors", "waited_ms")
+    __slots__ = ("cache", "topic_errors")
 
     def __init__(
         self,
@@ -104,14 +119,9 @@ class MetadataResult:
         error: KafkaError | None = None,
         waited_ms: int = 0,
     ) -> None:
+        super().__init__(error, waited_ms)
         self.cache = cache
         self.topic_errors = topic_errors
-        self.error = error
-        self.waited_ms = waited_ms
-
-    @property
-    def outcomes(self) -> Sequence[Outcome]:
-        return ()
 
     def __repr__(self) -> str:
         return (
@@ -120,42 +130,32 @@ class MetadataResult:
         )
 
 
-class ListingResult:
+class ListingResult(_Asked):
     """All topics of the cluster, or why there is no list."""
 
-    __slots__ = ("error", "listing", "waited_ms")
+    __slots__ = ("listing",)
 
     def __init__(
         self, listing: TopicListing | None, *, error: KafkaError | None = None, waited_ms: int = 0
     ) -> None:
+        super().__init__(error, waited_ms)
         self.listing = listing
-        self.error = error
-        self.waited_ms = waited_ms
-
-    @property
-    def outcomes(self) -> Sequence[Outcome]:
-        return ()
 
     def __repr__(self) -> str:
         topics = None if self.listing is None else len(self.listing.topics)
         return f"<ListingResult topics={topics} error={self.error!r} waited_ms={self.waited_ms}>"
 
 
-class TopicConfigsResult:
+class TopicConfigsResult(_Asked):
     """All configs of a topic by name, or why there are none to be had."""
 
-    __slots__ = ("configs", "error", "waited_ms")
+    __slots__ = ("configs",)
 
     def __init__(
         self, configs: TopicConfigs | None, *, error: KafkaError | None = None, waited_ms: int = 0
     ) -> None:
+        super().__init__(error, waited_ms)
         self.configs = configs
-        self.error = error
-        self.waited_ms = waited_ms
-
-    @property
-    def outcomes(self) -> Sequence[Outcome]:
-        return ()
 
     def __repr__(self) -> str:
         configs = None if self.configs is None else len(self.configs)

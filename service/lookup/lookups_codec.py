@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from service.payload import DECODERS, Format
 from service.produce.records_codec import MAX_INT32
-from service.strict_json import SEARCHED_BYTES, BodyError, compact, find_fault
+from service.strict_json import SEARCHED_BYTES, BodyError, compact, find_fault, misfit
 
 #: More in one request would hold up everybody else's look-ups.
 MAX_LOOKUPS: Final = 1_000
@@ -57,7 +57,7 @@ def parse_lookups(body: bytes) -> list[LeaderLookup]:
     try:
         raws = _BODY.decode(text).lookups
     except msgspec.ValidationError as e:
-        raise _located(e, "") from e
+        raise misfit(e) from e
     if not 1 <= len(raws) <= MAX_LOOKUPS:
         raise BodyError(422, "lookups", f"from 1 to {MAX_LOOKUPS} look-ups, not {len(raws)}")
     return [_parse_item(raw, f"lookups[{index}]") for index, raw in enumerate(raws)]
@@ -67,7 +67,7 @@ def _parse_item(raw: Raw, place: str) -> LeaderLookup:
     try:
         item = _ITEM.decode(raw)
     except msgspec.ValidationError as e:
-        raise _located(e, place) from e
+        raise misfit(e, place) from e
     if (item.partition is UNSET) == (item.key is UNSET):
         raise BodyError(422, place, "needs either a partition or a key")
     try:
@@ -90,8 +90,3 @@ def _key(item: _Item, form: Format, place: str) -> bytes:
     if key is None:
         raise BodyError(422, f"{place}.key", "a null key has no partition of its own")
     return key
-
-
-def _located(error: msgspec.ValidationError, place: str) -> BodyError:
-    message, _, path = str(error).partition(" - at `$")
-    return BodyError(422, (place + path.rstrip("`")).lstrip("."), message)

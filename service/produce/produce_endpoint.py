@@ -59,7 +59,6 @@ class ProduceEndpoint:
             sidecar.producing, sidecar.keys, self._clock, self._acknowledged, sidecar.http.replays
         )
         self._ndjson = NdjsonProduce(sidecar)
-        self._outcomes = {o: sidecar.http.produced(o) for o in ("success", "partial", "error")}
         self._tallies: dict[int, RouteTally] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -102,26 +101,21 @@ class ProduceEndpoint:
 
     def open_stream(self, topic: str, scope: Scope, receive: Receive) -> StreamedAnswer:
         """The answer to an NDJSON request, which must be called. Raises ProblemError: nothing was written."""
-        started = perf_counter()
         try:
             return self._ndjson.answer(topic, scope, receive)
         except ProblemError as e:
-            self._outcomes["error"].observe(perf_counter() - started)
-            raise ProblemError(replace(e.problem, written="no")) from e
+            with self._sidecar.http.produce():
+                raise ProblemError(replace(e.problem, written="no")) from e
 
     async def answer(self, topic: str, scope: Scope, receive: Receive) -> Answer:
         """Serves one request that is answered as a whole.
 
         Raises CallerGoneError where nobody is left to answer.
         """
-        started = perf_counter()
-        outcome = "error"
-        try:
+        with self._sidecar.http.produce() as timed:
             answer = await self._answer(topic, scope, receive)
-            outcome = answer.outcome
+            timed.outcome = answer.outcome
             return answer
-        finally:
-            self._outcomes[outcome].observe(perf_counter() - started)
 
     # -- the way of a request --------------------------------------------------------------------------------
 

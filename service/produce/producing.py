@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from client_core import (
@@ -30,6 +31,7 @@ from service.access.caller import Caller
 from service.asgi import Receive
 from service.errors import Problem, ProblemError, problem_of, problem_of_failure
 from service.face import Producer
+from service.http_metrics import produce_outcome
 from service.lookup.unknown_topics import UnknownTopics
 from service.retry_after import RetryAfter
 from service.settings import Settings
@@ -39,6 +41,15 @@ from service.waiting_room import Place
 
 #: What one record became.
 Told = RecordMetadata | Problem
+
+
+def outcome_of(told: Sequence[Told]) -> str:
+    """How the metrics call a request whose records became these."""
+    return produce_outcome(sum(isinstance(one, Problem) for one in told), len(told))
+
+
+def _nothing_to_forget() -> None:
+    """The topic is known."""
 
 
 class Times(NamedTuple):
@@ -108,17 +119,14 @@ class Producing:
         where nothing was taken on, CallerGoneError where the caller left. `receive` must have given the whole
         body.
         """
-        unknown = topic not in self._producer.cache.topics
-        if unknown:
-            self._unknown.begin(topic, since_ms, place.caller)
+        forget = self._count_if_unknown(topic, since_ms, place.caller)
         try:
             return await wait_for_result(
                 lambda done: self.submit(topic, records, times, since_ms=since_ms, place=place, done=done),
                 receive,
             )
         finally:
-            if unknown:
-                self._unknown.end(topic)
+            forget()
 
     def submit(
         self,
@@ -171,21 +179,27 @@ class Producing:
 
         Raises ProblemError where too many of those are asked for, besides what `submit` raises.
         """
-        unknown = topic not in self._producer.cache.topics
-        if unknown:
-            self._unknown.begin(topic, since_ms, place.caller)
+        forget = self._count_if_unknown(topic, since_ms, place.caller)
 
         def ended(result: Result) -> None:
-            if unknown:
-                self._unknown.end(topic)
+            forget()
             done(result)
 
         try:
             self.submit(topic, records, times, since_ms=since_ms, place=place, done=ended, settled=settled)
         except BaseException:
-            if unknown:
-                self._unknown.end(topic)
+            forget()
             raise
+
+    def _count_if_unknown(self, topic: str, since_ms: int, caller: Caller) -> Callable[[], None]:
+        """Counts a topic that nobody knows among those asked for, until what is returned is called.
+
+        Raises ProblemError where too many of those are asked for.
+        """
+        if topic in self._producer.cache.topics:
+            return _nothing_to_forget
+        self._unknown.begin(topic, since_ms, caller)
+        return partial(self._unknown.end, topic)
 
     def outcomes(self, records: Sequence[ProducerRecord], result: Result) -> Sequence[Told]:
         """One receipt or Problem per record, in order."""

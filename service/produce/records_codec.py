@@ -25,7 +25,8 @@ from msgspec import UNSET, Raw, UnsetType
 
 from client_core import ProducerRecord
 from service.payload import DECODERS, Format, bytes_of_base64, bytes_of_text
-from service.strict_json import BodyError, compact, find_fault
+from service.produce.record_list import RecordList
+from service.strict_json import BodyError, compact, find_fault, misfit
 
 #: int32 and int64, as the wire has them.
 MAX_INT32: Final = 2**31 - 1
@@ -51,25 +52,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     value_format: Raw | UnsetType = UNSET
 
 
-class _Outline(msgspec.Struct):
-    """The records one by one, for naming the one that does not fit."""
-
-    records: list[Raw]
-
-
-class _AnyObject(msgspec.Struct, gc=False):
-    """An object that nothing is kept of: there may be millions of them in one body."""
-
-
-class _Count(msgspec.Struct):
-    """The records, for counting them."""
-
-    records: list[_AnyObject]
-
-
 _BODY: Final = msgspec.json.Decoder(_Body)
-_OUTLINE: Final = msgspec.json.Decoder(_Outline)
-_COUNT: Final = msgspec.json.Decoder(_Count)
 _RECORD: Final = msgspec.json.Decoder(_Record)
 _HEADERS: Final = msgspec.json.Decoder(list[_Header])
 _STRING: Final = msgspec.json.Decoder(str)
@@ -86,15 +69,17 @@ _RECORDS: Final = len('{"records":[]}')
 _KEY_FORMAT: Final = len(',"key_format":')
 _VALUE_FORMAT: Final = len(',"value_format":')
 
-#: How many commas a body may have for its records to be taken apart, at some 60 bytes for each.
-_MAX_OUTLINED: Final = 500_000
+_LIST: Final = RecordList(_RECORD.decode)
 
 
 def parse_records(topic: str, body: bytes, max_records: int = MAX_INT32) -> list[ProducerRecord]:
     """The records of a produce body, in order. Raises BodyError with the place of the first fault."""
     text = compact(body)
-    _bound(text, max_records)
-    envelope = _decode(text)
+    _LIST.bound(text, max_records)
+    try:
+        envelope = _BODY.decode(text)
+    except msgspec.ValidationError as e:
+        raise _LIST.fault(text, e) from e
     if not envelope.records:
         raise BodyError(422, "records", "at least one record is needed")
     decode_key = DECODERS[_format(envelope.key_format, "key_format", Format.TEXT)]
@@ -142,7 +127,7 @@ class LineCodec:
         try:
             items = [_RECORD.decode(text) for text in texts]
         except msgspec.ValidationError as e:
-            raise located(e, "") from e
+            raise misfit(e) from e
         records, understood = _records(self._topic, items, self._decode_key, self._decode_value, first)
         if understood != sum(map(len, texts)):
             for line in lines:
@@ -197,55 +182,6 @@ def _records(
     return records, understood
 
 
-def _bound(text: bytes, max_records: int) -> None:
-    """Raises a 413 for too many records, before an object is made of each of their members.
-
-    In compact JSON records are parted by `},{`, and so is much else: only where there are many of them are
-    the records counted.
-    """
-    if text.count(b"},{") < max_records:
-        return
-    try:
-        count = len(_COUNT.decode(text).records)
-    except msgspec.ValidationError:
-        return  # it has no such list of objects, which _decode says better
-    if count > max_records:
-        detail = f"{count} records are more than {max_records} (max_records_per_request)"
-        raise BodyError(413, "records", detail)
-
-
-def _decode(text: bytes) -> _Body:
-    try:
-        return _BODY.decode(text)
-    except msgspec.ValidationError as e:
-        raise _misfit(text, e) from e
-
-
-def _misfit(text: bytes, error: msgspec.ValidationError) -> BodyError:
-    """The record that does not have the shape of one; msgspec says what is wrong, but not in which.
-
-    Nor does this where the list may be so long that an outline of it would take fifty times its length.
-    """
-    if text.count(b",") > _MAX_OUTLINED:
-        return located(error, "")
-    try:
-        outline = _OUTLINE.decode(text)
-    except msgspec.ValidationError:
-        return located(error, "")
-    for index, raw in enumerate(outline.records):
-        try:
-            _RECORD.decode(raw)
-        except msgspec.ValidationError as e:
-            return located(e, f"records[{index}]")
-    return located(error, "")
-
-
-def located(error: msgspec.ValidationError, place: str) -> BodyError:
-    """msgspec's `what - at `$.path`` as a place and a message."""
-    message, _, path = str(error).partition(" - at `$")
-    return BodyError(422, (place + path.rstrip("`")).lstrip("."), message)
-
-
 def _format(raw: Raw | UnsetType, name: str, default: Format) -> Format:
     if raw is UNSET:
         return default
@@ -271,7 +207,7 @@ def record_headers(raw: bytes, place: str) -> tuple[tuple[tuple[str, bytes | Non
     try:
         items = _HEADERS.decode(raw)
     except msgspec.ValidationError as e:
-        raise located(e, place) from e
+        raise misfit(e, place) from e
     headers: list[tuple[str, bytes | None]] = []
     understood = 2 + max(len(items) - 1, 0)
     for index, item in enumerate(items):

@@ -16,7 +16,7 @@ from client_core import Backlog, BatchCount, Phase, ProducerConfig, TopicWait
 from service.access.caller import Caller
 from service.drain import Drain
 from service.face import Producer
-from service.http_metrics import HttpMetrics
+from service.http_metrics import PRODUCE_OUTCOMES, HttpMetrics
 from service.lookup.freshness import rfc3339, version_text
 from service.slowness.collector import Failure, LeaderMove, NodeSlowness, Observed, Slowness
 from service.slowness.judging import Picture, judge
@@ -103,7 +103,7 @@ class StatusReport:
         }
 
     def _produce(self, observed: Observed, now_ms: int) -> dict[str, Any]:
-        counts = {outcome: self.http.produced(outcome).count for outcome in ("success", "partial", "error")}
+        counts = {outcome: self.http.produced(outcome).count for outcome in PRODUCE_OUTCOMES}
         return {
             "requests": sum(counts.values()),
             "failed_requests": counts["error"],

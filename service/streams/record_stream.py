@@ -39,7 +39,7 @@ from service.drain import Drain
 from service.errors import Problem, ProblemError
 from service.face import Producer
 from service.http_metrics import HttpMetrics
-from service.produce.producing import Producing, Times, Told
+from service.produce.producing import Producing, Times, Told, outcome_of
 from service.settings import Settings
 from service.waiting import CallerGoneError, refusal_of
 from service.waiting_room import Place, WaitingRoom
@@ -99,7 +99,7 @@ class Streams:
         #: How many are open now, and how many of them are each caller's.
         self.open_now = 0
         self.open_by: Final[Counter[str]] = Counter()
-        self._outcomes = {outcome: http.produced(outcome) for outcome in ("success", "partial", "error")}
+        self._http = http
 
     def open(self, topic: str, caller: Caller, times: Callable[[], Times]) -> RecordStream:
         """A stream, to be left by `with`. `times` is asked whenever records are submitted.
@@ -118,10 +118,7 @@ class Streams:
 
     def count(self, told: Sequence[Told], took_s: float) -> None:
         """What was put together counts as a produce request does, which it is to the client."""
-        failed = sum(isinstance(one, Problem) for one in told)
-        self._outcomes["success" if not failed else "error" if failed == len(told) else "partial"].observe(
-            took_s
-        )
+        self._http.produced(outcome_of(told)).observe(took_s)
 
 
 @dataclass(eq=False, slots=True)

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tests.support.debian_packages import PackagesMissingError, install
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -125,15 +127,14 @@ def _os_family(root: Path) -> frozenset[str]:
 
 def _install_by_apt() -> None:
     """Installs the headless runtime by apt; JavaMissingError when no package could be had."""
-    environ = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    tried: list[str] = []
-    subprocess.run(["apt-get", "update", "-q"], env=environ, check=False, stdout=sys.stderr)
+    refused: list[str] = []
     for package in _DEBIAN_PACKAGES:
-        install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", package]
-        if subprocess.run(install, env=environ, check=False, stdout=sys.stderr).returncode == 0:
+        try:
+            install(package)
             return
-        tried.append(package)
-    raise JavaMissingError(f"apt-get could install none of {', '.join(tried)}. {what_to_install()}")
+        except PackagesMissingError as error:
+            refused.append(str(error))
+    raise JavaMissingError(f"{'; '.join(refused)}. {what_to_install()}")
 
 
 def require_java() -> Java:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from time import perf_counter
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
@@ -73,18 +72,14 @@ class Events:
         self._producing = sidecar.producing
         self._clock = sidecar.producer.clock
         self._max_events = sidecar.settings.max_records_per_request
-        self._outcomes = {o: sidecar.http.produced(o) for o in ("success", "partial", "error")}
+        self._http = sidecar.http
 
     async def post(self, topic: str, request: Request) -> Response:
         """Serves one request. Raises ProblemError where nothing of it was taken on."""
-        started = perf_counter()
-        outcome = "error"
-        try:
+        with self._http.produce() as timed:
             answer = await self._answer(topic, request)
-            outcome = answer.outcome
+            timed.outcome = answer.outcome
             return as_is(answer.status, answer.headers, answer.body)
-        finally:
-            self._outcomes[outcome].observe(perf_counter() - started)
 
     async def _answer(self, topic: str, request: Request) -> Answer:
         since_ms = self._clock.now_ms()

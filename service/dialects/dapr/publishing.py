@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from time import perf_counter
 from typing import Final
 
 import msgspec
@@ -29,7 +28,7 @@ from service.dialects.dapr.publish_metadata import metadata_of_query, understand
 from service.dialects.portions import drawn
 from service.errors import Problem, ProblemError, refused
 from service.media_type import check_encoding
-from service.produce.producing import Told
+from service.produce.producing import Told, outcome_of
 from service.responses import as_is
 
 _ANY: Final = "*"
@@ -47,13 +46,11 @@ class Publishing:
         self._pubsubs = frozenset(sidecar.settings.dapr_pubsub_names)
         self._max_entries = sidecar.settings.max_records_per_request
         self._max_bytes = sidecar.settings.max_waiting_bytes
-        self._outcomes = {o: sidecar.http.produced(o) for o in ("success", "partial", "error")}
+        self._http = sidecar.http
 
     async def publish(self, request: Request, pubsub: str, topic: str) -> Response:
         """One event. Raises ProblemError where it was not acknowledged."""
-        started = perf_counter()
-        outcome = "error"
-        try:
+        with self._http.produce() as timed:
             target = self._target(request, pubsub, topic)
             content_type = _content_type(request.scope)
 
@@ -63,34 +60,25 @@ class Publishing:
             _, told = await self._deliver(request, target, entry)
             if isinstance(told[0], Problem):
                 raise ProblemError(self._problem(told[0], target))
-            outcome = "success"
+            timed.outcome = outcome_of(told)
             return Response(status_code=_NO_CONTENT)
-        finally:
-            self._outcomes[outcome].observe(perf_counter() - started)
 
     async def publish_bulk(self, request: Request, pubsub: str, topic: str) -> Response:
         """Many events. Raises ProblemError where none of them was taken on."""
-        started = perf_counter()
-        outcome = "error"
-        try:
+        with self._http.produce() as timed:
             target = self._target(request, pubsub, topic)
 
             def entries_of(body: bytes) -> Iterable[Entry]:
                 return parse_entries(body, pubsub, topic, self._max_entries)
 
             entries, told = await self._deliver(request, target, entries_of)
+            timed.outcome = outcome_of(told)
             failed = [
                 (entry, problem)
                 for entry, problem in zip(entries, told, strict=True)
                 if isinstance(problem, Problem)
             ]
-            if failed:
-                outcome = "partial" if len(failed) < len(entries) else "error"
-                return _of_failed(failed)
-            outcome = "success"
-            return Response(status_code=_NO_CONTENT)
-        finally:
-            self._outcomes[outcome].observe(perf_counter() - started)
+            return _of_failed(failed) if failed else Response(status_code=_NO_CONTENT)
 
     # -- what is asked ---------------------------------------------------------------------------------------
 

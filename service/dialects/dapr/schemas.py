@@ -7,6 +7,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.dialects.dapr.publish_metadata import BOOLEANS
+from service.schemas import error_answers
 
 
 class HealthQuery(BaseModel):
@@ -58,23 +59,22 @@ class MetadataAnswer(BaseModel):
     httpEndpoints: list[dict[str, Any]]
 
 
-_ERRORS: Final = {
-    400: "The request is malformed: its metadata, its entries, or the topic's name.",
-    403: "The topic is not allowed, here or by Kafka.",
-    404: "There is no such pubsub (`dapr_pubsub_names`), or the topic is empty.",
-    408: "The body did not come in time.",
-    413: "The body or an event is too large.",
-    415: "The body is encoded (Content-Encoding).",
-    422: "The request says what can't be done.",
-    429: "Too much waits in this sidecar already; nothing was written.",
-    500: "Not delivered; `details` say by which of Kafka's errors, and whether anything was written.",
-    503: "The sidecar is shutting down; nothing was sent.",
-}
-
-
-def dapr_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The errors of a route, for the OpenAPI document."""
-    return {status: {"description": _ERRORS[status], "model": DaprError} for status in statuses}
+#: The errors of a route, for the OpenAPI document.
+dapr_errors: Final = error_answers(
+    DaprError,
+    {
+        400: "The request is malformed: its metadata, its entries, or the topic's name.",
+        403: "The topic is not allowed, here or by Kafka.",
+        404: "There is no such pubsub (`dapr_pubsub_names`), or the topic is empty.",
+        408: "The body did not come in time.",
+        413: "The body or an event is too large.",
+        415: "The body is encoded (Content-Encoding).",
+        422: "The request says what can't be done.",
+        429: "Too much waits in this sidecar already; nothing was written.",
+        500: "Not delivered; `details` say by which of Kafka's errors, and whether anything was written.",
+        503: "The sidecar is shutting down; nothing was sent.",
+    },
+)
 
 
 def _metadata(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:

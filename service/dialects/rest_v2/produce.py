@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from time import perf_counter
 from typing import Final, cast
 
 from fastapi import Request, Response
@@ -53,24 +52,20 @@ class ProduceV2:
         self._clock = sidecar.producer.clock
         self._room = sidecar.room
         self._max_records = sidecar.settings.max_records_per_request
-        self._outcomes = {o: sidecar.http.produced(o) for o in ("success", "partial", "error")}
+        self._http = sidecar.http
 
     async def post(self, topic: str, partition: str | None, request: Request) -> Response:
         """Serves one request; `partition` as it stands in the path, if it does.
 
         Raises ProblemError where none of the records was acknowledged.
         """
-        started = perf_counter()
-        outcome = "error"
-        try:
+        with self._http.produce() as timed:
             records, told = await self._produce(topic, partition, request)
             told = self._with_codes(records, told)
-            outcome, body = _told(told)
-            if outcome == "success" and request.scope["query_string"] == _NO_OFFSETS:
+            timed.outcome, body = _told(told)
+            if timed.outcome == "success" and request.scope["query_string"] == _NO_OFFSETS:
                 return as_is(204, [], b"")
             return as_is(200, [_TYPE, (b"content-length", b"%d" % len(body))], body)
-        finally:
-            self._outcomes[outcome].observe(perf_counter() - started)
 
     async def _produce(
         self, topic: str, partition: str | None, request: Request

@@ -30,6 +30,7 @@ from service.dialects.rest_v2.error_codes import (
 )
 from service.errors import ProblemError
 from service.payload import DECODERS, Format
+from service.produce.record_list import RecordList
 from service.produce.records_codec import MAX_INT32, MAX_TIMESTAMP_MS, record_headers, whole_number
 from service.strict_json import BodyError, compact, find_fault
 
@@ -50,22 +51,6 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     value_schema_id: Raw | UnsetType = UNSET
 
 
-class _Outline(msgspec.Struct):
-    """The records one by one, for naming the one that does not fit."""
-
-    records: list[Raw] | UnsetType | None = UNSET
-
-
-class _AnyObject(msgspec.Struct, gc=False):
-    """An object that nothing is kept of: there may be millions of them in one body."""
-
-
-class _Count(msgspec.Struct):
-    """The records, for counting them."""
-
-    records: list[_AnyObject] | UnsetType | None = UNSET
-
-
 class ProduceBody(NamedTuple):
     """What a body asks for. `greatest_partition`: None where no record names one."""
 
@@ -74,8 +59,6 @@ class ProduceBody(NamedTuple):
 
 
 _BODY: Final = msgspec.json.Decoder(_Body | None)
-_OUTLINE: Final = msgspec.json.Decoder(_Outline)
-_COUNT: Final = msgspec.json.Decoder(_Count)
 _RECORD: Final = msgspec.json.Decoder(_Record)
 
 _SCHEMAS: Final = ("key_schema", "key_schema_id", "value_schema", "value_schema_id")
@@ -93,8 +76,12 @@ _HEADERS: Final = len('"headers":,')
 _RECORDS: Final = len('"records":[],')
 _EMPTY_RECORD: Final = len("{}") - 1
 
-#: How many commas a body may have for its records to be taken apart, at some 60 bytes for each.
-_MAX_OUTLINED: Final = 500_000
+
+def _status_of(message: str) -> int:
+    return 422 if message.startswith("Object contains unknown field") else 400
+
+
+_LIST: Final = RecordList(_RECORD.decode, _status_of)
 
 
 def parse_body(
@@ -105,7 +92,7 @@ def parse_body(
         raise _unprocessable("", "the body is empty: records are needed")
     try:
         text = compact(body)
-        _bound(text, max_records)
+        _LIST.bound(text, max_records)
         envelope = _decode(text)
         if envelope is None or not envelope.records:
             raise _unprocessable("records", "at least one record is needed")
@@ -206,58 +193,12 @@ def _schemas(envelope: _Body) -> int:
     return understood
 
 
-# -- what does not have the shape ----------------------------------------------------------------------------
-
-
-def _bound(text: bytes, max_records: int) -> None:
-    """Raises a 413 for too many records, before an object is made of each of their members.
-
-    Counts them only where so many may be there, since they are parted by `},{`.
-    """
-    if text.count(b"},{") < max_records:
-        return
-    try:
-        records = _COUNT.decode(text).records
-    except msgspec.ValidationError:
-        return  # it has no such list of objects, which _decode says better
-    count = len(records) if isinstance(records, list) else 0
-    if count > max_records:
-        said = f"{count} records are more than {max_records} (max_records_per_request)"
-        raise BodyError(413, "records", said)
-
-
 def _decode(text: bytes) -> _Body | None:
     try:
         envelope: _Body | None = _BODY.decode(text)
     except msgspec.ValidationError as e:
-        raise _misfit(text, e) from e
+        raise _LIST.fault(text, e) from e
     return envelope
-
-
-def _misfit(text: bytes, error: msgspec.ValidationError) -> BodyError:
-    """The record that does not have the shape of one; msgspec says what is wrong, but not in which.
-
-    Nor does this where the list may be so long that an outline of it would take fifty times its length.
-    """
-    if text.count(b",") > _MAX_OUTLINED:
-        return _located(error, "")
-    try:
-        records = _OUTLINE.decode(text).records
-    except msgspec.ValidationError:
-        return _located(error, "")
-    for index, raw in enumerate(records if isinstance(records, list) else ()):
-        try:
-            _RECORD.decode(raw)
-        except msgspec.ValidationError as e:
-            return _located(e, f"records[{index}]")
-    return _located(error, "")
-
-
-def _located(error: msgspec.ValidationError, place: str) -> BodyError:
-    """msgspec's `what - at `$.path`` as a status, a place and a message."""
-    message, _, path = str(error).partition(" - at `$")
-    status = 422 if message.startswith("Object contains unknown field") else 400
-    return BodyError(status, (place + path.rstrip("`")).lstrip("."), message)
 
 
 def _unprocessable(place: str, detail: str) -> ProblemError:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from service.dialects.rest_v2.media_types import FORMATS
 from service.payload import Format
 from service.produce.records_codec import MAX_INT32
+from service.schemas import error_answers
 
 
 class Replica(BaseModel):
@@ -62,32 +63,31 @@ class ErrorV2(BaseModel):
     )
 
 
-_ERRORS: Final[dict[int, str]] = {
-    400: "40002: the body is no JSON or does not have the shape, or the topic's name is none.",
-    403: "40301: the topic is not allowed, here or by Kafka's ACL.",
-    404: "40401: a produce to a topic that is not there; 40403: a look-up of one; 40402: no such partition.",
-    406: "Accept names nothing that is served.",
-    408: "The body did not come in time.",
-    413: "The body, a record or the number of records is too large.",
-    415: "The Content-Type is none of the three, or the body is encoded.",
-    422: "422: no records, an unknown member or parameter; 42205: a schema; 42206: a payload of the wrong "
-    "kind; 42207: one that can't be made into bytes.",
-    429: "42901: too much waits in this sidecar already; nothing was written.",
-    500: "50002: Kafka refused; 50003: time ran out, and the records may have been written.",
-    503: "50302: no broker or leader in time, memory was full, or a shutdown; nothing was written.",
-}
+#: The errors of a route, for the OpenAPI document.
+errors: Final = error_answers(
+    ErrorV2,
+    {
+        400: "40002: the body is no JSON or does not have the shape, or the topic's name is none.",
+        403: "40301: the topic is not allowed, here or by Kafka's ACL.",
+        404: "40401: a produce to a topic that is not there; 40403: a look-up of one; 40402: no such "
+        "partition.",
+        406: "Accept names nothing that is served.",
+        408: "The body did not come in time.",
+        413: "The body, a record or the number of records is too large.",
+        415: "The Content-Type is none of the three, or the body is encoded.",
+        422: "422: no records, an unknown member or parameter; 42205: a schema; 42206: a payload of the "
+        "wrong kind; 42207: one that can't be made into bytes.",
+        429: "42901: too much waits in this sidecar already; nothing was written.",
+        500: "50002: Kafka refused; 50003: time ran out, and the records may have been written.",
+        503: "50302: no broker or leader in time, memory was full, or a shutdown; nothing was written.",
+    },
+)
 
 
 #: The answer to `async=true`, for the OpenAPI document.
 NO_OFFSETS: Final[dict[int | str, dict[str, Any]]] = {
     204: {"description": "All records were acknowledged, and the caller said `async=true`."}
 }
-
-
-def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The errors of a route, for the OpenAPI document."""
-    return {status: {"description": _ERRORS[status], "model": ErrorV2} for status in statuses}
-
 
 # -- the body of a produce request ---------------------------------------------------------------------------
 

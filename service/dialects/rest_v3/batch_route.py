@@ -10,7 +10,6 @@ room) is an error of the request. Event loop only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from time import perf_counter
 from typing import Final
 
 import msgspec
@@ -28,6 +27,7 @@ from service.dialects.rest_v3.query import no_query
 from service.dialects.rest_v3.request_body import utf8_reader
 from service.dialects.rest_v3.schemas import BATCH_BODY, BatchAnswer, ClusterId, errors
 from service.errors import Problem
+from service.http_metrics import produce_outcome
 from service.produce.producing import Told
 from service.responses import as_is
 
@@ -46,13 +46,9 @@ _MULTI_STATUS: Final = 207
 )
 async def post_batch(request: Request, sidecar: SidecarDep, cluster_id: ClusterId, topic: str) -> Response:
     """Writes up to ten records to a topic and answers when the brokers have acknowledged them."""
-    started = perf_counter()
-    outcome = "error"
-    try:
+    with sidecar.http.produce() as timed:
         successes, failures = await _produce(request, sidecar, cluster_id, topic)
-        outcome = "success" if not failures else "partial" if successes else "error"
-    finally:
-        sidecar.http.produced(outcome).observe(perf_counter() - started)
+        timed.outcome = produce_outcome(len(failures), len(failures) + len(successes))
     body = msgspec.json.encode({"successes": successes, "failures": failures})
     headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body))]
     return as_is(_MULTI_STATUS, headers, body)

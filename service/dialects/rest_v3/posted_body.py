@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from time import perf_counter
 
 import msgspec
 from fastapi import Request
@@ -21,8 +20,8 @@ from service.dialects.rest_v3.delivery import deliver
 from service.dialects.rest_v3.delivery_reports import SEPARATOR, Awaited, Reports
 from service.dialects.rest_v3.posted_records import PIECE_BYTES, RECORDS_AT_ONCE, understand
 from service.dialects.rest_v3.request_body import SPACE, ToUtf8, empty_body
-from service.errors import Problem, refused
-from service.produce.producing import Told
+from service.errors import refused
+from service.produce.producing import Told, outcome_of
 from service.streams.record_stream import Item
 from service.strict_json import BodyError
 
@@ -41,15 +40,10 @@ class PostedBody:
 
     async def answer(self, request: Request, caller: Caller, since_ms: int) -> bytes:
         """The reports. Raises ProblemError for what is no body of records, CallerGoneError."""
-        started = perf_counter()
-        outcome = "error"
-        try:
+        with self._sidecar.http.produce() as timed:
             awaited, told = await self._produce(request, caller, since_ms)
-            failed = sum(isinstance(one, Problem) for one in told)
-            outcome = "success" if not failed else "partial" if failed < len(told) else "error"
+            timed.outcome = outcome_of(told)
             return await self._told(awaited, told)
-        finally:
-            self._sidecar.http.produced(outcome).observe(perf_counter() - started)
 
     async def _produce(
         self, request: Request, caller: Caller, since_ms: int

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.dialects.rest_v3.batch_codec import MAX_ENTRIES, MAX_ID_LENGTH
 from service.produce.records_codec import MAX_INT32
+from service.schemas import error_answers
 
 # -- paths ---------------------------------------------------------------------------------------------------
 
@@ -187,23 +188,21 @@ class BatchAnswer(_Shape):
 
 # -- errors --------------------------------------------------------------------------------------------------
 
-_ERRORS: Final[dict[int, str]] = {
-    400: "The request is malformed.",
-    403: "The caller may not use this topic (40301).",
-    404: "There is no such cluster, broker, topic (40403), partition or replica.",
-    408: "The body did not come in time.",
-    413: "The body is too large.",
-    415: "The media type is not served.",
-    422: "The request says what can't be done: parameters, an empty body (42206), no batch (42208).",
-    429: "Too much waits in this sidecar already; nothing was written.",
-    503: "No broker answers (50302), or the sidecar is shutting down; nothing was written.",
-}
-
-
-def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The error answers of a route, for the OpenAPI document."""
-    return {status: {"description": _ERRORS[status], "model": ErrorAnswer} for status in statuses}
-
+#: The error answers of a route, for the OpenAPI document.
+errors: Final = error_answers(
+    ErrorAnswer,
+    {
+        400: "The request is malformed.",
+        403: "The caller may not use this topic (40301).",
+        404: "There is no such cluster, broker, topic (40403), partition or replica.",
+        408: "The body did not come in time.",
+        413: "The body is too large.",
+        415: "The media type is not served.",
+        422: "The request says what can't be done: parameters, an empty body (42206), no batch (42208).",
+        429: "Too much waits in this sidecar already; nothing was written.",
+        503: "No broker answers (50302), or the sidecar is shutting down; nothing was written.",
+    },
+)
 
 # -- bodies that are read by the dialect's own code ----------------------------------------------------------
 
