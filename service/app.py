@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
+from pydantic import BaseModel
 
 from client_core import Clock, CloseReport, EventSink, KafkaProducer, SystemClock
 from service.access.access import Access
@@ -42,6 +43,7 @@ from service.openapi import finished
 from service.produce.produce_endpoint import ProduceEndpoint
 from service.routes import cluster, leaders, operations, topics
 from service.routes.records import records_router
+from service.schemas import ProblemAnswer
 from service.settings import Settings
 from service.slowness.collector import Slowness
 from service.streams.ndjson import is_ndjson_stream
@@ -82,7 +84,8 @@ class App:
         routers = [records_router(endpoint), *(d.router for d in dialects)]
         if settings.console:
             routers.append(console_router())
-        self.api: Final = _make_api(self.sidecar, routers, faces, self._lifespan)
+        models: list[type[BaseModel]] = [ProblemAnswer, *(d.error_model for d in dialects)]
+        self.api: Final = _make_api(self.sidecar, routers, models, faces, self._lifespan)
         inner = ProduceEndpoint(Observed(self.api, self.sidecar.http), self.sidecar)
         parked = ParkedLookups(inner, self.sidecar.lookups, self._knows, self.sidecar.http)
         self._entry = Guards(
@@ -160,7 +163,11 @@ async def _never(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _make_api(
-    sidecar: Sidecar, own_routers: Iterable[APIRouter], faces: ErrorFaces, lifespan: Any
+    sidecar: Sidecar,
+    own_routers: Iterable[APIRouter],
+    error_models: Collection[type[BaseModel]],
+    faces: ErrorFaces,
+    lifespan: Any,
 ) -> FastAPI:
     api = FastAPI(
         title="Pilotfish",
@@ -179,7 +186,7 @@ def _make_api(
     make_document = api.openapi
 
     def document() -> dict[str, Any]:
-        return finished(make_document())
+        return finished(make_document(), error_models)
 
     api.openapi = document  # type: ignore[method-assign]  # FastAPI's own way of changing the document
     return api

@@ -1,6 +1,6 @@
 """The OpenAPI document as it leaves the house: what FastAPI knows of the routes, and what holds for all.
 
-    errors     under the media type that they really have
+    errors     the models that the routes name
     guards     what may be answered before a route is asked: 400, 401, 403, 421, and 503 in a shutdown
     examples   of every answer and refusal (openapi_examples.py)
     topics     how a topic's name may look, with one to try
@@ -11,8 +11,11 @@ A route says only what is its own. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from service.openapi_examples import ANSWERS, BODIES, problem
 from service.topic_names import MAX_LENGTH
@@ -40,12 +43,15 @@ _TOPIC: Final = {
 }
 
 
-def finished(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with what holds for every operation. Changes and returns what it is given."""
+def finished(document: dict[str, Any], error_models: Iterable[type[BaseModel]]) -> dict[str, Any]:
+    """The document with what holds for every operation. Changes and returns what it is given.
+
+    `error_models` are those that the routes' error answers name.
+    """
+    modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "serialization") for model in error_models]
+    _, errors = models_json_schema(modes, ref_template="#/components/schemas/{model}")
+    document["components"]["schemas"].update(errors["$defs"])
     for method, path, operation in _operations(document):
-        for status, answer in operation["responses"].items():
-            if status >= "400":
-                _rename_problem(answer)
         _add_guards(operation, _OF_GUARDS if method == "get" else _OF_GUARDS | _OF_GUARDS_WITH_BODY)
         _add_examples(method, path, operation)
         for parameter in operation.get("parameters", ()):
@@ -60,14 +66,6 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, 
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             yield method, path, operation
-
-
-def _rename_problem(answer: dict[str, Any]) -> None:
-    """What is a problem document is called one; a dialect's errors are as its routes say."""
-    content = answer.get("content", {})
-    said = content.get("application/json", {}).get("schema", {})
-    if said.get("$ref", "").endswith("/ProblemAnswer"):
-        content["application/problem+json"] = content.pop("application/json")
 
 
 def _add_examples(method: str, path: str, operation: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from fastapi import Request, Response
 
 from service.asgi import HeaderPairs
 from service.error_faces import Refusal
-from service.errors import Problem
+from service.errors import PROBLEM_TYPE, Problem
 from service.lookup.freshness import etag_of, matches
 from service.lookup.lookup_table import CACHE_CONTROL, JSON, Entry
 from service.schemas import ProblemAnswer, error_answers
@@ -29,6 +29,7 @@ problems: Final = error_answers(
         503: "No broker is reachable, or memory was full, or the sidecar is shutting down; nothing was sent.",
         504: "A deadline ran out after something was sent: the outcome is unknown.",
     },
+    PROBLEM_TYPE.decode(),
 )
 
 

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fastapi import APIRouter
+from pydantic import BaseModel
 
 from service.asgi import Scope
 from service.error_faces import ErrorFace
 
 
 class Dialect(NamedTuple):
-    """One dialect over one sidecar. `prefixes` are the paths under which `error_face` holds.
+    """One dialect over one sidecar. `prefixes` are the paths under which `error_face` holds, whose answers
+    `error_model` describes.
 
     `is_stream` tells, by its head, a request whose body may be of any length: the dialect bounds it record by
     record, and the guards do not. It may not be true of a request that anything else would read. `open_paths`
@@ -22,5 +24,6 @@ class Dialect(NamedTuple):
     router: APIRouter
     prefixes: tuple[str, ...]
     error_face: ErrorFace
+    error_model: type[BaseModel]
     is_stream: Callable[[Scope], bool] = lambda _: False
     open_paths: tuple[str, ...] = ()

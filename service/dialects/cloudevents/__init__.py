@@ -11,8 +11,9 @@ from service.deps import Sidecar
 from service.dialects.cloudevents.routes import events_router
 from service.dialects.dialect import Dialect
 from service.error_faces import native
+from service.schemas import ProblemAnswer
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
     """The dialect over one sidecar; its errors are the native problem documents."""
-    return Dialect(events_router(sidecar), ("/cloudevents",), native)
+    return Dialect(events_router(sidecar), ("/cloudevents",), native, ProblemAnswer)

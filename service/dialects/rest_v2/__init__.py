@@ -12,8 +12,9 @@ from service.deps import Sidecar
 from service.dialects.dialect import Dialect
 from service.dialects.rest_v2.error_codes import error_face
 from service.dialects.rest_v2.routes import rest_v2_router
+from service.dialects.rest_v2.schemas import ErrorV2
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
     """The dialect over one sidecar."""
-    return Dialect(rest_v2_router(sidecar), ("/topics", "/brokers"), error_face)
+    return Dialect(rest_v2_router(sidecar), ("/topics", "/brokers"), error_face, ErrorV2)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, Field
 
-from service.dialects.rest_v2.media_types import FORMATS
+from service.dialects.rest_v2.media_types import ANSWER_TYPE, FORMATS
 from service.payload import Format
 from service.produce.records_codec import MAX_INT32
 from service.schemas import error_answers
@@ -81,6 +81,7 @@ errors: Final = error_answers(
         500: "50002: Kafka refused; 50003: time ran out, and the records may have been written.",
         503: "50302: no broker or leader in time, memory was full, or a shutdown; nothing was written.",
     },
+    ANSWER_TYPE,
 )
 
 

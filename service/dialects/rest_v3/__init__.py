@@ -14,6 +14,7 @@ from service.dialects.dialect import Dialect
 from service.dialects.rest_v3 import batch_route, metadata_routes, records_route
 from service.dialects.rest_v3.errors import error_face
 from service.dialects.rest_v3.records_route import is_record_stream
+from service.dialects.rest_v3.schemas import ErrorAnswer
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
@@ -21,4 +22,4 @@ def dialect(sidecar: Sidecar) -> Dialect:
     router = APIRouter()
     for routes in (records_route, batch_route, metadata_routes):
         router.include_router(routes.router)
-    return Dialect(router, ("/v3",), error_face, is_record_stream)
+    return Dialect(router, ("/v3",), error_face, ErrorAnswer, is_record_stream)
