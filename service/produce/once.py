@@ -17,13 +17,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from client_core import Clock, Phase, Result, Ticket
+from client_core import Clock, Phase, ProducerRecord, Result, Ticket
 from service.asgi import Receive
 from service.errors import Problem
 from service.produce.idempotency import REPLAYED, Attempt, IdempotencyKeys, Name, digest_of
+from service.produce.portions import gathered
 from service.produce.produce_answers import Answer, answer_of, answer_of_problem
 from service.produce.produce_forms import Form
-from service.produce.producing import Producing, Told
+from service.produce.producing import Producing, Times, Told
 from service.tally import Counter
 from service.waiting import wait_for_result
 from service.waiting_room import Place
@@ -52,7 +53,10 @@ class Once:
         digest = digest_of(form.meaning, body)
         attempt = self._keys.find(name, digest)
         if attempt is None:
-            return await self._first(name, digest, form, body, since_ms, place, receive)
+            records = await gathered(form.parse(body))
+            attempt = self._keys.find(name, digest)  # others had their turn between the portions
+            if attempt is None:
+                return await self._first(name, digest, form.times, records, since_ms, place, receive)
         left_ms = form.times.timeout_ms - (self._clock.now_ms() - since_ms)
         answer = await _outcome_of(attempt, left_ms, form.times.timeout_ms, receive)
         self._replays.add()
@@ -62,13 +66,12 @@ class Once:
         self,
         name: Name,
         digest: bytes,
-        form: Form,
-        body: bytes,
+        times: Times,
+        records: Sequence[ProducerRecord],
         since_ms: int,
         place: Place,
         receive: Receive,
     ) -> Answer:
-        records = form.parse(body)
         attempt = self._keys.begin(name, digest, len(records))
 
         def told(result: Result) -> Sequence[Told]:
@@ -90,7 +93,7 @@ class Once:
                 self._producing.launch(
                     name.topic,
                     records,
-                    form.times,
+                    times,
                     since_ms=since_ms,
                     place=place,
                     done=ended,

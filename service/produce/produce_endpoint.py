@@ -28,6 +28,7 @@ from service.http_metrics import RouteTally
 from service.listener.guards import BodyTooLargeError
 from service.produce.idempotency import Name, key_of
 from service.produce.once import Once
+from service.produce.portions import gathered
 from service.produce.produce_answers import Answer, answer_of, answer_of_problem
 from service.produce.produce_forms import form_of
 from service.streaming import StreamedAnswer
@@ -142,7 +143,7 @@ class ProduceEndpoint:
                 return await self._once.answer(
                     name, form, body, since_ms=now_ms, place=place, receive=receive
                 )
-            records = form.parse(body)
+            records = await gathered(form.parse(body))
             result = await self._producing.deliver(
                 topic, records, form.times, since_ms=now_ms, place=place, receive=receive
             )

@@ -5,7 +5,7 @@ What the head alone tells is understood first, and refused before a byte of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from client_core import ProducerRecord
@@ -23,11 +23,12 @@ _FORMS: Final = b", ".join((JSON, NDJSON, OCTET_STREAM)).decode()
 class Form(NamedTuple):
     """How the body of one request is read.
 
-    `parse` raises BodyError. `meaning` is what else makes it this request and no other, but for its times.
+    `parse` gives the records in portions, and raises BodyError in between. `meaning` is what else makes it
+    this request and no other, but for its times.
     """
 
     times: Times
-    parse: Callable[[bytes], list[ProducerRecord]]
+    parse: Callable[[bytes], Iterable[list[ProducerRecord]]]
     meaning: bytes
 
 
@@ -52,4 +53,4 @@ def _octet_stream(topic: str, scope: Scope, defaults: Times) -> Form:
     given = parameters(scope["query_string"], PARAMETERS)
     record = record_without_value(topic, scope, given)
     meaning = b"%s %r" % (OCTET_STREAM, record)
-    return Form(times_of(given, defaults), lambda body: [record._replace(value=body)], meaning)
+    return Form(times_of(given, defaults), lambda body: [[record._replace(value=body)]], meaning)

@@ -250,6 +250,22 @@ def test_a_request_that_comes_while_the_first_runs_waits_for_its_outcome(web: Ht
     assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
 
 
+def test_two_of_a_body_so_long_that_both_are_read_at_once_are_one(web: HttpApp) -> None:
+    """A long body is understood in portions, and the second comes between those of the first."""
+    long = b'{"records":[' + b'{"value":1},' * 9_999 + b'{"value":1}]}'
+
+    async def scenario() -> list[httpx.Response]:
+        async with web.client() as client:
+            return await asyncio.gather(
+                *(client.post(PATH, content=long, headers=headers_of("k1")) for _ in range(3))
+            )
+
+    answers = run(scenario())
+    assert [answer.status_code for answer in answers] == [200] * 3
+    assert sorted(map(is_replay, answers)) == [False, True, True]
+    assert len(web.producer.submitted) == 1
+
+
 def test_who_joined_a_request_of_which_nothing_was_written_is_told_so_too(web: HttpApp) -> None:
     web.producer.holds_records = True
     answers_with(web, NOT_WRITTEN)

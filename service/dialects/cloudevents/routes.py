@@ -23,9 +23,9 @@ from service.deps import Sidecar
 from service.dialects.cloudevents.binary import record_of_binary
 from service.dialects.cloudevents.schemas import REQUEST
 from service.dialects.cloudevents.structured import record_of_envelope, records_of_batch
-from service.dialects.portions import drawn
 from service.errors import ProblemError, problem_of_body, refused
 from service.media_type import check_encoding
+from service.produce.portions import drawn
 from service.produce.produce_answers import Answer, answer_of
 from service.responses import as_is, problems
 from service.schemas import NoQuery, ProduceAnswer

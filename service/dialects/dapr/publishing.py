@@ -25,9 +25,9 @@ from service.dialects.dapr.bulk_codec import Entry, parse_entries
 from service.dialects.dapr.envelope import DEFAULT_CONTENT_TYPE, Trace, trace_of
 from service.dialects.dapr.event_records import NO_CHARACTER, EventRecords, Target
 from service.dialects.dapr.publish_metadata import metadata_of_query, understand
-from service.dialects.portions import drawn
 from service.errors import Problem, ProblemError, refused
 from service.media_type import check_encoding
+from service.produce.portions import drawn
 from service.produce.producing import Told, outcome_of
 from service.responses import as_is
 
