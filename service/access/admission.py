@@ -25,8 +25,9 @@ _CHANGED: Final = Problem(
     headers=(VARY,),
 )
 
-#: Whose answers say what the caller may read.
+#: Whose answers say what the caller may read: these methods, and the look-ups whose questions are a body.
 _LOOK_UPS: Final = frozenset({"GET", "HEAD"})
+_LOOK_UPS_BY_POST: Final = "/v1/leaders"
 
 Refuse = Callable[[Scope, Send, Problem], Awaitable[None]]
 
@@ -69,7 +70,7 @@ class Admission:
         if self._is_refused:
             return _nothing()
         if message["type"] == "http.response.start":
-            if self._scope["method"] in _LOOK_UPS and not self._holds():
+            if self._is_look_up() and not self._holds():
                 self._is_refused = True
                 return self._refuse(self._scope, self._send, _CHANGED)
             # A list of its own: prepared answers share theirs.
@@ -78,6 +79,9 @@ class Admission:
             self._abort()
             raise CallerGoneError("the caller's token is no longer in force")
         return self._send(message)
+
+    def _is_look_up(self) -> bool:
+        return self._scope["method"] in _LOOK_UPS or self._scope["path"] == _LOOK_UPS_BY_POST
 
     def _holds(self) -> bool:
         return self._access.holds(self._digest, self._caller)
