@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from fastapi import APIRouter, Depends, Request, Response
 
 from service.access.caller import caller_of
-from service.asgi import HeaderPairs, Message, Receive, Scope, Send, header
+from service.asgi import HeaderPairs, Message, Scope, header
 from service.deps import SidecarDep
 from service.dialects.rest_v3.delivery_reports import Reports
 from service.dialects.rest_v3.errors import JSON
@@ -58,7 +58,13 @@ async def post_records(request: Request, sidecar: SidecarDep, cluster_id: Cluste
     with ExitStack() as held:
         posted.stream = held.enter_context(sidecar.streams.open(topic, caller, posted.times))
         await posted.begin()
-        return _OpenStream(posted, held.pop_all(), sidecar.settings.stall_timeout_ms)
+        return StreamedAnswer(
+            [*_FIXED, CLOSE],  # behind an early end the rest of the body would come on the connection
+            posted.converse,
+            stall_ms=sidecar.settings.stall_timeout_ms,
+            watch=False,
+            held=held.pop_all(),
+        )
 
 
 def is_record_stream(scope: Scope) -> bool:
@@ -67,21 +73,6 @@ def is_record_stream(scope: Scope) -> bool:
         case ["", "v3", "clusters", _, "topics", _, "records"]:
             return bool(scope["method"] == "POST")
     return False
-
-
-class _OpenStream(StreamedAnswer):
-    """The answer that goes on; the stream is let go with it, however it ends.
-
-    The connection ends with it too: behind an early end the rest of the body would come on it.
-    """
-
-    def __init__(self, posted: PostedStream, held: ExitStack, stall_ms: int) -> None:
-        super().__init__([*_FIXED, CLOSE], posted.converse, stall_ms=stall_ms, watch=False)
-        self._held = held
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._held:
-            await super().__call__(scope, receive, send)
 
 
 def _is_of_known_length(scope: Scope, max_body_bytes: int) -> bool:
