@@ -28,11 +28,13 @@ from service.version import pilotfish_version
 _TEXT: Final = b"text/plain; charset=utf-8"
 
 
-class _WaitingCollector(Collector):
-    """Who waits in the sidecar itself."""
+class _CallersCollector(Collector):
+    """Who waits in the sidecar itself, and whose answers go on."""
 
     def __init__(self, sidecar: Sidecar) -> None:
         self._room = sidecar.room
+        self._feed = sidecar.feed
+        self._streams = sidecar.streams
 
     def collect(self) -> list[Metric]:
         return [
@@ -41,6 +43,12 @@ class _WaitingCollector(Collector):
                 "pilotfish_waiting_bytes",
                 "Bytes of bodies that wait to be delivered.",
                 value=self._room.bytes,
+            ),
+            GaugeMetricFamily("pilotfish_watchers", "Callers of /v1/watch.", value=self._feed.watchers),
+            GaugeMetricFamily(
+                "pilotfish_produce_streams",
+                "Open streams of records: NDJSON, and REST Proxy v3.",
+                value=self._streams.open_now,
             ),
         ]
 
@@ -58,7 +66,7 @@ def make_registry(app: App, collectors: Iterable[Collector] = ()) -> CollectorRe
         )
     )
     registry.register(sidecar.http)
-    registry.register(_WaitingCollector(sidecar))
+    registry.register(_CallersCollector(sidecar))
     for collector in collectors:
         registry.register(collector)
     registry.register(GC_COLLECTOR)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core import ClientStatus, NodeStatus
+from service.access.caller import ANYONE
 from service.admin import AdminApp, make_registry
 from service.health import Health
 from tests.support.fake_producer import with_status
@@ -153,6 +154,22 @@ def test_metrics_are_text_that_prometheus_reads(web: HttpApp) -> None:
     assert answer.headers["content-type"].startswith("text/plain")
     assert "pilotfish_build_info{" in answer.text
     assert "process_resident_memory_bytes" in answer.text
+
+
+def test_callers_whose_answers_go_on_are_counted_while_they_do(web: HttpApp) -> None:
+    sidecar = web.app.sidecar
+
+    async def counted() -> list[str]:
+        lines = (await probe(web, "/metrics")).text.splitlines()
+        return [x for x in lines if x.startswith(("pilotfish_watchers ", "pilotfish_produce_streams "))]
+
+    async def scenario() -> None:
+        streams, feed = sidecar.streams, sidecar.feed
+        with streams.open("orders", ANYONE, lambda: sidecar.producing.times), feed.subscribe(ANYONE, None):
+            assert await counted() == ["pilotfish_watchers 1.0", "pilotfish_produce_streams 1.0"]
+        assert await counted() == ["pilotfish_watchers 0.0", "pilotfish_produce_streams 0.0"]
+
+    run(scenario())
 
 
 def test_what_is_not_there_is_404_and_nothing_can_be_posted(web: HttpApp) -> None:
