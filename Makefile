@@ -54,7 +54,7 @@ behaviours: setup  ## which test shows which behaviour, as a table; fails on one
 	$(BIN)/python -m tests.behaviours
 
 test: setup java kafka-jars  ## all tests, those on a real three-broker Kafka too
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadgroup
 
 test-fast: setup  ## what needs no Java
 	$(BIN)/pytest -m "not kafka"

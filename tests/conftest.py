@@ -53,7 +53,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Takes out what stands for the empty set of cases of an optional folder."""
+    """Takes out what stands for the empty set of cases of an optional folder, and says what goes together.
+
+    Where two processes share the tests (`make test`), those of a file stay together, and so do all those on
+    the real brokers: these wait most of the time, while the others use the other core.
+    """
+    for item in items:
+        on_brokers = item.get_closest_marker("kafka") is not None
+        item.add_marker(pytest.mark.xdist_group("kafka" if on_brokers else item.path.name))
     absent = [item for item in items if _is_over_nothing(config, item)]
     if absent:
         config.hook.pytest_deselected(items=absent)

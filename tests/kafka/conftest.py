@@ -82,6 +82,7 @@ class NewTopic(Protocol):
 
 
 @pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(tryfirst=True)  # the conftest above looks at the mark
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what lies in this folder, before `-m` chooses."""
     for item in items:
