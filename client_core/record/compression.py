@@ -7,6 +7,7 @@ Compression is had from. Pure; any thread. Source: CompressionType, Compression,
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
@@ -70,6 +71,7 @@ class Compression(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class NoCompression:
     """Records as they are."""
 
