@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from client_core.errors import CorruptRecordError, IllegalArgumentError, UnsupportedCompressionTypeError
 
@@ -71,11 +71,11 @@ class Compression(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class NoCompression:
     """Records as they are."""
 
-    codec: Final = Codec.NONE
+    codec: ClassVar[Codec] = Codec.NONE
 
     def compress(self, records: bytes, /) -> bytes:
         return records
