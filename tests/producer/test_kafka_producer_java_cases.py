@@ -40,7 +40,7 @@ from tests.support.recorded_events import RecordedEvents
 from tests.support.sender_rig import ORDERS_0, produced, producer_id_given, producer_id_refused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 UNKNOWN, INVALID = 3, 17
 PATIENCE_S: Final = 30
@@ -357,6 +357,15 @@ def test_how_long_a_flush_took_is_told() -> None:
 # -- close ---------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def interrupts_are_raised() -> Iterator[None]:
+    """As in a program of its own: a process that runs tests for another may be told to ignore them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts_are_raised")
 @pytest.mark.java("KafkaProducerTest.shouldCloseProperlyAndThrowIfInterrupted")
 def test_an_interrupt_ends_the_wait_of_a_close_and_the_producer_too() -> None:
     rig = ProducerRig(topics={"orders": 1}, batch_size=1)
