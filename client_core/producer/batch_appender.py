@@ -88,6 +88,10 @@ class BatchAppender:
         self._compression = compression
         self._ratios = ratios
 
+    def queues_of(self, topic: str) -> TopicQueues:
+        """A topic's queues, the same for ever."""
+        return self._queues.topic(topic)
+
     def append_many(
         self,
         topic: str,
@@ -156,7 +160,6 @@ class BatchAppender:
             append.appended,
             append.owner,
             wall_ms=append.wall_ms,
-            now_ms=append.now_ms,
             stop_at_bytes=stop_at,
         )
         after = batch.estimated_size_bytes

@@ -4,6 +4,9 @@ It is the record's owner: the batch tells it on the I/O thread, before a flush t
 returns. A callback runs there too, in the order in which the records were appended; one that fails is
 logged, the others run. Any thread may wait. Source: FutureRecordMetadata, ProduceRequestResult,
 KafkaProducer.FutureFailure, Kafka 4.3.
+
+There may be a million of them, most of which nobody waits for. So it has no lock of its own, its receipt is
+made when somebody asks, and who waits is looked for only where somebody does.
 """
 
 from __future__ import annotations
@@ -22,16 +25,23 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
+#: Guards `_listeners` of every future. Held for a few instructions, by those who begin or cease to wait, and
+#: by the I/O thread for a future that somebody waits for.
+_LISTENING: Final = threading.Lock()
+
 
 class FutureRecordMetadata:
     """A record's RecordMetadata, or the error that it failed with."""
 
-    __slots__ = ("_callbacks", "_condition", "_outcome")
+    __slots__ = ("_listeners", "_outcome", "_position")
 
-    def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._outcome: RecordMetadata | KafkaError | None = None
-        self._callbacks: list[Callable[[FutureRecordMetadata], None]] = []
+    def __init__(self, on_done: Callable[[FutureRecordMetadata], None] | None = None) -> None:
+        """`on_done` is the first callback."""
+        self._outcome: BatchOutcome | KafkaError | None = None
+        self._position = 0  # of the record in the batch that the outcome is of
+        self._listeners: tuple[Callable[[FutureRecordMetadata], None], ...] = (
+            () if on_done is None else (on_done,)
+        )
 
     @staticmethod
     def failed(error: KafkaError) -> FutureRecordMetadata:
@@ -41,9 +51,10 @@ class FutureRecordMetadata:
         return future
 
     def __repr__(self) -> str:
-        return (
-            f"<FutureRecordMetadata {self._outcome!r}>" if self.done() else "<FutureRecordMetadata pending>"
-        )
+        if self._outcome is None:
+            return "<FutureRecordMetadata pending>"
+        error = self._error()
+        return f"<FutureRecordMetadata {self._receipt() if error is None else error!r}>"
 
     def done(self) -> bool:
         return self._outcome is not None
@@ -53,44 +64,58 @@ class FutureRecordMetadata:
 
         Raises the error that the record failed with, or TimeoutError when it is not known in time.
         """
-        outcome = self._wait(timeout_s)
-        if isinstance(outcome, KafkaError):
-            raise outcome
-        return outcome
+        error = self.exception(timeout_s)
+        if error is not None:
+            raise error
+        return self._receipt()
 
     def exception(self, timeout_s: float | None = None) -> KafkaError | None:
         """The error that the record failed with, None for success; waits as `result` does."""
-        outcome = self._wait(timeout_s)
-        return outcome if isinstance(outcome, KafkaError) else None
+        if self._outcome is None:
+            self._wait(timeout_s)
+        return self._error()
 
     def add_done_callback(self, callback: Callable[[FutureRecordMetadata], None]) -> None:
         """Has `callback(self)` called when it is done:
 
         on the I/O thread, or at once on this one if it is done.
         """
-        with self._condition:
-            if self._outcome is None:
-                self._callbacks.append(callback)
-                return
-        self._call(callback)
+        if not self._listen(callback):
+            self._call(callback)
 
     def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
-        error = outcome.error_for(first_in_batch)
-        self._set(outcome.metadata_for(first_in_batch) if error is None else error)
+        if self._outcome is None:
+            self._position = first_in_batch
+            self._set(outcome)
 
     def fail(self, error: KafkaError) -> None:
         """The record was never appended."""
-        self._set(error)
+        if self._outcome is None:
+            self._set(error)
 
-    def _set(self, outcome: RecordMetadata | KafkaError) -> None:
-        with self._condition:
-            if self._outcome is not None:
-                return
-            self._outcome = outcome
-            callbacks, self._callbacks = self._callbacks, []
-            self._condition.notify_all()
-        for callback in callbacks:
-            self._call(callback)
+    def _set(self, outcome: BatchOutcome | KafkaError) -> None:
+        """Once: by the I/O thread, or by the thread whose record was not appended."""
+        self._outcome = outcome
+        # Behind the store: who listens looks at the outcome again behind its own.
+        if self._listeners:
+            with _LISTENING:
+                listeners, self._listeners = self._listeners, ()
+            for listener in listeners:
+                self._call(listener)
+
+    def _listen(self, listener: Callable[[FutureRecordMetadata], None]) -> bool:
+        """Whether the listener will be called; False where the outcome is there already."""
+        with _LISTENING:
+            self._listeners = (*self._listeners, listener)
+            if self._outcome is None:
+                return True
+            # Whoever set it may have seen no listener, and waits for the lock if it saw one.
+            self._cease(listener)
+            return False
+
+    def _cease(self, listener: Callable[[FutureRecordMetadata], None]) -> None:
+        """Under the lock."""
+        self._listeners = tuple(each for each in self._listeners if each is not listener)
 
     def _call(self, callback: Callable[[FutureRecordMetadata], None]) -> None:
         try:
@@ -98,9 +123,26 @@ class FutureRecordMetadata:
         except Exception:  # noqa: BLE001 -- a user's code
             _log.exception("A callback failed on %r", self)
 
-    def _wait(self, timeout_s: float | None) -> RecordMetadata | KafkaError:
-        with self._condition:
-            self._condition.wait_for(self.done, timeout_s)
+    def _wait(self, timeout_s: float | None) -> None:
+        told = threading.Event()
+
+        def tell(_: FutureRecordMetadata) -> None:
+            told.set()
+
+        if self._listen(tell) and not told.wait(timeout_s):
+            with _LISTENING:
+                self._cease(tell)
             if self._outcome is None:
                 raise TimeoutError(f"Timeout after waiting for {timeout_s} s.")
-            return self._outcome
+
+    def _error(self) -> KafkaError | None:
+        outcome = self._outcome
+        if outcome is None or isinstance(outcome, KafkaError):
+            return outcome
+        return outcome.error_for(self._position)
+
+    def _receipt(self) -> RecordMetadata:
+        outcome = self._outcome
+        assert outcome is not None
+        assert not isinstance(outcome, KafkaError)
+        return outcome.metadata_for(self._position)

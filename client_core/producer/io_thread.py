@@ -43,6 +43,9 @@ _log: Final = logging.getLogger(__name__)
 #: Earlier than any deadline: a thread that is awake need not be woken for one.
 _AWAKE: Final = -1
 
+#: How long an interrupt (KeyboardInterrupt) may go unnoticed in a wait for the thread's end.
+_LONGEST_DEAF_WAIT_S: Final = 0.5
+
 CLOSED_WHILE_WAITING: Final = "Producer closed while send in progress"
 FORCED: Final = "Producer is closed forcefully."
 
@@ -160,9 +163,13 @@ class IoThread:
                 self._end()
             return True
         # A Thread.join that KeyboardInterrupt ends takes the thread for dead (bpo-45274): the event is waited
-        # for instead, and the thread joined when it has nothing left to do.
-        if not self._ended.wait(min(timeout_ms / 1000, threading.TIMEOUT_MAX)):
-            return False
+        # for instead, and the thread joined when it has nothing left to do. In pieces: a signal that comes
+        # a moment before a wait begins does not end it, and is only seen behind it.
+        left_s = timeout_ms / 1000
+        while not self._ended.wait(min(left_s, _LONGEST_DEAF_WAIT_S)):
+            left_s -= _LONGEST_DEAF_WAIT_S
+            if left_s <= 0:
+                return False
         self._thread.join()
         return True
 

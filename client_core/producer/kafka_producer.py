@@ -31,11 +31,13 @@ from client_core.producer.lookup_requests import LookupRequests
 from client_core.producer.pending_configs import PendingConfigs
 from client_core.producer.pending_metadata import PendingLookups
 from client_core.producer.pending_request import PendingRequest
+from client_core.producer.quick_append import QuickAppend
 from client_core.producer.record_accumulator import RecordAccumulator
 from client_core.producer.record_checks import (
     check_arguments,
     check_records,
     check_topics,
+    largest_sure_to_fit,
 )
 from client_core.producer.refreshes import RefreshFailures, metadata_status, node_statuses
 from client_core.producer.sender import Sender
@@ -158,6 +160,13 @@ class KafkaProducer:
         self._lookup_requests = LookupRequests(self.io_thread, lookups, self._configs, clock)
         self._blocking_calls = BlockingCalls(
             config, self._metadata, self._accumulator, self._pool, self.io_thread, clock, events
+        )
+        self._quick_append = QuickAppend(
+            self._metadata,
+            self._accumulator.appender,
+            clock,
+            most_bytes=largest_sure_to_fit(config.max_request_size, config.buffer_memory),
+            ignore_keys=config.partitioner_ignore_keys,
         )
         self._closed = False
 
@@ -309,10 +318,10 @@ class KafkaProducer:
         before a flush ends.
         """
         self._ensure_open()
+        future = FutureRecordMetadata(on_done)
+        if self._quick_append.append(record, future):
+            return future
         check_arguments(record)
-        future = FutureRecordMetadata()
-        if on_done is not None:
-            future.add_done_callback(on_done)
         try:
             self._blocking_calls.send(record, future)
         except ApiError as error:

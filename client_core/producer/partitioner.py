@@ -107,10 +107,10 @@ class BuiltInPartitioner:
     __slots__ = (
         "_available",
         "_available_in",
-        "_partition",
         "_produced_bytes",
         "_random",
         "load",
+        "partition",
         "sticky_batch_bytes",
         "topic",
     )
@@ -122,16 +122,17 @@ class BuiltInPartitioner:
         self.sticky_batch_bytes = sticky_batch_bytes
         self.load: PartitionLoad | None = None
         self._random = random
-        self._partition: int | None = None
+        #: The sticky partition; None before the first is chosen.
+        self.partition: int | None = None
         self._produced_bytes = 0
         self._available: Sequence[int] = ()
         self._available_in: Cluster | None = None
 
     def current_partition(self, cluster: Cluster) -> int:
         """The sticky partition; chosen now if there is none yet."""
-        if self._partition is None:
-            self._partition = self._next_partition(cluster)
-        return self._partition
+        if self.partition is None:
+            self.partition = self._next_partition(cluster)
+        return self.partition
 
     def update(self, appended_bytes: int, cluster: Cluster, *, enable_switch: bool) -> None:
         """Counts what was appended to the sticky partition, and moves on when that is enough (ACC-15).
@@ -142,7 +143,7 @@ class BuiltInPartitioner:
         self._produced_bytes += appended_bytes
         enough = self.sticky_batch_bytes if enable_switch else 2 * self.sticky_batch_bytes
         if self._produced_bytes >= enough:
-            self._partition = self._next_partition(cluster)
+            self.partition = self._next_partition(cluster)
             self._produced_bytes = 0
 
     @property

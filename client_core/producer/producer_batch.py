@@ -23,7 +23,7 @@ from client_core.producer.batch_repacking import Packed, in_parts, largest_recor
 from client_core.producer.ticket import Written
 from client_core.record.compression import Codec
 from client_core.record.compression_ratio import CompressionRatioEstimator
-from client_core.record.memory_records_builder import NO_LIMIT, MemoryRecordsBuilder
+from client_core.record.memory_records_builder import NO_LIMIT, ONLY_RECORD, MemoryRecordsBuilder
 from client_core.record.record_batch import increment_sequence
 
 if TYPE_CHECKING:
@@ -62,7 +62,6 @@ class ProducerBatch:
         "is_buffer_deallocated",
         "is_in_flight",
         "is_split_batch",
-        "last_append_ms",
         "last_attempt_ms",
         "sent_to",
         "sequence_has_been_reset",
@@ -87,7 +86,7 @@ class ProducerBatch:
         self.created_ms: Final = created_ms
         self.allocated_bytes: Final = allocated_bytes
         self.is_split_batch: Final = is_split_batch
-        self.last_attempt_ms = self.last_append_ms = created_ms
+        self.last_attempt_ms = created_ms
         self.drained_ms: int | None = None
         self.attempts = 0
         self.final_state: FinalState | None = None
@@ -117,7 +116,6 @@ class ProducerBatch:
         owner: RecordOwner,
         *,
         wall_ms: int,
-        now_ms: int,
         stop_at_bytes: int = NO_LIMIT,
     ) -> int:
         """Takes the owner's records at indices[first:] as far as there is room; returns how many."""
@@ -125,8 +123,17 @@ class ProducerBatch:
         taken = self._builder.append_many(records, indices, first, wall_ms, stop_at_bytes)
         if taken:
             self._spans.append((owner, indices[first : first + taken], position))
-            self.last_append_ms = now_ms
         return taken
+
+    def append_one(
+        self, record: ProducerRecord, key_and_value_bytes: int, owner: RecordOwner, wall_ms: int
+    ) -> int:
+        """Takes the owner's only record where more would fit behind it; returns its bytes, or 0."""
+        builder = self._builder
+        taken_bytes = builder.append_where_more_fits(record, key_and_value_bytes, wall_ms)
+        if taken_bytes:
+            self._spans.append((owner, ONLY_RECORD, builder.record_count - 1))
+        return taken_bytes
 
     def close_for_record_appends(self) -> None:
         self._builder.close_for_record_appends()
@@ -254,7 +261,7 @@ class ProducerBatch:
     def reenqueued(self, now_ms: int, retry_backoff_ms: int) -> None:
         """One more attempt, not before the backoff is over (ACC-10)."""
         self.attempts += 1
-        self.last_attempt_ms = self.last_append_ms = max(self.last_append_ms, now_ms)
+        self.last_attempt_ms = max(self.last_attempt_ms, now_ms)
         self._retry_backoff_ms = retry_backoff_ms
 
     def retry_backoff_left_ms(self, now_ms: int) -> int:

@@ -87,7 +87,8 @@ class RecordAccumulator:
         self._queues = WaitingQueues(self._new_partitioner)
         self._incomplete = IncompleteBatches()
         self._ratios = CompressionRatioEstimator()
-        self._appender = BatchAppender(
+        #: Its any-thread side, for who appends by the short way.
+        self.appender = BatchAppender(
             self._queues,
             self._incomplete,
             pool,
@@ -134,7 +135,7 @@ class RecordAccumulator:
         could not hold; but only if nothing was appended, and `reserved_bytes` are still the caller's then.
         Else it returns short, without `needed_bytes`: the next call raises.
         """
-        return self._appender.append_many(
+        return self.appender.append_many(
             topic, partition, records, indices, owner, cluster, now_ms, wall_ms, reserved_bytes
         )
 
@@ -146,7 +147,7 @@ class RecordAccumulator:
 
     def ready(self, leaders: PartitionLeaders, now_ms: int) -> ReadyCheckResult:
         """The nodes that something should be sent to now, and when to look again (ACC-05, ACC-06, ACC-07)."""
-        send_all = self._appender.closed or self._pool.waiters > 0 or self._incomplete.flush_in_progress
+        send_all = self.appender.closed or self._pool.waiters > 0 or self._incomplete.flush_in_progress
         return self._drain.ready(leaders, now_ms, send_all=send_all)
 
     def drain(
@@ -356,7 +357,7 @@ class RecordAccumulator:
 
     def close(self) -> None:
         """Nothing is appended any more, and all that waits is ready (ACC-04). Idempotent."""
-        self._appender.closed = True
+        self.appender.closed = True
         self._pool.close()
 
     @property

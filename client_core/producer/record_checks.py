@@ -88,6 +88,11 @@ def _check_header(name: str, value: bytes | None) -> None:
         raise SerializationError(f"A header's value must be bytes or None, not {type(value).__name__}")
 
 
+def largest_sure_to_fit(max_request_bytes: int, buffer_memory_bytes: int) -> int:
+    """How large key and value of a record without headers may be for it to need no exact count."""
+    return min(max_request_bytes, buffer_memory_bytes) - _OVERHEAD_BYTES
+
+
 def check_records(
     records: Sequence[ProducerRecord], max_request_bytes: int, buffer_memory_bytes: int
 ) -> None:
@@ -105,7 +110,7 @@ def ensure_valid_size(record: ProducerRecord, max_request_bytes: int, buffer_mem
     """Raises RecordTooLargeError for what no request, or no buffer, could ever hold."""
     if not record.headers:
         raw_bytes = len(record.key or b"") + len(record.value or b"")
-        if raw_bytes + _OVERHEAD_BYTES <= min(max_request_bytes, buffer_memory_bytes):
+        if raw_bytes <= largest_sure_to_fit(max_request_bytes, buffer_memory_bytes):
             return
     size_bytes = estimate_size_in_bytes_upper_bound(record.key, record.value, record.headers)
     if size_bytes > max_request_bytes:

@@ -62,6 +62,10 @@ LEAST_COMPRESSION_RATIO: Final = 0.1
 
 _ZERO: Final = b"\x00"  # varint(0): no headers, or no distance to the first timestamp
 _ATTRIBUTES: Final = b"\x00"  # no record attribute is in use
+#: Beside those of MAX_RECORD_OVERHEAD: the lengths of key and value, and the number of headers.
+_MOST_BESIDE_KEY_AND_VALUE: Final = MAX_RECORD_OVERHEAD + 5 + 5 + 1
+#: The indices of a sequence of one record.
+ONLY_RECORD: Final = (0,)
 #: append_many goes on while there is room.
 NO_LIMIT: Final = (1 << 63) - 1
 
@@ -237,6 +241,23 @@ class MemoryRecordsBuilder:
             self._forget_from(taken_before, pieces_before)
             raise
         return self.record_count - taken_before
+
+    def append_where_more_fits(self, record: Appendable, key_and_value_bytes: int, timestamp_ms: int) -> int:
+        """Takes one record without headers if there is room for more behind it; returns its bytes, or 0.
+
+        The bytes are those by which `estimated_size_bytes` grew. What comes close to the limit is refused,
+        and for `append_many` to judge, which does it exactly.
+        """
+        before, factor = self._payload_bytes, self._estimation_factor
+        most = before + key_and_value_bytes + _MOST_BESIDE_KEY_AND_VALUE
+        if factor is not None:
+            most = int(most * factor)
+        if self._closed_for_appends or most >= self.write_limit_bytes - HEADER_SIZE:
+            return 0
+        self._take((record,), ONLY_RECORD, timestamp_ms, NO_LIMIT)
+        if factor is None:
+            return self._payload_bytes - before
+        return int(self._payload_bytes * factor) - int(before * factor)
 
     def _take(
         self,

@@ -18,7 +18,7 @@ def batch_of(*futures: FutureRecordMetadata) -> ProducerBatch:
     """A batch with one record for each."""
     batch = ProducerBatch(ORDERS_0, MemoryRecordsBuilder(10_000), 0)
     for future in futures:
-        batch.append_many([ProducerRecord("orders", b"v")], (0,), 0, future, wall_ms=50, now_ms=0)
+        batch.append_many([ProducerRecord("orders", b"v")], (0,), 0, future, wall_ms=50)
     return batch
 
 

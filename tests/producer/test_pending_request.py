@@ -45,7 +45,7 @@ def request_of(count: int, ended: Ended) -> PendingRequest:
 
 def batch_with(request: PendingRequest, *indices: int) -> ProducerBatch:
     batch = ProducerBatch(ORDERS_0, MemoryRecordsBuilder(10_000), 0)
-    batch.append_many(request.records, indices, 0, request, wall_ms=50, now_ms=0)
+    batch.append_many(request.records, indices, 0, request, wall_ms=50)
     return batch
 
 

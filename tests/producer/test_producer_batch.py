@@ -47,7 +47,7 @@ def append(
     indices: Sequence[int] | None = None,
 ) -> int:
     indices = range(len(records)) if indices is None else indices
-    return batch.append_many(records, indices, 0, owner, wall_ms=WALL_MS, now_ms=NOW_MS)
+    return batch.append_many(records, indices, 0, owner, wall_ms=WALL_MS)
 
 
 def batch_with(count: int, owner: Owner) -> ProducerBatch:

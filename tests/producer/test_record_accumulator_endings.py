@@ -226,9 +226,7 @@ def test_split_batches_hold_no_memory_of_the_pool() -> None:
 def test_a_batch_that_was_too_large_is_acknowledged_part_by_part() -> None:
     bench, owner = Bench(batch_bytes=1024, total_bytes=10 * 1024, linger_ms=10), Owner()
     batch = ProducerBatch(tp(0), MemoryRecordsBuilder(4096), bench.now_ms, is_split_batch=True)
-    batch.append_many(
-        [record(bytes(1024))] * 2, (0, 1), 0, owner, wall_ms=bench.clock.wall_ms(), now_ms=bench.now_ms
-    )
+    batch.append_many([record(bytes(1024))] * 2, (0, 1), 0, owner, wall_ms=bench.clock.wall_ms())
     batch.close()
     bench.accumulator.reenqueue(batch, bench.now_ms)  # as if it had been made by the accumulator
     bench.clock.advance(121)  # a first retry waits for up to 100 ms and a fifth of it
@@ -248,7 +246,7 @@ def test_splitting_goes_on_down_to_single_records_and_ends_there() -> None:
     bench = Bench(batch_bytes=1024 * 1024, total_bytes=10 * 1024 * 1024, linger_ms=10)
     batch = ProducerBatch(tp(0), MemoryRecordsBuilder(1024 * 1024), bench.now_ms, is_split_batch=True)
     records = [record(bytes(1024), n.to_bytes(4)) for n in range(100)]
-    batch.append_many(records, range(100), 0, Owner(), wall_ms=bench.clock.wall_ms(), now_ms=bench.now_ms)
+    batch.append_many(records, range(100), 0, Owner(), wall_ms=bench.clock.wall_ms())
     batch.close()
     bench.clock.advance(101)
     bench.accumulator.reenqueue(batch, bench.now_ms)
