@@ -42,9 +42,12 @@ CONFIG_VARIABLE: Final = "PILOTFISH_CONFIG"
 #: A caller's token, for the commands that ask a sidecar; no setting of one.
 TOKEN_VARIABLE: Final = "PILOTFISH_TOKEN"
 
-#: The one default of Kafka's that the sidecar changes: batches form by themselves while requests are in
-#: flight, so a single record need not wait for company.
-SIDECAR_DEFAULTS: Final[Mapping[str, str]] = {"linger.ms": "0"}
+#: What the sidecar sets otherwise than Kafka. Batches form by themselves while requests are in flight, so a
+#: single record need not wait for company; and one without a key need not wait for a broker that died.
+SIDECAR_DEFAULTS: Final[Mapping[str, str]] = {
+    "linger.ms": "0",
+    "partitioner.lost.leader.probe.interval.ms": "300",
+}
 
 #: The dialects that can be spoken besides the native API.
 DIALECTS: Final = ("rest-v2", "rest-v3", "cloudevents", "dapr")
@@ -354,7 +357,7 @@ def kafka_settings_table() -> str:
         default = SIDECAR_DEFAULTS.get(option.name, option.default)
         shown = "must be given" if option.required else "none" if default is None else default or "empty"
         if default != kafkas:
-            shown = f"{shown} (Kafka: {kafkas})"
+            shown = f"{shown} ({'the library' if option.is_ours else 'Kafka'}: {kafkas})"
         rule = option.taken or option.valid
         valid = "" if rule is None else rule.text
         name = f"`{option.name}`" if option.file_name is None else f"`{option.name}`, `{option.file_name}`"

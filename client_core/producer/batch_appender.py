@@ -152,6 +152,8 @@ class BatchAppender:
         counted_from: int | None = None,
     ) -> None:
         """Appends to a batch what it takes. `counted_from`: its size as the partitioner knows it so far."""
+        if sticky is None:
+            batch.keyless_only = False
         before = batch.estimated_size_bytes if counted_from is None else counted_from
         stop_at = NO_LIMIT if sticky is None else before + sticky.bytes_before_forced_switch
         append.appended += batch.append_many(
@@ -194,6 +196,7 @@ class BatchAppender:
             allocated_bytes=size_bytes,
             ratios=self._ratios,
         )
+        batch.keyless_only = sticky is not None
         self._queues.insert(queue, len(queue.batches), batch)
         try:
             self._fill(append, queue, batch, sticky, counted_from=0)

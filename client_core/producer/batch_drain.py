@@ -172,6 +172,23 @@ class BatchDrain:
             for node_id, topic_partitions in waiting.items()
         }
 
+    def leave(self, leaders: PartitionLeaders, node_ids: Collection[int]) -> None:
+        """See RecordAccumulator.leave_lost_leaders."""
+        for topic_partition, queue in tuple(self._queues.waiting.items()):
+            leader = leaders.leader_for(topic_partition)
+            if leader is None or leader.id not in node_ids:
+                continue
+            queues, cluster = queue.topic_queues, leaders.cluster
+            with queue.lock:
+                if topic_partition.partition in queues.partitioner.available_partitions(cluster):
+                    continue  # all leaders are lost: one is as good as another
+                for batch in [each for each in queue.batches if each.may_move]:
+                    self._queues.remove(queue, batch)
+                    target = queues.partition(queues.partitioner.current_partition(cluster))
+                    batch.move_to(target.topic_partition)
+                    self._queues.insert(target, len(target.batches), batch)
+                    queues.partitioner.update(batch.estimated_size_bytes, cluster, enable_switch=True)
+
     def _drain_node(
         self,
         leaders: PartitionLeaders,

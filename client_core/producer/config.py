@@ -77,6 +77,7 @@ class ProducerConfig:
     metadata_recovery_rebootstrap_trigger_ms: int
     partitioner_adaptive_partitioning_enable: bool
     partitioner_availability_timeout_ms: int
+    partitioner_lost_leader_probe_interval_ms: int
     partitioner_ignore_keys: bool
     #: The settings that were given and have no effect, such as ssl.key.password with PLAINTEXT.
     unused: tuple[str, ...] = field(default=(), compare=False)
@@ -128,6 +129,7 @@ class ProducerConfig:
             metadata_recovery_rebootstrap_trigger_ms=given.value(options.REBOOTSTRAP_TRIGGER_MS),
             partitioner_adaptive_partitioning_enable=given.value(options.ADAPTIVE_PARTITIONING),
             partitioner_availability_timeout_ms=given.value(options.AVAILABILITY_TIMEOUT_MS),
+            partitioner_lost_leader_probe_interval_ms=given.value(options.LOST_LEADER_PROBE_INTERVAL_MS),
             partitioner_ignore_keys=given.value(options.IGNORE_KEYS),
             unused=tuple(given.unused),
             remarks=tuple(given.remarks),

@@ -166,6 +166,14 @@ AVAILABILITY_TIMEOUT_MS: Final = Option(
     at_least(0),
     "After how long a broker that takes no requests is left out for records without a key; 0: never.",
 )
+LOST_LEADER_PROBE_INTERVAL_MS: Final = Option(
+    "partitioner.lost.leader.probe.interval.ms",
+    LONG,
+    "0",
+    at_least(0),
+    "How often a lost broker is tried, from which keyless records keep away meanwhile; 0: they wait for it.",
+    is_ours=True,
+)
 IGNORE_KEYS: Final = Option(
     "partitioner.ignore.keys", BOOLEAN, "false", None, "Whether keys play no part in choosing a partition."
 )
@@ -234,6 +242,7 @@ PRODUCER_OPTIONS: Final = (
     REBOOTSTRAP_TRIGGER_MS,
     ADAPTIVE_PARTITIONING,
     AVAILABILITY_TIMEOUT_MS,
+    LOST_LEADER_PROBE_INTERVAL_MS,
     IGNORE_KEYS,
 )
 

@@ -18,9 +18,10 @@ from struct import Struct, unpack_from
 from typing import TYPE_CHECKING, Final
 
 from client_core.errors import IllegalArgumentError, IllegalStateError
+from client_core.producer.lost_leaders import LostLeaders
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from random import Random
 
     from client_core.cluster import Cluster
@@ -54,6 +55,10 @@ def murmur2(data: bytes) -> int:
 def partition_for_key(key: bytes, partition_count: int) -> int:
     """The partition of a key. An empty key is a key; a record without one asks the sticky partitioner."""
     return (murmur2(key) & _POSITIVE) % partition_count
+
+
+#: Of a partitioner that is told of nobody.
+NOBODY_LOST: Final = LostLeaders(0)
 
 
 class PartitionLoad:
@@ -110,12 +115,16 @@ class BuiltInPartitioner:
         "_produced_bytes",
         "_random",
         "load",
+        "lost",
         "partition",
         "sticky_batch_bytes",
         "topic",
     )
 
-    def __init__(self, topic: str, sticky_batch_bytes: int, random: Random) -> None:
+    def __init__(
+        self, topic: str, sticky_batch_bytes: int, random: Random, lost: LostLeaders = NOBODY_LOST
+    ) -> None:
+        """`lost`: whose partitions are not chosen, if there are others."""
         if sticky_batch_bytes < 1:
             raise IllegalArgumentError(f"stickyBatchSize must be >= 1 but got {sticky_batch_bytes}")
         self.topic = topic
@@ -125,14 +134,17 @@ class BuiltInPartitioner:
         #: The sticky partition; None before the first is chosen.
         self.partition: int | None = None
         self._produced_bytes = 0
+        self.lost: Final = lost
         self._available: Sequence[int] = ()
-        self._available_in: Cluster | None = None
+        self._available_in: tuple[Cluster | None, Collection[int]] = (None, ())
 
     def current_partition(self, cluster: Cluster) -> int:
-        """The sticky partition; chosen now if there is none yet."""
-        if self.partition is None:
-            self.partition = self._next_partition(cluster)
-        return self.partition
+        """The sticky partition; chosen now if there is none yet, or if its leader is lost."""
+        partition = self.partition
+        if partition is None or (self.lost.node_ids and partition not in self.available_partitions(cluster)):
+            partition = self.partition = self._next_partition(cluster)
+            self._produced_bytes = 0
+        return partition
 
     def update(self, appended_bytes: int, cluster: Cluster, *, enable_switch: bool) -> None:
         """Counts what was appended to the sticky partition, and moves on when that is enough (ACC-15).
@@ -152,23 +164,28 @@ class BuiltInPartitioner:
         return 2 * self.sticky_batch_bytes - self._produced_bytes
 
     def available_partitions(self, cluster: Cluster) -> Sequence[int]:
-        """The topic's partitions whose leader is a known broker, found out once per snapshot."""
-        if self._available_in is not cluster:
+        """The topic's partitions whose leader is a known broker, without the lost ones unless all are lost.
+
+        Found out once per snapshot and set of the lost.
+        """
+        lost = self.lost.node_ids
+        of_cluster, of_lost = self._available_in
+        if of_cluster is not cluster or of_lost is not lost:
             partitions = cluster.topic_partitions.get(self.topic)
-            self._available = (
-                ()
-                if partitions is None
-                else tuple(p for p in partitions.numbers if partitions.leader_id(p) in cluster.nodes_by_id)
-            )
-            self._available_in = cluster
+            numbers = () if partitions is None else partitions.numbers
+            leaders = {} if partitions is None else {p: partitions.leader_id(p) for p in numbers}
+            led = tuple(p for p in numbers if leaders[p] in cluster.nodes_by_id)
+            self._available = tuple(p for p in led if leaders[p] not in lost) or led
+            self._available_in = (cluster, lost)
         return self._available
 
     def _next_partition(self, cluster: Cluster) -> int:
         random = self._random.getrandbits(31)
         chosen = None if self.load is None else self.load.choose(random)
-        if chosen is not None:
-            return chosen
         available = self.available_partitions(cluster)
+        # The load is of the last `ready`, and a leader may be lost since.
+        if chosen is not None and (not self.lost.node_ids or chosen in available):
+            return chosen
         if available:
             return available[random % len(available)]
         count = cluster.partition_count_for_topic(self.topic)

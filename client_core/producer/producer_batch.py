@@ -62,6 +62,7 @@ class ProducerBatch:
         "is_buffer_deallocated",
         "is_in_flight",
         "is_split_batch",
+        "keyless_only",
         "last_attempt_ms",
         "sent_to",
         "sequence_has_been_reset",
@@ -82,7 +83,7 @@ class ProducerBatch:
 
         `ratios` learn how well the batch was packed.
         """
-        self.topic_partition: Final = topic_partition
+        self.topic_partition = topic_partition
         self.created_ms: Final = created_ms
         self.allocated_bytes: Final = allocated_bytes
         self.is_split_batch: Final = is_split_batch
@@ -92,6 +93,8 @@ class ProducerBatch:
         self.final_state: FinalState | None = None
         self.is_in_flight = False  # Sender's: handed to the client and not answered yet
         self.sent_to: int | None = None  # the node of that request, for status
+        #: Whether all of its records were given their partition by the sticky partitioner. Under the lock.
+        self.keyless_only = False
         self.is_buffer_deallocated = False
         self.sequence_has_been_reset = False
         self._builder = builder
@@ -134,6 +137,16 @@ class ProducerBatch:
         if taken_bytes:
             self._spans.append((owner, ONLY_RECORD, builder.record_count - 1))
         return taken_bytes
+
+    @property
+    def may_move(self) -> bool:
+        """Whether another partition would do as well: nobody chose this one, and nothing was sent to it."""
+        return self.keyless_only and self.drained_ms is None and self.final_state is None
+
+    def move_to(self, topic_partition: TopicPartition) -> None:
+        """Makes it a batch of another partition of its topic. I/O thread, out of any queue."""
+        self.topic_partition = topic_partition
+        self._current_leader_epoch = None
 
     def close_for_record_appends(self) -> None:
         self._builder.close_for_record_appends()

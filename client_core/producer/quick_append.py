@@ -80,14 +80,17 @@ class QuickAppend:
         with queues.lock:
             sticky = queues.partitioner if partition is None else None
             if sticky is not None:
-                partition = sticky.partition
+                partition = None if sticky.lost.node_ids else sticky.partition
             queue = None if partition is None else queues.partitions.get(partition)
             if queue is None or not queue.batches or self._appender.closed:
                 return False
-            taken_bytes = queue.batches[-1].append_one(record, size_bytes, owner, wall_ms)
+            batch = queue.batches[-1]
+            taken_bytes = batch.append_one(record, size_bytes, owner, wall_ms)
             if not taken_bytes:
                 return False
-            if sticky is not None:
+            if sticky is None:
+                batch.keyless_only = False
+            else:
                 sticky.update(taken_bytes, known.cache.cluster, enable_switch=False)
         known.use.touched = True
         return True

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from client_core.clock import FOREVER_MS
 from client_core.errors import IllegalStateError, KafkaError
@@ -23,6 +23,7 @@ from client_core.producer.batch_appender import BatchAppender
 from client_core.producer.batch_drain import BatchDrain
 from client_core.producer.drain_order import DrainOrder
 from client_core.producer.incomplete_batches import IncompleteBatches
+from client_core.producer.lost_leaders import LostLeaders
 from client_core.producer.partition_sequences import is_later
 from client_core.producer.partitioner import BuiltInPartitioner
 from client_core.producer.status import BufferStatus, Unacknowledged
@@ -63,6 +64,7 @@ class AccumulatorConfig:
     compression: Compression = NO_COMPRESSION
     adaptive_partitioning: bool = True
     partition_availability_timeout_ms: int = 0
+    lost_leader_probe_interval_ms: int = 0
     expires_behind_younger: bool = True
 
 
@@ -84,6 +86,8 @@ class RecordAccumulator:
         self._retry_backoff = retry_backoff
         self._random = random
         self._sequences = sequences
+        #: Whom records without a key keep away from. Sender says who that is.
+        self.lost_leaders: Final = LostLeaders(config.lost_leader_probe_interval_ms)
         self._queues = WaitingQueues(self._new_partitioner)
         self._incomplete = IncompleteBatches()
         self._ratios = CompressionRatioEstimator()
@@ -141,7 +145,7 @@ class RecordAccumulator:
 
     def _new_partitioner(self, topic: str) -> BuiltInPartitioner:
         # batch.size 0 turns batching off; stickiness needs at least one byte (KafkaProducer).
-        return BuiltInPartitioner(topic, max(1, self._config.batch_bytes), self._random)
+        return BuiltInPartitioner(topic, max(1, self._config.batch_bytes), self._random, self.lost_leaders)
 
     # -- what to send: I/O thread ----------------------------------------------------------------------------
 
@@ -161,6 +165,10 @@ class RecordAccumulator:
         unbuildable = tuple(self._drain.unbuildable)
         self._drain.unbuildable.clear()
         return unbuildable
+
+    def leave_lost_leaders(self, leaders: PartitionLeaders) -> None:
+        """Gives what waits for lost leaders, has no key and was never sent, to other partitions."""
+        self._drain.leave(leaders, self.lost_leaders.node_ids)
 
     def mute_partition(self, topic_partition: TopicPartition) -> None:
         """Nothing of the partition is ready or drained until it is unmuted (max.in.flight 1)."""

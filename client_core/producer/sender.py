@@ -91,6 +91,7 @@ class Sender:
         # What a poll sleeps at most where nothing else says so: retry.backoff.ms may be 0, and must not
         # make it spin.
         self._pause_ms = max(config.retry_backoff_ms, _SHORTEST_PAUSE_MS)
+        self._lost_leaders = accumulator.lost_leaders
         self._in_flight = InFlightBatches(config.delivery_timeout_ms)
         self._settlement = BatchSettlement(
             metadata, accumulator, self._in_flight, config, events, transaction_manager
@@ -145,6 +146,7 @@ class Sender:
         """Sends what is ready; returns how long the poll may sleep (SND-01, SND-02)."""
         expired = self._expire_batches(now_ms)
         cache = self._metadata.cache
+        self._keep_away_from_lost_leaders(cache, now_ms)
         ready = self._accumulator.ready(cache, now_ms)
         if ready.unknown_leader_topics:
             # An election is pending, or the topic expired meanwhile: it must be held again to be asked for
@@ -154,13 +156,17 @@ class Sender:
             _log.debug("Requesting metadata for topics without leader: %s", ready.unknown_leader_topics)
             self._metadata.request_update(False, "leader_error")
         able = []
+        lost_before = self._lost_leaders.node_ids
         not_ready_ms = FOREVER_MS
         for node in ready.ready_nodes:
             can_drain = self._client.ready(node, now_ms)
             self._accumulator.update_node_latency_stats(node.id, now_ms, can_drain=can_drain)
             if can_drain:
+                self._lost_leaders.found(node.id)
                 able.append(node)
             else:
+                if self._client.connection_failed(node):
+                    self._lost_leaders.lost(node.id, now_ms)
                 not_ready_ms = min(not_ready_ms, self._client.poll_delay_ms(node, now_ms))
         by_node = self._accumulator.drain(cache, able, self._config.max_request_bytes, now_ms)
         sent = False
@@ -171,14 +177,27 @@ class Sender:
         unbuildable = self._accumulator.take_unbuildable()
         for batch, error in unbuildable:
             self._settlement.fail_unsendable(batch, error, now_ms)
-        if sent or expired or unbuildable:
+        if sent or expired or unbuildable or self._lost_leaders.node_ids is not lost_before:
             return 0  # there may be more for these nodes, or what was held up may go on
-        timeout_ms = min(ready.next_ready_check_delay_ms, not_ready_ms, self._until_next_expiry(now_ms))
+        until_probe_ms = max(self._lost_leaders.next_probe_ms - now_ms, 0)
+        timeout_ms = min(
+            ready.next_ready_check_delay_ms, not_ready_ms, self._until_next_expiry(now_ms), until_probe_ms
+        )
         if able:
             # What they have must wait for its turn in the sequence, or for a backoff that `ready` did not
             # look at once it had the node. An answer wakes the poll; Java would spin.
             timeout_ms = min(timeout_ms, self._pause_ms)
         return timeout_ms
+
+    def _keep_away_from_lost_leaders(self, cache: MetadataCache, now_ms: int) -> None:
+        """Tries those again whose time it is, and gives others what waits for the rest."""
+        lost = self._lost_leaders
+        for node_id in lost.due(now_ms):
+            node = cache.cluster.nodes_by_id.get(node_id)
+            if node is None or self._client.ready(node, now_ms):
+                lost.found(node_id)
+        if lost.node_ids:
+            self._accumulator.leave_lost_leaders(cache)
 
     def _send_produce_request(
         self, node_id: int, batches: Sequence[ProducerBatch], cache: MetadataCache, now_ms: int
@@ -333,6 +352,8 @@ class Sender:
     ) -> None:
         now_ms = self._clock.now_ms()
         body = response.body
+        if response.disconnected:
+            self._lost_leaders.lost(response.destination, now_ms)
         if response.timed_out:
             said = failure(Errors.REQUEST_TIMED_OUT, f"{_disconnected(response)} due to timeout")
         elif response.disconnected:

@@ -58,6 +58,7 @@ def accumulator_config(config: ProducerConfig) -> AccumulatorConfig:
         ),
         adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
         partition_availability_timeout_ms=config.partitioner_availability_timeout_ms,
+        lost_leader_probe_interval_ms=config.partitioner_lost_leader_probe_interval_ms,
     )
 
 

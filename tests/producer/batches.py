@@ -177,6 +177,7 @@ class Bench:
         random: Random | None = None,
         compression: Compression = NO_COMPRESSION,
         expires_behind_younger: bool = True,
+        lost_leader_probe_interval_ms: int = 0,
     ) -> None:
         self.clock = MockClock(now_ms=5_000)
         self.leaders = Leaders(leaders)
@@ -191,6 +192,7 @@ class Bench:
                 adaptive_partitioning=adaptive,
                 partition_availability_timeout_ms=availability_timeout_ms,
                 expires_behind_younger=expires_behind_younger,
+                lost_leader_probe_interval_ms=lost_leader_probe_interval_ms,
             ),
             self.pool,
             ExponentialBackoff(retry_backoff_ms, retry_backoff_max_ms, self.random),
