@@ -249,7 +249,10 @@ class NetworkClient:
             metadata_timeout_ms = self._metadata_updater.maybe_update(now_ms, self)
             self._connections.publish()
             wait_ms = min(timeout_ms, metadata_timeout_ms, self._config.request_timeout_ms)
-            responses = self._handle_poll_results(self._selector.poll(wait_ms))
+            # A request that nobody answers is complete as soon as it is written (NET-10).
+            writes_end_it = self._requests.take_silent()
+            now_ms = self._selector.poll(wait_ms, writes_end_it=writes_end_it)
+            responses = self._handle_poll_results(now_ms)
         self._connections.publish()
         for response in responses:
             response.complete()

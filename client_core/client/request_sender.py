@@ -56,6 +56,7 @@ class RequestSender:
         self._config = config
         self._events = events
         self._correlation_id = first_correlation_id
+        self._silent = False
         self.in_flight = InFlightRequests(config.max_in_flight_requests_per_connection)
 
     def new_client_request(
@@ -104,8 +105,14 @@ class RequestSender:
         in_flight = InFlightRequest(request, version, is_internal, now_ms, sent_bytes)
         _log.debug("Sending %r", in_flight)
         self.in_flight.add(in_flight)
+        self._silent = self._silent or not request.expect_response
         self._selector.send(node_id, (header, body))
         return None
+
+    def take_silent(self) -> bool:
+        """Whether a request that nobody answers was sent since this was last asked."""
+        silent, self._silent = self._silent, False
+        return silent
 
     def answered(
         self,

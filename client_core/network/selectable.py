@@ -103,8 +103,11 @@ class Selectable(Protocol):
         """
         ...
 
-    def poll(self, timeout_ms: int) -> int:
-        """Does what I/O is possible, waiting at most timeout_ms for some; returns now_ms thereafter."""
+    def poll(self, timeout_ms: int, *, writes_end_it: bool = True) -> int:
+        """Does what I/O is possible, waiting at most timeout_ms for some; returns now_ms thereafter.
+
+        Without `writes_end_it` a poll in which nothing was possible but to write may go on waiting.
+        """
         ...
 
     def mute(self, node_id: int) -> None:

@@ -91,6 +91,7 @@ class Selector:
         self._wakeup = Wakeup.open()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wakeup, EVENT_READ)
+        self._is_woken = False
         self._is_closed = False
 
     # -- what the last poll brought --------------------------------------------------------------------------
@@ -206,11 +207,12 @@ class Selector:
         """Makes the current or the next poll return. Any thread; never blocks (SEL-15)."""
         self._wakeup.wakeup()
 
-    def poll(self, timeout_ms: int) -> int:
+    def poll(self, timeout_ms: int, *, writes_end_it: bool = True) -> int:
         """Does what I/O is possible, waiting at most timeout_ms for some to become so; returns now_ms
         thereafter.
 
-        The collections hold what came of it until the next poll (SEL-04).
+        The collections hold what came of it until the next poll (SEL-04). Without `writes_end_it` a poll that
+        could only write goes on waiting: its caller would come again for nothing else.
 
         Raises IllegalArgumentError for a negative timeout.
         """
@@ -220,19 +222,42 @@ class Selector:
         starved = self._memory_pool.next_in_line()
         if starved is not None:
             self._due[starved] = self._channels[starved]
-        due, self._due = self._due, {}
-        if due or self._disconnected:  # something to do or to tell; Java would let the latter wait
-            timeout_ms = 0
-        elif self._awaiting_credentials:
+        if self._awaiting_credentials:
             timeout_ms = min(timeout_ms, _LOOK_FOR_CREDENTIALS_MS)
+        # Something to do or to tell is no reason to wait; Java would let what it has to tell wait.
+        now_ms = self._take_turns(0 if self._due or self._disconnected else timeout_ms)
+        if timeout_ms and not writes_end_it and not self._has_news:
+            now_ms = self._take_turns(timeout_ms)
+        self._close_idle_connection(now_ms)
+        return self._clock.now_ms()
+
+    @property
+    def _has_news(self) -> bool:
+        """Whether this poll has something to tell or to do at once, or was woken."""
+        return bool(
+            self._is_woken
+            or self._completed_receives
+            or self._connected
+            or self._disconnected
+            or self._due
+            or self._awaiting_credentials
+        )
+
+    def _take_turns(self, timeout_ms: int) -> int:
+        """Gives each channel that can do something one turn; returns now_ms after the wait for them."""
+        due, self._due = self._due, {}
         try:
             ready = self._selector.select(min(timeout_ms, _LONGEST_SELECT_MS) / 1000)
             now_ms = self._clock.now_ms()
+            self._is_woken = (
+                timeout_ms > 0
+            )  # what ends a wait is for the caller to see, if it is only the time
             due.update(self._awaiting_credentials)
             for key, mask in ready:
                 channel: KafkaChannel | None = key.data
                 if channel is None:
                     self._wakeup.clear()
+                    self._is_woken = True
                     continue
                 due.pop(channel.node_id, None)
                 self._take_turn(channel, mask, now_ms)
@@ -241,8 +266,7 @@ class Selector:
         finally:
             if due:  # this poll was cut short, by a bug or a signal: nobody's send is lost for it
                 self._due.update(due)
-        self._close_idle_connection(now_ms)
-        return self._clock.now_ms()
+        return now_ms
 
     def _clear(self) -> None:
         self._completed_sends.clear()

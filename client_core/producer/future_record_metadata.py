@@ -86,22 +86,23 @@ class FutureRecordMetadata:
     def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
         if self._outcome is None:
             self._position = first_in_batch
-            self._set(outcome)
+            self._outcome = outcome
+            if self._listeners:
+                self._tell()
 
     def fail(self, error: KafkaError) -> None:
         """The record was never appended."""
         if self._outcome is None:
-            self._set(error)
+            self._outcome = error
+            if self._listeners:
+                self._tell()
 
-    def _set(self, outcome: BatchOutcome | KafkaError) -> None:
-        """Once: by the I/O thread, or by the thread whose record was not appended."""
-        self._outcome = outcome
-        # Behind the store: who listens looks at the outcome again behind its own.
-        if self._listeners:
-            with _LISTENING:
-                listeners, self._listeners = self._listeners, ()
-            for listener in listeners:
-                self._call(listener)
+    def _tell(self) -> None:
+        """Listeners are looked for behind the store of the outcome; who listens looks at it behind its own."""
+        with _LISTENING:
+            listeners, self._listeners = self._listeners, ()
+        for listener in listeners:
+            self._call(listener)
 
     def _listen(self, listener: Callable[[FutureRecordMetadata], None]) -> bool:
         """Whether the listener will be called; False where the outcome is there already."""

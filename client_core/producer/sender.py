@@ -177,13 +177,16 @@ class Sender:
         unbuildable = self._accumulator.take_unbuildable()
         for batch, error in unbuildable:
             self._settlement.fail_unsendable(batch, error, now_ms)
-        if sent or expired or unbuildable or self._lost_leaders.node_ids is not lost_before:
-            return 0  # there may be more for these nodes, or what was held up may go on
+        more_waits = self._accumulator.has_undrained
+        if (sent and more_waits) or expired or unbuildable or self._lost_leaders.node_ids is not lost_before:
+            # There may be more for these nodes, or what was held up may go on. Where nothing is left, the poll
+            # that writes the requests waits for their answers, too; Java comes round once more in between.
+            return 0
         until_probe_ms = max(self._lost_leaders.next_probe_ms - now_ms, 0)
         timeout_ms = min(
             ready.next_ready_check_delay_ms, not_ready_ms, self._until_next_expiry(now_ms), until_probe_ms
         )
-        if able:
+        if able and more_waits:
             # What they have must wait for its turn in the sequence, or for a backoff that `ready` did not
             # look at once it had the node. An answer wakes the poll; Java would spin.
             timeout_ms = min(timeout_ms, self._pause_ms)

@@ -71,8 +71,8 @@ class HostileNetwork(MockSelector):
             self._held_connects.discard(node_id)
         super().connect(node_id, host, address, send_buffer_bytes, receive_buffer_bytes)
 
-    def poll(self, timeout_ms: int) -> int:
-        now_ms = super().poll(timeout_ms)
+    def poll(self, timeout_ms: int, *, writes_end_it: bool = True) -> int:
+        now_ms = super().poll(timeout_ms, writes_end_it=writes_end_it)
         self.delivered += len(self.completed_receives) + len(self.disconnected) + len(self.connected)
         self.polls.clear()
         self.attempts.clear()

@@ -219,7 +219,7 @@ class MockSelector:
             )
         self._under_way[node_id] = Sent(node_id, b"".join(payload))
 
-    def poll(self, timeout_ms: int) -> int:
+    def poll(self, timeout_ms: int, *, writes_end_it: bool = True) -> int:
         if timeout_ms < 0:
             raise IllegalArgumentError("timeout should be >= 0")
         self.polls.append(timeout_ms)

@@ -1,0 +1,110 @@
+"""What a piece of code does, counted: calls of Python functions, memory it keeps, locks it takes.
+
+Counts are the same on a busy machine as on an idle one, so a test can hold them to a bound where it could
+never hold seconds to one. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+from unittest import mock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType, TracebackType
+
+
+def python_calls(run: Callable[[], object]) -> int:
+    """How many Python functions this thread enters meanwhile, `run` among them; generators at each step."""
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    with _no_collector():
+        sys.setprofile(count)
+        try:
+            run()
+        finally:
+            sys.setprofile(before)
+    return calls
+
+
+def kept_blocks(run: Callable[[], object]) -> int:
+    """How many more blocks of memory are in use when `run` is over than before, what it returns included."""
+    with _no_collector():
+        before = sys.getallocatedblocks()
+        kept = run()
+        blocks = sys.getallocatedblocks() - before
+    del kept
+    return blocks
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Without the collector, which runs when it likes and frees what others left behind."""
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class CountedLocks:
+    """How often the locks of a package were taken, of those that it makes inside `made_here`."""
+
+    def __init__(self, package: str) -> None:
+        self._package: Final = package
+        self.taken = 0
+
+    @contextmanager
+    def made_here(self) -> Iterator[None]:
+        """The package's modules get counted locks of `threading`, all others what they always get."""
+        with (
+            mock.patch.object(threading, "Lock", self._maker(threading.Lock)),
+            mock.patch.object(threading, "RLock", self._maker(threading.RLock)),
+        ):
+            yield
+
+    def _maker(self, make: Callable[[], Any]) -> Callable[[], Any]:
+        def made() -> Any:
+            frame = sys._getframe(1)
+            while frame.f_back is not None and frame.f_globals["__name__"] == threading.__name__:
+                frame = frame.f_back  # a Condition makes its lock itself
+            is_theirs = frame.f_globals["__name__"].partition(".")[0] == self._package
+            return _CountedLock(make(), self) if is_theirs else make()
+
+        return made
+
+
+class _CountedLock:
+    """A lock that counts. What is no part of a lock's face, a Condition asks of the lock inside."""
+
+    def __init__(self, lock: Any, counted: CountedLocks) -> None:
+        self._lock = lock
+        self._counted = counted
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lock, name)
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        self._counted.taken += 1
+        acquired: bool = self._lock.acquire(blocking, timeout)
+        return acquired
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
