@@ -81,8 +81,8 @@ class RefreshSchedule:
         return max(self.last_successful_refresh_ms + self._max_age_ms - now_ms, 0)
 
     def _backoff_left_ms(self, attempts: int, now_ms: int) -> int:
-        if self._last_refresh_ms is None:
-            return 0
+        if self._last_refresh_ms is None or now_ms - self._last_refresh_ms >= self._backoff.max_ms:
+            return 0  # no backoff is longer: as at nearly every turn
         return max(self._last_refresh_ms + self._backoff.backoff_ms(attempts) - now_ms, 0)
 
     # -- what is needed --------------------------------------------------------------------------------------

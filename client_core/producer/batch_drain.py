@@ -82,6 +82,9 @@ class ReadyCheckResult(NamedTuple):
     unknown_leader_topics: frozenset[str]
 
 
+_NOTHING_READY: Final = ReadyCheckResult((), FOREVER_MS, frozenset())
+
+
 @dataclass(slots=True)
 class _NodeLatency:
     """When a node last had something ready, and when it last could take it (ACC-17)."""
@@ -116,6 +119,8 @@ class BatchDrain:
 
     def ready(self, leaders: PartitionLeaders, now_ms: int, *, send_all: bool) -> ReadyCheckResult:
         """See RecordAccumulator.ready. `send_all`: whatever does not back off is ready, full or not."""
+        if not self._queues.waiting and not self._topics_with_load:
+            return _NOTHING_READY
         ready_nodes: dict[int, Node] = {}
         unknown_leader_topics: set[str] = set()
         queue_sizes: dict[TopicQueues, dict[int, int]] = {}

@@ -72,6 +72,20 @@ class BatchOutcome:
             self.timestamps.at(position) if timestamp_ms is None else timestamp_ms,
         )
 
+    def receipts(self, first: int, count: int) -> list[RecordMetadata]:
+        """`metadata_for` so many positions from `first` on: what a request of many records asks for."""
+        end, topic, partition, base_offset = first + count, self.topic, self.partition, self.base_offset
+        log_append_ms = self.log_append_time_ms
+        runs = self.timestamps.between(first, end) if log_append_ms is None else [(first, end, log_append_ms)]
+        receipts: list[RecordMetadata] = []
+        for run_start, run_end, timestamp_ms in runs:
+            if base_offset is None:
+                receipts += [RecordMetadata(topic, partition, None, timestamp_ms)] * (run_end - run_start)
+            else:
+                offsets = range(base_offset + run_start, base_offset + run_end)
+                receipts += [RecordMetadata(topic, partition, offset, timestamp_ms) for offset in offsets]
+        return receipts
+
 
 class FinalState(Enum):
     """How a batch ended."""

@@ -58,6 +58,8 @@ class Deadlines(Generic[_T]):
     def pop_due(self, now_ms: int) -> list[_T]:
         """Takes out everything whose time is up."""
         due: list[_T] = []
+        if not self._moments or self._moments[0] > now_ms:
+            return due  # as at nearly every turn
         while (moment := self.next_ms) is not None and moment <= now_ms:
             due.extend(self._due.pop(moment))
             heapq.heappop(self._moments)

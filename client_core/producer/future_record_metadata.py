@@ -98,7 +98,7 @@ class FutureRecordMetadata:
                 self._tell()
 
     def _tell(self) -> None:
-        """Listeners are looked for behind the store of the outcome; who listens looks at it behind its own."""
+        """Calls the listeners. They are looked for behind the store of the outcome: `_listen` relies on it."""
         with _LISTENING:
             listeners, self._listeners = self._listeners, ()
         for listener in listeners:

@@ -97,7 +97,19 @@ def check_records(
     records: Sequence[ProducerRecord], max_request_bytes: int, buffer_memory_bytes: int
 ) -> None:
     """Checks the records of one request; a RecordTooLargeError says which of them it is."""
+    sure_to_fit_bytes = largest_sure_to_fit(max_request_bytes, buffer_memory_bytes)
     for index, record in enumerate(records):
+        _, value, key, partition, timestamp_ms, headers = record
+        if (
+            # Most records are plain, and this is asked of each of thousands.
+            type(value) is bytes
+            and partition is None
+            and timestamp_ms is None
+            and not headers
+            and (key is None or type(key) is bytes)
+            and len(value) + (0 if key is None else len(key)) <= sure_to_fit_bytes
+        ):
+            continue
         check_arguments(record)
         try:
             ensure_valid_size(record, max_request_bytes, buffer_memory_bytes)

@@ -70,14 +70,19 @@ class ProduceResult:
         for span in self._spans:
             if isinstance(span, FailedSpan):
                 told.update(dict.fromkeys(span.indices, span.failure))
-                continue
-            outcome = span.outcome
-            for position, index in enumerate(span.indices, start=span.first_in_batch):
-                error = outcome.error_for(position)
-                told[index] = (
-                    outcome.metadata_for(position) if error is None else self._failure(error, outcome)
-                )
-        return tuple(told[index] for index in range(self._count))
+            else:
+                told.update(zip(span.indices, self._outcomes_of(span), strict=True))
+        return tuple([told[index] for index in range(self._count)])
+
+    def _outcomes_of(self, span: BatchSpan) -> Sequence[Outcome]:
+        outcome, first, count = span.outcome, span.first_in_batch, len(span.indices)
+        if outcome.error is None:
+            return outcome.receipts(first, count)
+        errors = [outcome.error_for(position) for position in range(first, first + count)]
+        return [
+            outcome.metadata_for(position) if error is None else self._failure(error, outcome)
+            for position, error in enumerate(errors, first)
+        ]
 
     def _failure(self, error: KafkaError, outcome: BatchOutcome) -> RecordFailure:
         written = outcome.written if outcome.written is not None else Written.UNKNOWN

@@ -28,6 +28,17 @@ class TimestampRuns:
         """The timestamp of the record at a position of the batch."""
         return self._timestamps_ms[bisect_right(self._starts, position) - 1]
 
+    def between(self, first: int, end: int) -> list[tuple[int, int, int]]:
+        """The runs of the positions first..end, in order: from where, to where, and with which timestamp."""
+        runs = []
+        at = bisect_right(self._starts, first) - 1
+        while first < end:
+            at += 1
+            run_end = min(self._starts[at], end) if at < len(self._starts) else end
+            runs.append((first, run_end, self._timestamps_ms[at - 1]))
+            first = run_end
+        return runs
+
     def before(self, position: int) -> list[tuple[int, int]]:
         """The runs that begin before a position: where, and with which timestamp."""
         runs = zip(self._starts, self._timestamps_ms, strict=True)

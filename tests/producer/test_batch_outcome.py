@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from client_core.errors import IllegalStateError
-from client_core.producer.batch_outcome import FinalState, may_end, spans_between
+from client_core.producer.batch_outcome import BatchOutcome, FinalState, may_end, spans_between
+from client_core.record.timestamp_runs import TimestampRuns
 from tests.producer.batches import Owner
 
 
@@ -32,6 +33,21 @@ def test_nothing_follows_a_success_or_a_split(ended: FinalState, after: FinalSta
 def test_a_batch_that_was_given_up_is_neither_aborted_nor_split(ended: FinalState, after: FinalState) -> None:
     with pytest.raises(IllegalStateError):
         may_end(ended, after)
+
+
+@pytest.mark.parametrize("base_offset", [None, 0, 70])
+@pytest.mark.parametrize("log_append_time_ms", [None, 9])
+def test_the_receipts_of_many_are_those_of_each(
+    base_offset: int | None, log_append_time_ms: int | None
+) -> None:
+    timestamps = TimestampRuns()
+    for start, timestamp_ms in ((0, 10), (3, 11), (7, 12)):
+        timestamps.begin(start, timestamp_ms)
+    outcome = BatchOutcome("orders", 2, base_offset, log_append_time_ms, None, None, None, timestamps, 0)
+    for first in range(10):
+        for count in range(10 - first):
+            one_by_one = [outcome.metadata_for(position) for position in range(first, first + count)]
+            assert outcome.receipts(first, count) == one_by_one
 
 
 def test_spans_are_cut_where_the_batch_is_cut() -> None:

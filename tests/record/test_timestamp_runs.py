@@ -13,6 +13,11 @@ def test_every_record_has_the_timestamp_that_it_was_appended_with(timestamps: li
         if position == 0 or timestamp != timestamps[position - 1]:
             runs.begin(position, timestamp)
     assert [runs.at(position) for position in range(len(timestamps))] == timestamps
+    for first in range(len(timestamps)):
+        for end in range(first, len(timestamps) + 1):
+            between = runs.between(first, end)
+            assert [ms for start, stop, ms in between for _ in range(start, stop)] == timestamps[first:end]
+            assert [start for start, _, _ in between[1:]] == [stop for _, stop, _ in between[:-1]]
 
 
 def test_the_runs_before_a_position_are_those_that_begin_before_it() -> None:
