@@ -98,7 +98,7 @@ class FutureRecordMetadata:
                 self._tell()
 
     def _tell(self) -> None:
-        """Calls the listeners. They are looked for behind the store of the outcome: `_listen` relies on it."""
+        """Calls the listeners, which are looked for behind the store of the outcome: `_listen` needs that."""
         with _LISTENING:
             listeners, self._listeners = self._listeners, ()
         for listener in listeners:

@@ -180,8 +180,8 @@ class Sender:
         more_waits = self._accumulator.has_undrained
         lost_changed = self._lost_leaders.node_ids is not lost_before
         if (sent and more_waits) or expired or unbuildable or lost_changed:
-            # There may be more for these nodes, or what was held up may go on. Where nothing is left, the poll
-            # that writes the requests waits for their answers too; Java comes round once more in between.
+            # There may be more for these nodes, or what was held up may go on. Where nothing is left, the
+            # poll that writes the requests waits for their answers; Java comes round once more in between.
             return 0
         until_probe_ms = max(self._lost_leaders.next_probe_ms - now_ms, 0)
         timeout_ms = min(
