@@ -271,19 +271,24 @@ class MemoryRecordsBuilder:
         count, written = self.record_count, self._payload_bytes
         estimated = written if factor is None else int(written * factor)
         last_timestamp, timestamp_delta = self._last_timestamp_ms, self._timestamp_delta
-        content: tuple[bytes, ...]
+        content: tuple[bytes, ...] | None
+        lead = plain = b""
         for index in indices:
             record = records[index]
-            key, value, headers, timestamp = record.key, record.value, record.headers, record.timestamp_ms
+            value, headers, timestamp = record.value, record.headers, record.timestamp_ms
             if timestamp is None:
                 timestamp = default_timestamp_ms
+            if timestamp != last_timestamp:
+                timestamp_delta = encode_varint(timestamp - self._base_timestamp_ms) if count else _ZERO
+            offset_delta = VARINT[count] if count < TABLE_SIZE else encode_varint(count)
+            key = record.key
             if headers or value is None:
                 content = content_pieces(key, value, headers)
                 content_size = sum(map(len, content))
             elif key is None:
                 size = len(value)
                 lead = NULL_KEY_AND_LENGTH[size] if size < TABLE_SIZE else NULL + encode_varint(size)
-                content = (lead, value, _ZERO)
+                content, plain = None, value  # put in below, with all else at once: most are like this
                 content_size = len(lead) + size + 1
             else:
                 size, key_size = len(value), len(key)
@@ -291,21 +296,26 @@ class MemoryRecordsBuilder:
                 length = VARINT[size] if size < TABLE_SIZE else encode_varint(size)
                 content = (key_length, key, length, value, _ZERO)
                 content_size = len(key_length) + key_size + len(length) + size + 1
-            if timestamp != last_timestamp:
-                timestamp_delta = encode_varint(timestamp - self._base_timestamp_ms) if count else _ZERO
-            offset_delta = VARINT[count] if count < TABLE_SIZE else encode_varint(count)
             body = 1 + len(timestamp_delta) + len(offset_delta) + content_size
             head = LENGTH_AND_ATTRIBUTES[body] if body < TABLE_SIZE else encode_varint(body) + _ATTRIBUTES
             record_size = len(head) - 1 + body
-            if count and estimated + record_size > limit:
+            if factor is None:
+                estimated = written + record_size
+                if estimated > limit and count:
+                    break
+            elif count and estimated + record_size > limit:
                 break
             if timestamp != last_timestamp:
                 self._begin_timestamp(timestamp, count)
                 last_timestamp = timestamp
-            pieces += (head, timestamp_delta, offset_delta)
-            pieces += content
+            if content is None:
+                pieces += (head, timestamp_delta, offset_delta, lead, plain, _ZERO)
+            else:
+                pieces += (head, timestamp_delta, offset_delta)
+                pieces += content
             written += record_size
-            estimated = written if factor is None else int(written * factor)
+            if factor is not None:
+                estimated = int(written * factor)
             count += 1
             if estimated >= stop_at:
                 break
