@@ -6,7 +6,17 @@ import subprocess
 import sys
 from typing import Final
 
-ALL: Final = ("metadata_refresh", "lookups", "waiting", "produce_library", "produce_http", "footprint")
+ALL: Final = (
+    "metadata_refresh",
+    "encoding",
+    "lookups",
+    "waiting",
+    "produce_library",
+    "produce_http",
+    "footprint",
+    "growth",
+    "failover",
+)
 
 
 def main() -> int:

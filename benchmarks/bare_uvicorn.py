@@ -1,8 +1,12 @@
-"""The ceiling for look-ups: uvicorn (uvloop, httptools) with a fixed body and nothing else."""
+"""The ceiling for look-ups: uvicorn (uvloop, httptools) with a fixed body and nothing else.
+
+Arguments: PORT, and a file with the body if it is to be another than that of a leader.
+"""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -11,18 +15,27 @@ BODY = (
     b'{"topic":"demo","partition":0,"leader":{"id":1,"host":"127.0.0.1","port":9092,"rack":null},'
     b'"leader_epoch":0}'
 )
-HEADERS = [(b"content-type", b"application/json"), (b"content-length", str(len(BODY)).encode())]
 
 
-async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    if scope["type"] == "http":
-        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        await send({"type": "http.response.body", "body": BODY})
+class FixedAnswer:
+    """The ASGI callable."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ]
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+            await send({"type": "http.response.body", "body": self._body})
 
 
 if __name__ == "__main__":
     uvicorn.run(
-        app,
+        FixedAnswer(Path(sys.argv[2]).read_bytes() if len(sys.argv) > 2 else BODY),
         host="127.0.0.1",
         port=int(sys.argv[1]),
         loop="uvloop",

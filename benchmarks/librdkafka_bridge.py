@@ -11,10 +11,13 @@ import asyncio
 import json
 import sys
 import threading
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 from confluent_kafka import Producer
+
+#: As all have it here: Kafka's default. librdkafka's own is 1 MB.
+BATCH_BYTES: Final = 16_384
 
 
 class Bridge:
@@ -24,6 +27,7 @@ class Bridge:
                 "bootstrap.servers": bootstrap,
                 "acks": acks,
                 "linger.ms": 0,
+                "batch.size": BATCH_BYTES,
                 "enable.idempotence": acks == "all",
             }
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import math
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.measure import Sample, process_cpu_s
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PATIENCE_S: Final = 60.0
+#: Ours (measure.py), and no setting of the sidecar's, which refuses to start with one it does not know.
+RESULTS_VARIABLE: Final = "PILOTFISH_BENCH_RESULTS"
 
 
 def require_wrk() -> str:
@@ -51,7 +55,7 @@ def process(
     """A Python program that answers 200 on a path; ends with the block."""
     server = subprocess.Popen(
         [sys.executable, *arguments],
-        env={**os.environ, **environment},
+        env={name: v for name, v in os.environ.items() if name != RESULTS_VARIABLE} | environment,
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
     )
@@ -83,19 +87,63 @@ def await_answer(server: subprocess.Popen[bytes], port: int, path: str) -> float
     raise SystemExit(f"no answer from port {port} within {PATIENCE_S} s")
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One turn of load: what was done, and how long a request took (of those that wrk waited for)."""
+
+    sample: Sample
+    p50_ms: float
+    p99_ms: float
+    longest_ms: float
+
+
 def wrk(
-    port: int, path: str, pid: int, *, connections: int = 16, seconds: int = 3, script: Path | None = None
+    port: int,
+    path: str,
+    pid: int,
+    *,
+    connections: int = 16,
+    seconds: int = 3,
+    script: Path | None = None,
+    headers: Sequence[str] = (),
 ) -> Sample:
     """One turn of load; operations are the answers of status 2xx or 3xx that wrk counted."""
-    command = [require_wrk(), "-t1", f"-c{connections}", f"-d{seconds}s"]
+    url = f"http://127.0.0.1:{port}{path}"
+    return load(url, pid, connections=connections, seconds=seconds, script=script, headers=headers).sample
+
+
+def load(
+    url: str,
+    pid: int | None,
+    *,
+    connections: int = 16,
+    seconds: int = 3,
+    script: Path | None = None,
+    headers: Sequence[str] = (),
+) -> Load:
+    """The same with what wrk tells of times. Without a pid nobody knows the server's CPU: not a number."""
+    command = [require_wrk(), "-t1", f"-c{connections}", f"-d{seconds}s", "--latency"]
+    command += [word for header in headers for word in ("-H", header)]
     if script is not None:
         command += ["-s", str(script)]
-    cpu = process_cpu_s(pid)
-    told = subprocess.run(
-        [*command, f"http://127.0.0.1:{port}{path}"], check=True, capture_output=True, text=True
-    ).stdout
-    cpu = process_cpu_s(pid) - cpu
-    counted = re.search(r"(\d+) requests in ([\d.]+)(m?s)", told)
-    if counted is None or "Non-2xx" in told:
-        raise SystemExit(f"wrk did not get what it asked for at {path}:\n{told}")
-    return Sample(int(counted[1]), float(counted[2]) / (1000 if counted[3] == "ms" else 1), cpu)
+    cpu_s = math.nan if pid is None else process_cpu_s(pid)
+    ran = subprocess.run([*command, url], capture_output=True, text=True)
+    told = ran.stdout
+    cpu_s = math.nan if pid is None else process_cpu_s(pid) - cpu_s
+    counted = re.search(r"(\d+) requests in ([\d.]+(?:us|ms|s|m))", told)
+    slowest = re.search(r"Latency +\S+ +\S+ +(\S+) ", told)
+    spread = dict(re.findall(r"^ +(\d+)% +(\S+)$", told, re.MULTILINE))
+    if ran.returncode or counted is None or slowest is None or "Non-2xx" in told or counted[1] == "0":
+        raise SystemExit(f"wrk did not get what it asked for at {url}:\n{told}{ran.stderr}")
+    sample = Sample(int(counted[1]), _milliseconds(counted[2]) / 1_000, cpu_s)
+    p50_ms, p99_ms = _milliseconds(spread["50"]), _milliseconds(spread["99"])
+    return Load(sample, p50_ms, p99_ms, _milliseconds(slowest[1]))
+
+
+_MILLISECONDS: Final = {"us": 0.001, "ms": 1.0, "s": 1_000.0, "m": 60_000.0}
+
+
+def _milliseconds(told: str) -> float:
+    """`1.25ms` as wrk writes it."""
+    number = told.rstrip("usm")
+    return float(number) * _MILLISECONDS[told[len(number) :]]

@@ -1,163 +1,145 @@
-"""A metadata refresh, response bytes to own structure: ours against kafka-python, thread CPU.
+"""A metadata refresh, response bytes to own structure: ours against four others, thread CPU.
 
-Shape: topics of a hundred partitions, three brokers, three replicas. "first" begins with an empty cache,
-"again" applies the same answer once more, "moved" one in which 1 % of the partitions have another leader and
-a greater epoch.
+What changes from response to response is in `metadata_shapes.py`, what each contestant does with the bytes in
+`metadata_peers.py`. Everyone gets the same bytes but aiokafka, which speaks an older version of the same
+answers, without topic ids and epochs. Java is warm: it lived through the same for seconds before. A round is
+a whole life of each contestant, in turn; the figures are medians of the rounds. Then what a cache weighs with
+a thousand topics in it, and how long a refresh keeps other threads from running (`metadata_rest.py`).
+
+`--quick` takes two rounds, to see that all of it runs.
 """
 
 from __future__ import annotations
 
-import time
-from random import Random
+import statistics
+import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
-from kafka.cluster import ClusterMetadata
-from kafka.protocol.metadata import MetadataResponse as KafkaPythonResponse
-
-from benchmarks.measure import Sample, goal, in_turns, median, report, table
-from client_core.clock import SystemClock
-from client_core.metadata.metadata import MetadataConfig
-from client_core.metadata.producer_metadata import ProducerMetadata
-from client_core.protocol.messages.metadata_response import (
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
+from benchmarks.java_peer import JavaPeer
+from benchmarks.measure import Goal, goal, median, report, table
+from benchmarks.metadata_peers import PYTHON_CACHES, JavaCaches, live
+from benchmarks.metadata_rest import bytes_at_rest, quiet_stall_s, worst_stall_s
+from benchmarks.metadata_shapes import AGAIN, BROKER_DOWN, CASES, FIRST, VERSION, answers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Iterator
 
-VERSION: Final = 12
-PARTITIONS_PER_TOPIC: Final = 100
-SIZES: Final = (1_000, 10_000, 100_000)
+    from benchmarks.measure import Sample
+    from benchmarks.metadata_shapes import Answers
 
+OURS: Final = "pilotfish"
+KAFKA_PYTHON: Final = "kafka-python"
+JAVA: Final = "Java"
+#: Partitions, and rounds: what takes microseconds wavers more.
+SIZES: Final = {1_000: 25, 10_000: 11, 100_000: 5}
+STALL_ROUNDS: Final = 5
+QUICK_ROUNDS: Final = 2
+JAVA_WARM_S: Final = 6.0
+#: Where a life has fewer partitions than this, `again` is repeated: it would be too short to measure. Not
+#: elsewhere, or garbage of the one before would be collected in it, which no other case has to bear.
+_AGAIN_PARTITIONS: Final = 5_000
+#: What another thread may be late by, and what a partition may weigh.
+STALL_MS: Final = 5.0
+BYTES_A_PARTITION: Final = 100.0
 
-def topic_name(number: int) -> str:
-    return f"topic-{number:05d}"
-
-
-def response(partitions: int, moved: Collection[int] = ()) -> bytes:
-    """A Metadata answer as a broker would send it; `moved` are numbers over all partitions."""
-    brokers = tuple(
-        MetadataResponseBroker(node_id=n, host=f"broker-{n}", port=9092, rack=None) for n in (1, 2, 3)
-    )
-    topics = tuple(
-        MetadataResponseTopic(
-            error_code=0,
-            name=topic_name(t),
-            topic_id=UUID(int=t + 1),
-            is_internal=False,
-            partitions=tuple(_partition(t, p, moved) for p in range(PARTITIONS_PER_TOPIC)),
-        )
-        for t in range(partitions // PARTITIONS_PER_TOPIC)
-    )
-    return MetadataResponse(brokers=brokers, cluster_id="bench", controller_id=1, topics=topics).encode(
-        VERSION
-    )
+CpuMs = dict[str, dict[str, float]]
 
 
-def _partition(topic: int, partition: int, moved: Collection[int]) -> MetadataResponsePartition:
-    step = 1 if topic * PARTITIONS_PER_TOPIC + partition in moved else 0
-    return MetadataResponsePartition(
-        error_code=0,
-        partition_index=partition,
-        leader_id=(topic + partition + step) % 3 + 1,
-        leader_epoch=5 + step,
-        replica_nodes=(1, 2, 3),
-        isr_nodes=(1, 2, 3),
-        offline_replicas=(),
-    )
-
-
-def cpu_of(run: Callable[[], object], repeats: int = 1) -> Sample:
-    wall, cpu = time.perf_counter(), time.thread_time()
-    for _ in range(repeats):
-        run()
-    return Sample(repeats, time.perf_counter() - wall, time.thread_time() - cpu)
-
-
-class Ours:
-    """The library's own way of a response: the builder reads it, the metadata takes it."""
-
-    def __init__(self, partitions: int) -> None:
-        config = MetadataConfig(
-            refresh_backoff_ms=100, refresh_backoff_max_ms=1_000, max_age_ms=300_000, max_idle_ms=300_000
-        )
-        self.metadata = ProducerMetadata(config, Random(1), SystemClock())
-        self.metadata.bootstrap([("broker-1", 9092)])
-        self.now_ms = 0
-        for t in range(partitions // PARTITIONS_PER_TOPIC):
-            self.metadata.add(topic_name(t), self.now_ms)
-
-    def apply(self, body: bytes) -> None:
-        self.now_ms += 1_000
-        self.metadata.request_update(False, reason="manual")
-        asked = self.metadata.new_metadata_request_and_version(self.now_ms)
-        answer = asked.builder.decode_response(body, VERSION)
-        self.metadata.update(asked.request_version, answer, asked.is_partial, self.now_ms)
-
-
-class KafkaPython:
-    """kafka-python's way of the same."""
-
-    def __init__(self) -> None:
-        self.cluster = ClusterMetadata(bootstrap_servers=["broker-1:9092"])
-
-    def apply(self, body: bytes) -> None:
-        self.cluster.update_metadata(KafkaPythonResponse.decode(body, version=VERSION))
-
-
-def measure(partitions: int) -> dict[str, list[Sample]]:
-    plain = response(partitions)
-    moved = response(partitions, frozenset(Random(5).sample(range(partitions), partitions // 100)))
-    ours, theirs = Ours(partitions), KafkaPython()
-    repeats = max(1, 10_000 // partitions)
-
-    def ours_first() -> Sample:
-        fresh = Ours(partitions)
-        return cpu_of(lambda: fresh.apply(plain))
-
-    def ours_moved() -> Sample:
-        # There and back again would be refused: epochs only grow. So each round has a cache of its own.
-        fresh = Ours(partitions)
-        fresh.apply(plain)
-        return cpu_of(lambda: fresh.apply(moved))
-
-    ours.apply(plain)
-    theirs.apply(plain)
-    return in_turns(
-        {
-            "ours, first": ours_first,
-            "ours, again": lambda: cpu_of(lambda: ours.apply(plain), repeats),
-            "ours, 1 % moved": ours_moved,
-            "kafka-python, first": lambda: cpu_of(lambda: KafkaPython().apply(plain)),
-            "kafka-python, again": lambda: cpu_of(lambda: theirs.apply(plain), repeats),
+def cpu_of_lives(size: Answers, java: JavaCaches, rounds: int) -> CpuMs:
+    """CPU ms by contestant and case: medians of lives, contestants in turn."""
+    repeats = max(1, _AGAIN_PARTITIONS // size.partitions)
+    java.warm(size, JAVA_WARM_S)
+    lives: dict[str, list[dict[str, Sample]]] = {}
+    for _ in range(rounds):
+        for name, make in PYTHON_CACHES.items():
+            lives.setdefault(name, []).append(live(name, make, size, repeats))
+        lives.setdefault(JAVA, []).append(java.live(size, repeats))
+    return {
+        name: {
+            case: median([cpu[case] for cpu in of_one], lambda s: s.cpu_us_per_operation) / 1_000
+            for case in CASES
         }
+        for name, of_one in lives.items()
+    }
+
+
+def print_lives(size: Answers, cpu_ms: CpuMs) -> None:
+    rows: list[tuple[object, ...]] = [(name, *of_one.values()) for name, of_one in cpu_ms.items()]
+    rows.extend(
+        (f"{OURS} / {peer}", *(cpu_ms[OURS][case] / cpu_ms[peer][case] for case in CASES))
+        for peer in (JAVA, KAFKA_PYTHON)
+    )
+    table(f"refresh of {size.partitions:,} partitions, CPU ms", ("who", *CASES), rows)
+
+
+def cpu_goals(partitions: int, cpu_ms: CpuMs) -> Iterator[Goal]:
+    wanted = {
+        10_000: ((FIRST, KAFKA_PYTHON, 0.15), (AGAIN, KAFKA_PYTHON, 0.02), (AGAIN, JAVA, 0.15)),
+        100_000: ((FIRST, JAVA, 0.15), (BROKER_DOWN, JAVA, 0.3)),
+    }
+    for case, peer, bound in wanted.get(partitions, ()):
+        yield goal(
+            f"refresh of {partitions // 1_000}k partitions, {case}, CPU against {peer}",
+            ours=cpu_ms[OURS][case],
+            peer=cpu_ms[peer][case],
+            at_most=bound,
+        )
+
+
+def memory_goal(size: Answers, java: JavaCaches) -> Goal:
+    weighs = {name: bytes_at_rest(make, size) / size.partitions for name, make in PYTHON_CACHES.items()}
+    weighs[JAVA] = java.bytes_at_rest(size, FIRST) / size.partitions
+    topics = len(size.added[FIRST])
+    table(
+        f"{topics:,} topics of {size.partitions // topics} partitions at rest",
+        ("who", "bytes a partition"),
+        list(weighs.items()),
+    )
+    return goal(
+        "metadata at rest, bytes a partition, against 100",
+        ours=weighs[OURS],
+        peer=BYTES_A_PARTITION,
+        at_most=1.0,
     )
 
 
-def main() -> None:
-    goals = []
-    for partitions in SIZES:
-        cpu_ms = {
-            name: median(samples, lambda s: s.cpu_us_per_operation) / 1_000
-            for name, samples in measure(partitions).items()
-        }
-        table(f"refresh of {partitions:,} partitions", ("what", "CPU ms"), list(cpu_ms.items()))
-        if partitions == 10_000:
-            goals = [
-                goal(
-                    f"refresh of 10k partitions, {again}, CPU against kafka-python",
-                    ours=cpu_ms[f"ours, {again}"],
-                    peer=cpu_ms[f"kafka-python, {again}"],
-                    at_most=bound,
-                )
-                for again, bound in (("first", 0.15), ("again", 0.02))
-            ]
+def stall_goal(size: Answers, rounds: int) -> Goal:
+    late_ms: dict[str, list[float]] = {"nothing": []}
+    for _ in range(rounds):
+        late_ms["nothing"].append(quiet_stall_s() * 1_000)
+        for name, make in PYTHON_CACHES.items():
+            late_ms.setdefault(name, []).append(worst_stall_s(make, size) * 1_000)
+    table(
+        f"another thread while {size.partitions:,} partitions are refreshed: late by ms",
+        ("who refreshes", "median of the rounds' worst", "worst of all"),
+        [(name, statistics.median(found), max(found)) for name, found in late_ms.items()],
+    )
+    return goal(
+        "another thread stalled by a refresh of 100k partitions, ms, against 5",
+        ours=statistics.median(late_ms[OURS]),
+        peer=STALL_MS,
+        at_most=1.0,
+    )
+
+
+def main(is_quick: bool = False) -> None:
+    goals: list[Goal] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="pilotfish-bench-") as folder,
+        JavaPeer("MetadataPeer", str(VERSION)) as process,
+    ):
+        java = JavaCaches(process, Path(folder))
+        for partitions, rounds in SIZES.items():
+            size = answers(partitions)
+            cpu_ms = cpu_of_lives(size, java, QUICK_ROUNDS if is_quick else rounds)
+            print_lives(size, cpu_ms)
+            goals += cpu_goals(partitions, cpu_ms)
+        goals.append(memory_goal(size, java))
+    goals.append(stall_goal(size, QUICK_ROUNDS if is_quick else STALL_ROUNDS))
     report(goals)
 
 
 if __name__ == "__main__":
-    main()
+    main("--quick" in sys.argv[1:])

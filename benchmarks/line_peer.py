@@ -1,0 +1,91 @@
+"""A contestant in a process of its own, asked line by line: both ends of the talk that Java peers speak too.
+
+    with LinePeer("benchmarks.producers.aiokafka", "bench", "acks=all") as peer:
+        answer = peer.ask("run 100 1000")        a line in, a line of JSON out
+
+A program says `{"ready": true}` first, answers each line of its standard input with one line, and ends with
+its input, so it never outlives who asks.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+_GRACE_S: Final = 20.0
+
+
+class Peer(Protocol):
+    """Whoever can be asked: a LinePeer or a JavaPeer."""
+
+    def ask(self, line: str) -> dict[str, Any]: ...
+
+
+class LinePeer:
+    """One Python module, running. The caller's thread waits for each answer."""
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        self._name = " ".join((module, *arguments))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        try:
+            self._answer()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._process.communicate(timeout=_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+
+    def ask(self, line: str) -> dict[str, Any]:
+        """The program's answer. Ends the benchmark with a plain message where there is none."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        said = self._process.stdout.readline()
+        if not said:
+            raise SystemExit(f"{self._name} ended with {self._process.wait(_GRACE_S)}; its words are above")
+        answer: dict[str, Any] = json.loads(said)
+        if "error" in answer:
+            raise SystemExit(f"{self._name}: {answer['error']}")
+        return answer
+
+
+def answer_lines(commands: Mapping[str, Callable[..., Mapping[str, object]]]) -> None:
+    """The other end: answers each line by the command that its first word names, until the input ends."""
+    print('{"ready": true}', flush=True)
+    for line in sys.stdin:
+        word, *arguments = line.split()
+        try:
+            answer = commands[word](*arguments)
+        except Exception as error:  # noqa: BLE001 - told to who asked, who ends the run
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)

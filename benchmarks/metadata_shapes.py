@@ -1,0 +1,170 @@
+"""The answers that a metadata cache lives through, as bytes: one life of a cluster in six responses.
+
+Topics of a hundred partitions on three brokers, three replicas each. Every contestant begins with an empty
+cache and is given the six in this order, so what changes is always a change of what it holds:
+
+    first               all of it is new
+    again               the same bytes once more
+    1 % of topics       in one topic of a hundred every partition has another leader and a greater epoch
+    1 % of partitions   so has one partition of a hundred, scattered over the topics
+    topic inserted      one more topic, in the middle
+    one broker down     one broker is gone: it left every ISR, and what it led is led by the next, epoch grown
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from client_core.protocol.messages.metadata_response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+#: What everyone speaks but aiokafka, which ends at 5: no topic ids and no epochs there.
+VERSION: Final = 12
+AIOKAFKA_VERSION: Final = 5
+PARTITIONS_PER_TOPIC: Final = 100
+BROKERS: Final = (1, 2, 3)
+LOST_BROKER: Final = 2
+
+FIRST: Final = "first"
+AGAIN: Final = "again"
+TOPICS_CHANGED: Final = "1 % of topics"
+PARTITIONS_CHANGED: Final = "1 % of partitions"
+INSERTED: Final = "topic inserted"
+BROKER_DOWN: Final = "one broker down"
+CASES: Final = (FIRST, AGAIN, TOPICS_CHANGED, PARTITIONS_CHANGED, INSERTED, BROKER_DOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """A life of so many partitions.
+
+    `bodies` are the responses by version and case, `added` the topics that begin with a case,
+    `leader_changes` what should be noticed in all, and `led` how many partitions each broker leads at last.
+    """
+
+    partitions: int
+    bodies: Mapping[int, Mapping[str, bytes]]
+    added: Mapping[str, Sequence[str]]
+    leader_changes: int
+    led: Mapping[int, int]
+
+
+def answers(partitions: int, versions: Iterable[int] = (VERSION, AIOKAFKA_VERSION)) -> Answers:
+    """The same life at each version, to the byte the same in each run."""
+    random = Random(5)
+    topics = [_topic(topic_name(number), number) for number in range(partitions // PARTITIONS_PER_TOPIC)]
+    names = [topic_name(number) for number in range(len(topics))]
+    bodies: dict[int, dict[str, bytes]] = {version: {} for version in versions}
+
+    def answer(case: str, brokers: Sequence[int] = BROKERS) -> None:
+        for version, by_case in bodies.items():
+            by_case[case] = _response(brokers, topics).encode(version)
+
+    answer(FIRST)
+    answer(AGAIN)
+
+    chosen = random.sample(range(len(topics)), max(1, len(topics) // 100))
+    for number in chosen:
+        topics[number] = _changed(topics[number], _moved)
+    answer(TOPICS_CHANGED)
+
+    scattered = random.sample(range(partitions), partitions // 100)
+    for number, moving in _by_topic(scattered).items():
+        topics[number] = _changed(topics[number], _moved, moving)
+    answer(PARTITIONS_CHANGED)
+
+    middle = len(topics) // 2
+    inserted = f"{topic_name(middle - 1)}-and-a-half"
+    topics.insert(middle, _topic(inserted, len(topics)))
+    answer(INSERTED)
+
+    orphans = _led(topics)[LOST_BROKER]
+    topics = [_changed(topic, _without_lost_broker) for topic in topics]
+    answer(BROKER_DOWN, [broker for broker in BROKERS if broker != LOST_BROKER])
+
+    changes = len(chosen) * PARTITIONS_PER_TOPIC + len(scattered) + orphans
+    return Answers(partitions, bodies, {FIRST: names, INSERTED: [inserted]}, changes, _led(topics))
+
+
+def topic_name(number: int) -> str:
+    return f"topic-{number:05d}"
+
+
+def _response(brokers: Iterable[int], topics: Iterable[MetadataResponseTopic]) -> MetadataResponse:
+    nodes = tuple(
+        MetadataResponseBroker(node_id=node_id, host=f"broker-{node_id}", port=9092, rack=None)
+        for node_id in brokers
+    )
+    return MetadataResponse(brokers=nodes, cluster_id="bench", controller_id=1, topics=tuple(topics))
+
+
+def _topic(name: str, number: int) -> MetadataResponseTopic:
+    partitions = tuple(_partition(number + partition, partition) for partition in range(PARTITIONS_PER_TOPIC))
+    return MetadataResponseTopic(name=name, topic_id=UUID(int=number + 1), partitions=partitions)
+
+
+def _partition(turn: int, partition: int) -> MetadataResponsePartition:
+    """Its replicas begin with the preferred leader, and brokers take turns in being that."""
+    first = turn % len(BROKERS)
+    replicas = BROKERS[first:] + BROKERS[:first]
+    return MetadataResponsePartition(
+        partition_index=partition,
+        leader_id=replicas[0],
+        leader_epoch=5,
+        replica_nodes=replicas,
+        isr_nodes=replicas,
+    )
+
+
+def _changed(
+    topic: MetadataResponseTopic,
+    change: Callable[[MetadataResponsePartition], MetadataResponsePartition],
+    numbers: Iterable[int] | None = None,
+) -> MetadataResponseTopic:
+    """The topic with these of its partitions changed, or all of them."""
+    partitions = list(topic.partitions)
+    for number in range(len(partitions)) if numbers is None else numbers:
+        partitions[number] = change(partitions[number])
+    return topic._replace(partitions=tuple(partitions))
+
+
+def _moved(partition: MetadataResponsePartition) -> MetadataResponsePartition:
+    """Led by its next replica."""
+    replicas = partition.replica_nodes
+    leader = replicas[(replicas.index(partition.leader_id) + 1) % len(replicas)]
+    return partition._replace(leader_id=leader, leader_epoch=partition.leader_epoch + 1)
+
+
+def _without_lost_broker(partition: MetadataResponsePartition) -> MetadataResponsePartition:
+    in_sync = tuple(node_id for node_id in partition.isr_nodes if node_id != LOST_BROKER)
+    orphaned = partition.leader_id == LOST_BROKER
+    return partition._replace(
+        leader_id=in_sync[0] if orphaned else partition.leader_id,
+        leader_epoch=partition.leader_epoch + orphaned,
+        isr_nodes=in_sync,
+        offline_replicas=(LOST_BROKER,),
+    )
+
+
+def _by_topic(numbers: Iterable[int]) -> dict[int, list[int]]:
+    """Numbers over all partitions as topic numbers with partition numbers."""
+    found: dict[int, list[int]] = {}
+    for number in numbers:
+        topic, partition = divmod(number, PARTITIONS_PER_TOPIC)
+        found.setdefault(topic, []).append(partition)
+    return found
+
+
+def _led(topics: Iterable[MetadataResponseTopic]) -> Counter[int]:
+    return Counter(partition.leader_id for topic in topics for partition in topic.partitions)

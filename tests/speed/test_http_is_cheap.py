@@ -1,0 +1,221 @@
+"""What a look-up, a produce request and a sidecar that nobody asks cost, in counts: calls, memory, wakeups.
+
+`benchmarks/lookups.py`, `produce_http.py` and `footprint.py` have the seconds. Bounds lie between what was
+measured and twice of that: where one is broken, something began to be done once more per request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from client_core import ProducerConfig
+from service.app import create_app
+from service.completions import LoopCompletions
+from service.settings import Settings
+from tests.support.counted_work import kept_blocks, python_calls
+from tests.support.fake_cluster.in_process import FIRST_PORT, HOST, InProcessBrokers
+from tests.support.fake_producer import FakeResult
+from tests.support.hostile_load import hostile_producer
+from tests.support.hostile_network import HostileNetwork
+from tests.support.http_app import HttpApp, run, until
+from tests.support.mock_clock import MockClock
+from tests.support.producer_rig import ProducerRig
+from tests.support.sender_rig import ORDERS_0, produced, producer_id_given
+
+if TYPE_CHECKING:
+    from service.asgi import ASGIApp, Message
+
+LOOK_UPS: Final = 1_000
+SECOND_MS: Final = 1_000
+HOUR_MS: Final = 60 * 60 * SECOND_MS
+LEADER: Final = "/v1/topics/orders/leader?partition=0"
+
+
+class Call:
+    """One request to an app, without a server. It may be made again and again."""
+
+    def __init__(self, app: ASGIApp, target: str, *headers: tuple[bytes, bytes], body: bytes = b"") -> None:
+        path, _, query = target.partition("?")
+        self._app = app
+        self._body = body
+        self._scope = {
+            "type": "http",
+            "method": "POST" if body else "GET",
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": [(b"host", b"localhost"), *headers],
+        }
+        self.status = 0
+        self.answered: dict[bytes, bytes] = {}
+
+    async def ask(self) -> None:
+        await self._app(dict(self._scope), self._receive, self._send)
+
+    def look_up(self, times: int = 1) -> None:
+        """What lies ready needs no loop: it waits for nothing. AssertionError where it does."""
+        for _ in range(times):
+            try:
+                self.ask().send(None)
+            except StopIteration:
+                continue
+            raise AssertionError("a look-up waited for something")
+
+    async def _receive(self) -> Message:
+        return {"type": "http.request", "body": self._body, "more_body": False}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.answered = dict(message["headers"])
+
+
+def prepared(target: str = LEADER, *, topics: int = 1) -> tuple[HttpApp, Call]:
+    """An app, and a look-up whose answer lies ready there."""
+    with_app = HttpApp()
+    with_app.producer.set_topics({"orders": 3} | {f"other-{n}": 3 for n in range(topics - 1)})
+    call = Call(with_app.app, target)
+    call.look_up(2)
+    assert call.status == 200
+    return with_app, call
+
+
+def not_modified() -> Call:
+    """A look-up by one who has the answer already."""
+    with_app, call = prepared()
+    again = Call(with_app.app, LEADER, (b"if-none-match", call.answered[b"etag"]))
+    again.look_up(2)
+    assert again.status == 304
+    return again
+
+
+# -- look-ups ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [LEADER, "/v1/topics/orders", "/v1/topics/orders/partitions/0"])
+def test_a_prepared_look_up_enters_few_functions(target: str) -> None:
+    """Thirteen: four of this test's own, the app, guards, table and tally, the clock, being a test's."""
+    _, call = prepared(target)
+    assert python_calls(lambda: call.look_up(LOOK_UPS)) <= 16 * LOOK_UPS
+
+
+def test_one_that_is_answered_with_304_enters_few_functions() -> None:
+    """One more: the comparison of tags."""
+    again = not_modified()
+    assert python_calls(lambda: again.look_up(LOOK_UPS)) <= 17 * LOOK_UPS
+
+
+def test_prepared_look_ups_keep_no_memory() -> None:
+    """Ninety blocks, which the interpreter keeps for its next dicts: after a hundred, or ten thousand."""
+    _, call = prepared()
+    again = not_modified()
+    assert kept_blocks(lambda: call.look_up(LOOK_UPS)) <= LOOK_UPS // 5
+    assert kept_blocks(lambda: again.look_up(LOOK_UPS)) <= LOOK_UPS // 5
+
+
+def test_the_first_look_up_behind_a_refresh_costs_the_same_with_a_thousand_topics() -> None:
+    """The table is not walked, and no answer is built that nobody asks for."""
+    calls = {}
+    for topics in (1, 1_000):
+        with_app, call = prepared(topics=topics)
+        for n in range(topics - 1):
+            Call(with_app.app, f"/v1/topics/other-{n}").look_up()
+        with_app.producer.set_topics(dict.fromkeys(with_app.producer.cache.topics, 3))
+        calls[topics] = python_calls(call.look_up)
+    assert calls[1_000] == calls[1] <= 50
+
+
+def test_a_new_second_costs_one_look_up_its_headers_and_the_others_nothing() -> None:
+    with_app, call = prepared()
+    usual = python_calls(call.look_up)
+    with_app.producer.clock.advance(SECOND_MS)
+    assert python_calls(call.look_up) <= usual + 25
+    assert python_calls(call.look_up) == usual
+
+
+# -- produce -------------------------------------------------------------------------------------------------
+
+
+def idempotent_rig() -> ProducerRig:
+    """A producer that has its id, and whose batches take a thousand records."""
+    rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, enable_idempotence=True)
+    rig.client.prepare_response(producer_id_given())
+    rig.turn(3)
+    return rig
+
+
+def posts(rig: ProducerRig, *, requests: int, records: int) -> list[Call]:
+    """Calls of as many produce requests, to an app over the rig's producer."""
+    app = create_app(Settings(kafka={"bootstrap.servers": "localhost:9092"}), rig.producer)
+    body = json.dumps({"records": [{"value": "x" * 100}] * records, "value_format": "text"}).encode()
+    headers = ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)))
+    return [Call(app, "/v1/topics/orders/records", *headers, body=body) for _ in range(requests)]
+
+
+@pytest.mark.parametrize(("requests", "records"), [(1, 1), (1, 1_000), (64, 1)])
+def test_produce_requests_wake_the_io_thread_once_and_come_back_together(requests: int, records: int) -> None:
+    """One crossing each way: for one record, a thousand of a request, or the requests of many callers."""
+    rig = idempotent_rig()
+    woken, posted = rig.client.wakeups, len(rig.posts.sizes)
+    calls = posts(rig, requests=requests, records=records)
+
+    async def scenario() -> None:
+        asked = [asyncio.create_task(call.ask()) for call in calls]
+        await until(lambda: rig.producer.status().buffer.records == requests * records)
+        await until(lambda: rig.client.wakeups > woken)
+        assert rig.client.wakeups - woken == 1
+        rig.turn()
+        rig.respond(produced(ORDERS_0, offset=0))
+        rig.turn()
+        await asyncio.gather(*asked)
+
+    run(scenario())
+    assert [call.status for call in calls] == [200] * requests
+    # For each request, that it is answered, and that nothing of it is with the client any more.
+    assert rig.posts.sizes[posted:] == [2 * requests]
+
+
+def test_results_that_come_back_together_wake_the_event_loop_once() -> None:
+    class CountedLoop:
+        wakeups = 0
+
+        def call_soon_threadsafe(self, *_: object) -> None:
+            self.wakeups += 1
+
+    loop, completions = CountedLoop(), LoopCompletions()
+    completions.bind(loop)  # type: ignore[arg-type]  # all of a loop that it uses
+    completions.post([(lambda _: None, FakeResult())] * 1_000)
+    assert loop.wakeups == 1
+
+
+# -- at rest -------------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_nobody_asks_turns_for_its_refreshes_only() -> None:
+    """An hour in simulated time: every five minutes a request and its answer, and in between a sleep is as
+    long as one of Java's client, request.timeout.ms.
+    """
+    clock, random = MockClock(now_ms=1_000_000), Random(1)
+    brokers = InProcessBrokers(3)
+    brokers.state.controller.create_topic("orders", partitions=6, replication_factor=3)
+    network = HostileNetwork(clock, brokers, random)
+    config = ProducerConfig.from_mapping({"bootstrap.servers": f"{HOST}:{FIRST_PORT}"})
+    producer = hostile_producer(config, clock, network, random, (HOST, FIRST_PORT))
+    producer.configure_topics(["orders"])
+    while "orders" not in producer.cache.topics or producer.status().producer_id is None:
+        producer.io_thread.turn()
+    turns, began_ms = producer.io_thread.turns, clock.now_ms()
+    refreshes = producer.cache.update_version
+    while clock.now_ms() - began_ms < HOUR_MS:
+        producer.io_thread.turn()
+    turns = producer.io_thread.turns - turns
+    refreshes = producer.cache.update_version - refreshes
+    producer.close(0)
+    assert refreshes in (11, 12)
+    assert turns <= HOUR_MS // config.request_timeout_ms + 6 * refreshes

@@ -1,0 +1,227 @@
+"""A metadata refresh costs what changed and not what is known: counted, not timed (`benchmarks/`).
+
+Each guard stands for a goal: unchanged topics, a first answer, a broker that is down, the bytes of a
+partition, and other threads that want to run.
+"""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from random import Random
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from client_core.clock import SystemClock
+from client_core.events import NO_EVENTS
+from client_core.metadata.metadata import MetadataConfig
+from client_core.metadata.producer_metadata import ProducerMetadata
+from client_core.protocol.messages.metadata_response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from tests.speed.counted_calls import calls_of
+from tests.support.counted_work import python_calls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from client_core.events import Event, EventSink
+    from client_core.metadata.topic_table import TopicTable
+
+VERSION: Final = 13
+LOST: Final = 1
+#: Functions entered for an unchanged topic: eleven when this was written.
+CALLS_A_TOPIC: Final = 15
+#: To tell of a partition that has another leader: three, one of them making the event.
+CALLS_A_MOVED_LEADER: Final = 5
+#: A response may cost some more or less than another, whatever is in it: what is remembered between calls.
+SOME_CALLS: Final = 40
+BYTES_A_PARTITION: Final = 100
+
+
+class Told:
+    """An EventSink that keeps events and calls nothing in Python to do so."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.emit: Callable[[Event], None] = self.events.append
+
+
+class Refreshed:
+    """ProducerMetadata that holds topics `t0`, `t1`, ... and is told of them."""
+
+    def __init__(self, topics: int, partitions: int = 100, events: EventSink = NO_EVENTS) -> None:
+        self._topics, self._partitions = topics, partitions
+        self._metadata = ProducerMetadata(MetadataConfig(), Random(1), SystemClock(), events)
+        self._metadata.bootstrap([("broker-1", 9092)])
+        for number in range(topics):
+            self._metadata.add(f"t{number}", 0)
+
+    def answer(self, *, moved: Collection[int] = (), lost: bool = False) -> bytes:
+        """A response; in the topics `moved` all partitions have another leader and a greater epoch."""
+        return _answer(self._topics, self._partitions, moved, lost)
+
+    def refresh(self, body: bytes) -> None:
+        metadata = self._metadata
+        metadata.request_update(False)
+        asked = metadata.new_metadata_request_and_version(0)
+        metadata.update(
+            asked.request_version, asked.builder.decode_response(body, VERSION), asked.is_partial, 0
+        )
+
+    @property
+    def tables(self) -> Mapping[str, TopicTable]:
+        return self._metadata.cache.topics
+
+
+def _answer(topics: int, partitions: int, moved: Collection[int], lost: bool) -> bytes:
+    brokers = tuple(
+        MetadataResponseBroker(n, f"broker-{n}", 9092) for n in (1, 2, 3) if not (lost and n == LOST)
+    )
+    of_topics = tuple(
+        MetadataResponseTopic(
+            name=f"t{number}",
+            topic_id=UUID(int=number + 1),
+            partitions=tuple(_partition(p, int(number in moved), lost) for p in range(partitions)),
+        )
+        for number in range(topics)
+    )
+    return MetadataResponse(brokers=brokers, cluster_id="c", controller_id=2, topics=of_topics).encode(
+        VERSION
+    )
+
+
+def _partition(number: int, step: int, lost: bool) -> MetadataResponsePartition:
+    leader = (number + step) % 3 + 1
+    orphaned = lost and leader == LOST
+    return MetadataResponsePartition(
+        partition_index=number,
+        leader_id=2 if orphaned else leader,
+        leader_epoch=5 + step + orphaned,
+        replica_nodes=(1, 2, 3),
+        isr_nodes=(2, 3) if lost else (1, 2, 3),
+        offline_replicas=(LOST,) if lost else (),
+    )
+
+
+def _calls_of_a_refresh(refreshed: Refreshed, body: bytes) -> int:
+    return python_calls(lambda: refreshed.refresh(body))
+
+
+def test_an_unchanged_refresh_keeps_every_table() -> None:
+    refreshed = Refreshed(100)
+    body = refreshed.answer()
+    refreshed.refresh(body)
+    before = dict(refreshed.tables)
+
+    refreshed.refresh(bytes(bytearray(body)))
+
+    assert refreshed.tables.keys() == before.keys()
+    assert all(table is before[name] for name, table in refreshed.tables.items())
+
+
+def test_an_unchanged_refresh_looks_into_no_partition() -> None:
+    refreshed = Refreshed(100)
+    body = refreshed.answer()
+
+    first = calls_of(lambda: refreshed.refresh(body))
+    again = calls_of(lambda: refreshed.refresh(body))
+
+    # What a version's topics are made of is asked once a response.
+    assert first.into("topic_layout") >= 100
+    assert again.into("topic_layout") <= 2
+    assert again.into("topic_table") == 0
+
+
+def test_a_refresh_with_one_changed_topic_makes_one_new_table() -> None:
+    refreshed = Refreshed(100)
+    refreshed.refresh(refreshed.answer())
+    before = dict(refreshed.tables)
+
+    refreshed.refresh(refreshed.answer(moved=[42]))
+
+    assert [name for name, table in refreshed.tables.items() if table is not before[name]] == ["t42"]
+
+
+def test_an_unchanged_topic_costs_a_refresh_a_handful_of_calls() -> None:
+    few, many = Refreshed(100, partitions=3), Refreshed(300, partitions=3)
+    for refreshed in (few, many):
+        refreshed.refresh(refreshed.answer())
+
+    in_few = _calls_of_a_refresh(few, few.answer())
+    in_many = _calls_of_a_refresh(many, many.answer())
+
+    assert in_many - in_few <= CALLS_A_TOPIC * 200
+
+
+def test_a_first_answer_costs_no_calls_for_its_partitions() -> None:
+    narrow, wide = Refreshed(10, partitions=10), Refreshed(10, partitions=1_000)
+
+    in_narrow = _calls_of_a_refresh(narrow, narrow.answer())
+    in_wide = _calls_of_a_refresh(wide, wide.answer())
+
+    assert in_wide <= in_narrow + SOME_CALLS
+
+
+def test_a_broker_that_is_down_costs_no_calls_for_its_partitions_where_nobody_listens() -> None:
+    narrow, wide = Refreshed(10, partitions=30), Refreshed(10, partitions=300)
+    for refreshed in (narrow, wide):
+        refreshed.refresh(refreshed.answer())
+
+    in_narrow = _calls_of_a_refresh(narrow, narrow.answer(lost=True))
+    in_wide = _calls_of_a_refresh(wide, wide.answer(lost=True))
+
+    assert in_wide <= in_narrow + SOME_CALLS
+
+
+def test_a_broker_that_is_down_costs_a_few_calls_for_each_leader_that_is_told_of() -> None:
+    told = Told()
+    refreshed = Refreshed(10, 300, told)
+    refreshed.refresh(refreshed.answer())
+    told.events.clear()
+    nobody_told = Refreshed(10, 300)
+    nobody_told.refresh(nobody_told.answer())
+
+    in_silence = _calls_of_a_refresh(nobody_told, nobody_told.answer(lost=True))
+    in_all = _calls_of_a_refresh(refreshed, refreshed.answer(lost=True))
+
+    moved = 10 * 300 // 3
+    assert told.events
+    assert in_all - in_silence <= CALLS_A_MOVED_LEADER * moved + SOME_CALLS
+
+
+def test_other_threads_get_their_turn_while_a_topic_of_many_partitions_is_compared() -> None:
+    # A call into C is not interrupted, so the partitions of a topic are read by the few thousand.
+    small, large = Refreshed(1, partitions=4_000), Refreshed(1, partitions=40_000)
+    for refreshed in (small, large):
+        refreshed.refresh(refreshed.answer())
+
+    of_small, of_large = small.answer(moved=[0]), large.answer(moved=[0])
+    in_small = calls_of(lambda: small.refresh(of_small)).c["extend"]
+    in_large = calls_of(lambda: large.refresh(of_large)).c["extend"]
+
+    assert in_small >= 2  # the table's, and its predecessor's
+    assert in_large >= in_small + 2 * 8
+
+
+def test_a_partition_at_rest_takes_less_than_a_hundred_bytes() -> None:
+    topics, partitions = 200, 100
+    body = _answer(topics, partitions, (), False)
+    Refreshed(1).refresh(_answer(1, partitions, (), False))  # what is made once for all
+
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        refreshed = Refreshed(topics, partitions)
+        refreshed.refresh(bytes(bytearray(body)))  # a copy: were it kept whole, it would count
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert len(refreshed.tables) == topics
+    assert after - before <= BYTES_A_PARTITION * topics * partitions

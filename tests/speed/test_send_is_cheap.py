@@ -1,0 +1,181 @@
+"""What a record costs on its way through the producer, in counts: calls, memory, locks, wakeups, requests.
+
+`benchmarks/produce_library.py` has the seconds. Bounds lie between what was measured and twice of that: where
+one is broken, something began to be done once more per record, and the benchmark shows what it costs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from client_core import ProducerRecord
+from tests.support.counted_work import CountedLocks, kept_blocks, python_calls
+from tests.support.producer_rig import ProducerRig
+from tests.support.sender_rig import ORDERS_0, produced, producer_id_given
+
+if TYPE_CHECKING:
+    from client_core import FutureRecordMetadata
+    from tests.support.producer_rig import Waiting
+
+RECORDS: Final = 1_000
+RECORD: Final = ProducerRecord("orders", b"x" * 100)
+LINGER_MS: Final = 1_000
+MINUTE_MS: Final = 60_000
+
+
+def rig_with_producer_id() -> ProducerRig:
+    """An idempotent producer that lingers, and whose batches take all of RECORDS."""
+    rig = ProducerRig(
+        topics={"orders": 1}, linger_ms=LINGER_MS, batch_size=2 * RECORDS * 128, enable_idempotence=True
+    )
+    rig.client.prepare_response(producer_id_given())
+    rig.turn(3)
+    return rig
+
+
+def rig_with_open_batch() -> ProducerRig:
+    """And one record is in a batch that waits for more."""
+    rig = rig_with_producer_id()
+    rig.producer.send(RECORD)
+    rig.turn()
+    return rig
+
+
+def send_all(rig: ProducerRig) -> list[FutureRecordMetadata]:
+    send = rig.producer.send
+    return [send(RECORD) for _ in range(RECORDS)]
+
+
+def linger_and_turn(rig: ProducerRig) -> None:
+    rig.clock.advance(LINGER_MS)
+    rig.turn()
+
+
+def sent_together(rig: ProducerRig) -> list[FutureRecordMetadata]:
+    """All of RECORDS, on their way in one request that is answered and not heard of yet."""
+    futures = send_all(rig)
+    linger_and_turn(rig)
+    rig.respond(produced(ORDERS_0, offset=0))
+    return futures
+
+
+def submitted_together(rig: ProducerRig) -> Waiting:
+    """The same as one ticket."""
+    waiting = rig.submit("orders", *[RECORD] * RECORDS)
+    linger_and_turn(rig)
+    rig.respond(produced(ORDERS_0, offset=0))
+    return waiting
+
+
+# -- the caller's side ---------------------------------------------------------------------------------------
+
+
+def test_a_record_into_an_open_batch_enters_few_functions() -> None:
+    """Ten: `send`, a future, the short way, the clock (two, being a test's), batch, builder, partitioner."""
+    rig = rig_with_open_batch()
+    assert python_calls(lambda: send_all(rig)) <= 15 * RECORDS
+
+
+def test_a_record_in_a_batch_keeps_few_blocks_of_memory() -> None:
+    """Under three: its future, its span, and now and then a piece that is in no table."""
+    rig = rig_with_open_batch()
+    assert kept_blocks(lambda: send_all(rig)) <= 3.5 * RECORDS
+
+
+def test_a_record_into_an_open_batch_takes_one_lock() -> None:
+    locks = CountedLocks("client_core")
+    with locks.made_here():
+        rig = rig_with_open_batch()
+    before = locks.taken
+    send_all(rig)
+    assert locks.taken - before <= 1.5 * RECORDS
+
+
+def test_records_for_one_batch_wake_the_io_thread_twice_at_most() -> None:
+    """When the batch begins, and when it is full."""
+    rig = rig_with_producer_id()
+    before = rig.client.wakeups
+    send_all(rig)
+    assert rig.client.wakeups - before <= 2
+
+
+def test_records_that_are_appended_make_no_event() -> None:
+    rig = rig_with_open_batch()
+    before = len(rig.events.events)
+    send_all(rig)
+    assert len(rig.events.events) == before
+
+
+def test_a_ticket_enters_few_functions_however_many_records_it_has() -> None:
+    """Seventy, for a thousand records."""
+    rig = rig_with_open_batch()
+    assert python_calls(lambda: rig.submit("orders", *[RECORD] * RECORDS)) <= 130
+
+
+# -- the I/O thread's side -----------------------------------------------------------------------------------
+
+
+def test_records_of_one_batch_go_out_in_one_request() -> None:
+    rig = rig_with_open_batch()
+    send_all(rig)
+    linger_and_turn(rig)
+    rig.turn(3)
+    assert len(rig.client.requests) == 1
+
+
+def test_making_a_request_does_nothing_per_record() -> None:
+    """About 230 functions and four locks, for a batch of a thousand as for one of one."""
+    locks = CountedLocks("client_core")
+    with locks.made_here():
+        rig = rig_with_open_batch()
+    send_all(rig)
+    before = locks.taken
+    assert python_calls(lambda: linger_and_turn(rig)) <= 400
+    assert locks.taken - before <= 7
+
+
+def test_an_acknowledged_batch_enters_few_functions_per_future_and_takes_few_locks() -> None:
+    """One for each future, and two locks for all."""
+    locks = CountedLocks("client_core")
+    with locks.made_here():
+        rig = rig_with_open_batch()
+    futures = sent_together(rig)
+    before = locks.taken
+    assert python_calls(rig.turn) <= 2 * RECORDS
+    assert locks.taken - before <= 3
+    assert all(future.done() for future in futures)
+
+
+def test_an_acknowledged_ticket_is_told_once_and_costs_nothing_per_record() -> None:
+    """About 160 functions for a thousand records, and one post."""
+    rig = rig_with_producer_id()
+    waiting = submitted_together(rig)
+    assert python_calls(rig.turn) <= 300
+    assert len(waiting.offsets) == RECORDS
+    assert rig.posts.sizes == [1]
+
+
+def test_a_batch_makes_two_events_whatever_it_holds() -> None:
+    """That it was sent, and that it is finished."""
+    rig = rig_with_open_batch()
+    before = len(rig.events.events)
+    sent_together(rig)
+    rig.turn()
+    assert len(rig.events.events) - before == 2
+
+
+def test_a_turn_with_nothing_to_do_does_next_to_nothing_and_sleeps_long() -> None:
+    """80 functions, no lock, no event, no request; and no tick: the next turn is minutes away."""
+    locks = CountedLocks("client_core")
+    with locks.made_here():
+        rig = rig_with_open_batch()
+    sent_together(rig)
+    rig.turn()
+    locks_before, events_before = locks.taken, len(rig.events.events)
+    rig.client.advance_time_during_poll = True
+    fell_asleep_ms = rig.clock.now_ms()
+    assert python_calls(rig.turn) <= 140
+    assert locks.taken == locks_before
+    assert len(rig.events.events) == events_before
+    assert not rig.client.requests
+    assert rig.clock.now_ms() - fell_asleep_ms >= MINUTE_MS
