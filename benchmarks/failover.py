@@ -25,6 +25,7 @@ import contextlib
 import resource
 import statistics
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -116,7 +117,7 @@ def main() -> None:
     with three_brokers() as kafka, contextlib.ExitStack() as stack:
         peers = {kind: stack.enter_context(_contestants(kind, kafka)) for kind in kinds}
         for number, kind in enumerate(in_turn):
-            victim, topic = number % len(kafka.broker_ids) + 1, f"failover-{number}"
+            victim, topic = number // len(kinds) % len(kafka.broker_ids) + 1, f"failover-{number}"
             _one_kill(kafka, victim, topic, peers[kind], fates[kind], arguments.timeline)
             if number + 1 < len(in_turn):
                 kafka.restart(victim)
@@ -206,6 +207,9 @@ def _one_kill(
     for name, outcomes in books.items():
         prefix = "http" if name == SIDECAR else name
         fates.of.setdefault(name, []).append(_fate(outcomes, kill, prefix, stored))
+        failures = Counter(outcome.failure for outcome in outcomes if outcome.failure is not None)
+        for failure, count in failures.most_common(3):
+            print(f"{name}, {fates.kind}: {count:,} records failed: {failure[:200]}")
     if timeline and fates.kind == "library":
         _print_timeline(peers["pilotfish"], kill)
 

@@ -18,8 +18,21 @@ HeaderPairs = list[tuple[bytes, bytes]]
 #: Where in a scope the server leaves a way to end the connection without waiting for its last bytes.
 ABORT: Final = "pilotfish.abort"
 
+#: Where a server of ours leaves a short way out for an answer that lies ready as bytes: see `Answer`. Whoever
+#: hands on another `send` than it was given takes this out.
+ANSWER: Final = "pilotfish.answer"
+
+#: Writes a whole response: its status, its `header_lines` with the empty line behind them, and its body.
+#: False: nothing was done, and it is to be sent as ASGI has it.
+Answer = Callable[[int, bytes, bytes], bool]
+
 #: There in a scope whose request came over a Unix domain socket.
 UNIX: Final = "pilotfish.unix"
+
+
+def header_lines(headers: HeaderPairs) -> bytes:
+    """Headers as they stand in a response."""
+    return b"".join([b"%s: %s\r\n" % pair for pair in headers])
 
 
 def header_values(scope: Scope, name: bytes) -> list[bytes]:

@@ -7,12 +7,14 @@ whoever writes it finds that its caller has left. Event loop only.
 
 from __future__ import annotations
 
-from service.asgi import Message, Scope, Send
+from service.asgi import ANSWER, Message, Scope, Send
 
 
 def as_get(scope: Scope) -> Scope:
     """The same request as a GET. The server keeps its own, which says HEAD."""
-    return {**scope, "method": "GET"}
+    got = {**scope, "method": "GET"}
+    got.pop(ANSWER, None)
+    return got
 
 
 def head_of(send: Send) -> Send:

@@ -12,6 +12,7 @@
     pipelines     are bounded; who hangs up ends the request that runs, not only the last one of the queue
     last answers  can be read by callers who are still sending: what comes is thrown away for a moment
                   (`http_endings.py`)
+    ready answers go out in one piece, their heads spelled already (`_answer`); uvicorn judges every header
     slow callers  are ended by one timer per connection that looks now and then (`connections.py`), so that a
                   request costs none; every wait of uvicorn's for a caller who takes nothing ends with it
 
@@ -27,9 +28,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from service.asgi import ABORT, UNIX
+from service.asgi import ABORT, ANSWER, UNIX, header_lines
 from service.errors import Problem
 from service.listener.connections import Connections
 from service.listener.http_endings import LingeringTransport, closing_if_not_asked_for, spelled
@@ -99,6 +100,9 @@ class ApiProtocol(HttpToolsProtocol):
         #: What had not gone out yet when it was last looked at, and since when it has been so much.
         self._unsent_bytes = 0
         self._unsent_since_s = 0.0
+        #: What uvicorn puts into every head, such as the date, and how that is spelled.
+        self._own_headers: list[tuple[bytes, bytes]] | None = None
+        self._own_lines = b""
 
     # -- the connection --------------------------------------------------------------------------------------
 
@@ -209,6 +213,7 @@ class ApiProtocol(HttpToolsProtocol):
         super().on_message_begin()
         # Ours, beside ASGI's own.
         self.scope[ABORT] = self._abort  # type: ignore[typeddict-unknown-key]
+        self.scope[ANSWER] = self._answer  # type: ignore[typeddict-unknown-key]
         if self._is_unix:
             self.scope[UNIX] = True  # type: ignore[typeddict-unknown-key]
         self._is_partial = self._has_moved = True
@@ -275,6 +280,28 @@ class ApiProtocol(HttpToolsProtocol):
         task = self.loop.create_task(cycle.run_asgi(app))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
+
+    def _answer(self, status: int, head: bytes, body: bytes) -> bool:
+        """Writes a whole response at once, as uvicorn would in two pieces; see `asgi.Answer`."""
+        cycle = self._running
+        if (
+            cycle is None
+            or cycle.response_started
+            or cycle.disconnected
+            or not cycle.keep_alive
+            or cycle.waiting_for_100_continue
+            or cycle.access_log
+            or self.flow.write_paused
+        ):
+            return False
+        cycle.response_started = cycle.response_complete = True
+        if cycle.default_headers is not self._own_headers:  # they are another list every second
+            self._own_headers = cycle.default_headers
+            self._own_lines = header_lines(cycle.default_headers)
+        cycle.transport.write(b"".join((STATUS_LINE[status], self._own_lines, head, body)))
+        cycle.message_event.set()
+        cycle.on_response()
+        return True
 
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from client_core import MetadataCache, Node, TopicTable, partition_for_key
-from service.asgi import HeaderPairs
+from service.asgi import HeaderPairs, header_lines
 from service.face import Producer
 from service.lookup.answers import cluster_body, leader_body, partition_body, topic_body
 from service.lookup.freshness import etag_of, freshness_headers, version_text
@@ -58,12 +58,14 @@ class _NoUse:
 
 
 class Entry:
-    """One prepared answer. `headers` and `headers_304` are those of this second."""
+    """One prepared answer. `headers` and `headers_304` are those of this second, and `head` spells them."""
 
     __slots__ = (
         "_fixed",
         "body",
         "etag",
+        "head",
+        "head_304",
         "headers",
         "headers_304",
         "nodes",
@@ -83,6 +85,7 @@ class Entry:
         self.use: _Use = _NoUse() if topic is None else topic.use
         self.headers: HeaderPairs = []
         self.headers_304: HeaderPairs = []
+        self.head = self.head_304 = b""
         self.stamp: object = None
         self.used_s = 0
         self._fixed = [(b"content-type", JSON), (b"content-length", b"%d" % len(body))]
@@ -91,6 +94,8 @@ class Entry:
         """Makes the entry current: its headers say how fresh it is now."""
         self.headers_304 = [(b"etag", self.etag), CACHE_CONTROL, *freshness]
         self.headers = self._fixed + self.headers_304
+        lines = header_lines(self.headers_304) + b"\r\n"
+        self.head, self.head_304 = header_lines(self._fixed) + lines, lines
         self.used_s = used_s
         self.stamp = stamp
 

@@ -68,7 +68,13 @@ class Served:
         send_buffer_bytes: int | None = None,
     ) -> None:
         self._config = uvicorn.Config(
-            app, http=ApiProtocol, interface="asgi3", ws="none", lifespan="off", log_config=None
+            app,
+            http=ApiProtocol,
+            interface="asgi3",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
         )
         self._config.load()
         self._state = ServerState()
@@ -104,6 +110,10 @@ class Served:
     def protocols(self) -> list[ApiProtocol]:
         """The connections as the server has them."""
         return list(self._state.connections)  # type: ignore[arg-type]  # all are made here
+
+    def put_into_every_head(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """As a server of uvicorn's does each second, with the date."""
+        self._state.default_headers = headers
 
     def shut_down(self) -> None:
         """As uvicorn does it: nothing more is accepted, and what is idle ends."""
