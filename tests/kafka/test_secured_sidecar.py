@@ -38,6 +38,7 @@ def sidecar(secured_kafka: SecuredKraft, mounted: MountedSecret, tmp_path: Path)
         "PILOTFISH_KAFKA_SASL_USERNAME_FILE": str(mounted.path("username")),
         "PILOTFISH_KAFKA_SASL_PASSWORD_FILE": str(mounted.path("password")),
         "PILOTFISH_KAFKA_SSL_TRUSTSTORE_LOCATION": str(secured_kafka.trust_path),
+        "PILOTFISH_KAFKA_CONNECTIONS_MAX_IDLE_MS": "2000",
     }
     bootstrap_servers = secured_kafka.bootstrap("SASL_SSL")
     with Sidecar(tmp_path, bootstrap_servers=bootstrap_servers, environment=environment) as running:
@@ -78,6 +79,15 @@ def test_a_wrong_password_is_told_over_http_and_putting_it_right_needs_no_restar
 ) -> None:
     topic = new_topic(partitions=1, on=secured_kafka.cluster)
     secured_kafka.security.set_password(_USER, _MECHANISM, _SECOND)
+    # What is logged in stays so; a probe has the client look whether a connection is idle.
+    wait_until(
+        lambda: (
+            sidecar.admin.get("/livez").status_code == 200
+            and sidecar.metric("pilotfish_broker_connection_state", state="ready") == 0
+        ),
+        what="the end of idle connections",
+        timeout_s=20,
+    )
     refused = sidecar.produce(topic, [{"value": "x"}])
     assert refused.status_code == 503
     assert refused.json()["kafka_error"] == "SASL_AUTHENTICATION_FAILED"
