@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _GOLDEN: Final = Path(__file__).parent / "golden" / "data"
+#: A tool may have to be installed first, and another process may be installing one.
+_INSTALLING_S: Final = 600
 _OPTIONAL_FOLDERS: Final = ("tables", "captured")
 
 # Derandomised: a run must not depend on chance. No deadline: a busy machine is no bug.
@@ -61,6 +63,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         on_brokers = item.get_closest_marker("kafka") is not None
         item.add_marker(pytest.mark.xdist_group("kafka" if on_brokers else item.path.name))
+        if item.get_closest_marker("tools") is not None:
+            item.add_marker(pytest.mark.timeout(_INSTALLING_S), append=False)
     absent = [item for item in items if _is_over_nothing(config, item)]
     if absent:
         config.hook.pytest_deselected(items=absent)

@@ -33,7 +33,7 @@ _HERE: Final = Path(__file__).parent
 _KAFKA: Final = {"metadata.max.age.ms": "500", "reconnect.backoff.max.ms": "200"}
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(tryfirst=True)  # the conftest above looks at the mark
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what lies in this folder, before `-m` chooses."""
     for item in items:

@@ -1,15 +1,20 @@
 """Debian's packages for programs that tests ask: installed by apt where that needs no asking: as root.
 
+Tests run in several processes, and apt in one at a time: it would refuse the second for want of its lock.
 Blocks, on the caller's thread.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
+import tempfile
+from pathlib import Path
 from typing import Final
 
 _TIMEOUT_S: Final = 300
+_LOCK: Final = Path(tempfile.gettempdir()) / "pilotfish-tests-apt.lock"
 
 
 class PackagesMissingError(RuntimeError):
@@ -21,13 +26,27 @@ def install(*packages: str) -> None:
     try:
         if os.geteuid() != 0:
             raise PermissionError("only root may install packages")
-        _run("apt-get", "update")
-        _run("apt-get", "install", "--yes", "--no-install-recommends", *packages)
+        apt_get("update")
+        apt_get("install", "--yes", "--no-install-recommends", *packages)
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or error
         raise PackagesMissingError(f"apt could not install {' '.join(packages)}: {said}") from error
 
 
-def _run(*command: str) -> None:
+def apt_get(*arguments: str, folder: Path | None = None) -> None:
+    """Runs apt-get, in a folder of choice, when no other process of these tests does.
+
+    Raises OSError and subprocess.SubprocessError.
+    """
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run(command, check=True, capture_output=True, text=True, timeout=_TIMEOUT_S, env=environment)
+    with _LOCK.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        subprocess.run(
+            ("apt-get", *arguments),
+            cwd=folder,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            env=environment,
+        )

@@ -12,6 +12,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from tests.support.debian_packages import apt_get
+
 TOOLS: Final = Path(__file__).resolve().parents[2] / ".cache" / "tools"
 
 _TIMEOUT_S: Final = 100
@@ -36,19 +38,18 @@ def _unpack_package(tools: Path) -> None:
     tools.mkdir(parents=True, exist_ok=True)
     try:
         if os.geteuid() == 0:  # a new machine knows of no packages, and only root may tell it of them
-            _run(tools, "apt-get", "update")
-        _run(tools, "apt-get", "download", "prometheus")
-        _run(tools, "dpkg", "-x", next(tools.glob("prometheus_*.deb")).name, ".")
+            apt_get("update")
+        apt_get("download", "prometheus", folder=tools)
+        package = next(tools.glob("prometheus_*.deb"))
+        subprocess.run(
+            ("dpkg", "-x", package, tools), check=True, capture_output=True, text=True, timeout=_TIMEOUT_S
+        )
     except (OSError, StopIteration, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or error
         raise PromtoolMissingError(
             "promtool is needed and not here: install Prometheus (Debian and Ubuntu: `apt-get install "
             f"prometheus`; elsewhere https://prometheus.io/download) and put it on PATH: {said}"
         ) from error
-
-
-def _run(folder: Path, *command: str) -> None:
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=_TIMEOUT_S)
 
 
 def check_metrics(exposition: str) -> str:
