@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from typing import Final
 
 ALL: Final = (
@@ -19,8 +20,17 @@ ALL: Final = (
 )
 
 
+def ran(name: str) -> bool:
+    """Runs one, says how long it took, and returns whether it came to its end."""
+    print(f"\n== {name}", flush=True)
+    begun_s = time.monotonic()
+    outcome = subprocess.run([sys.executable, "-m", f"benchmarks.{name}"])
+    print(f"   {name}: {time.monotonic() - begun_s:.0f} s", flush=True)
+    return outcome.returncode == 0
+
+
 def main() -> int:
-    failed = [name for name in ALL if subprocess.run([sys.executable, "-m", f"benchmarks.{name}"]).returncode]
+    failed = [name for name in ALL if not ran(name)]
     if failed:
         print(f"did not run to their end: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

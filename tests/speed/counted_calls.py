@@ -2,7 +2,8 @@
 
 Functions written in Python are counted by file and name, those in C by name; both only of the thread that
 asks. A guard compares counts with a bound, or those of much work with those of little: what is left is the
-cost of the difference. Nothing is patched.
+cost of the difference. Nothing is patched. The collector rests meanwhile: what it finds, and when, hangs on
+the tests before.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tests.support.counted_work import no_collector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,10 +45,11 @@ def calls_of(work: Callable[[], object]) -> Calls:
             calls.c[getattr(argument, "__name__", repr(argument))] += 1
 
     before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
+    with no_collector():
+        sys.setprofile(count)
+        try:
+            work()
+        finally:
+            sys.setprofile(before)
     del calls.c["setprofile"]
     return calls

@@ -49,13 +49,15 @@ def cost_of(work: Callable[[], object]) -> Cost:
             lines[code.co_filename, code.co_name] += 1
         return count
 
-    before = sys.gettrace()
-    sys.settrace(count)
-    try:
-        calls = calls_of(work)
-    finally:
-        sys.settrace(before)
-    return Cost(calls, lines)
+    def line_by_line() -> None:
+        before = sys.gettrace()
+        sys.settrace(count)
+        try:
+            work()
+        finally:
+            sys.settrace(before)
+
+    return Cost(calls_of(line_by_line), lines)
 
 
 def assert_costs_the_same(cost_with: Callable[[int], Cost]) -> None:

@@ -27,7 +27,7 @@ def python_calls(run: Callable[[], object]) -> int:
         calls += event == "call"
 
     before = sys.getprofile()
-    with _no_collector():
+    with no_collector():
         sys.setprofile(count)
         try:
             run()
@@ -38,7 +38,7 @@ def python_calls(run: Callable[[], object]) -> int:
 
 def kept_blocks(run: Callable[[], object]) -> int:
     """How many more blocks of memory are in use when `run` is over than before, what it returns included."""
-    with _no_collector():
+    with no_collector():
         before = sys.getallocatedblocks()
         kept = run()
         blocks = sys.getallocatedblocks() - before
@@ -47,7 +47,7 @@ def kept_blocks(run: Callable[[], object]) -> int:
 
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
+def no_collector() -> Iterator[None]:
     """Without the collector, which runs when it likes and frees what others left behind."""
     gc.collect()
     was_enabled = gc.isenabled()
