@@ -13,7 +13,7 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS ?= true
 endif
 
-.PHONY: help setup run demo check format docs behaviours test test-fast fuzz bench kafka-jars java lock clean
+.PHONY: help setup run demo check format docs behaviours test test-fast fuzz bench profile bench-venv kafka-jars java lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -63,11 +63,16 @@ fuzz: setup  ## thousands of lying brokers, in simulated time and over sockets: 
 	$(BIN)/python -m tests.support.fake_cluster.hostile --seeds 2000
 	$(BIN)/python -m tests.support.fake_cluster.hostile --seeds 100 --sockets
 
-bench: setup java kafka-jars  ## the figures of README and docs, measured here
+bench: bench-venv java kafka-jars  ## the figures of README and docs, measured here
+	.cache/bench-venv/bin/python -m benchmarks
+
+profile: bench-venv java kafka-jars  ## where a look-up and a produce spend their time
+	.cache/bench-venv/bin/python -m benchmarks.profile
+
+bench-venv: setup
 	sh requirements/make-venv.sh "$(PYTHON)" .cache/bench-venv
 	$(UV) pip install --quiet --python .cache/bench-venv/bin/python --require-hashes -r requirements/bench.txt
 	$(UV) pip install --quiet --python .cache/bench-venv/bin/python --no-deps --no-build-isolation --editable .
-	.cache/bench-venv/bin/python -m benchmarks
 
 kafka-jars: $(KAFKA_JARS)/.complete  ## Apache Kafka's jars from Maven Central, into .cache
 

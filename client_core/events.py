@@ -8,9 +8,16 @@ now_ms unless named wall_ms. One event per batch, request or connection; never o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from client_core.error_codes import Errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: A partition, and its leader id and epoch before and after, negative for none as on the wire. Plain tuples:
+#: when a broker fails there are tens of thousands of them.
+LeadershipRow = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +49,40 @@ class Rebootstrapped:
     """The client forgot the brokers it knew and began again with bootstrap.servers (KIP-899, KIP-1102)."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderChanged:
-    """A partition that was known has another leader or a greater leader epoch. None: no leader, no epoch."""
+class LeaderChange(NamedTuple):
+    """One of LeadersChanged's. None: no leader, no epoch."""
 
-    topic: str
     partition: int
     old_leader_id: int | None
     new_leader_id: int | None
     leader_epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeadersChanged:
+    """Partitions of a topic that were known have other leaders or greater leader epochs, at least one.
+
+    One event a topic, and its rows are read when somebody asks: `len` and the first or last few cost nothing
+    when a broker fails.
+    """
+
+    topic: str
+    rows: Sequence[LeadershipRow]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def changes(self, last: int | None = None) -> list[LeaderChange]:
+        """The changes in the order of their partitions: all, or the last so many."""
+        rows = self.rows if last is None else self.rows[max(len(self.rows) - last, 0) :]
+        return [
+            LeaderChange(partition, _none_below_0(old_id), _none_below_0(new_id), _none_below_0(epoch))
+            for partition, (old_id, _), (new_id, epoch) in rows
+        ]
+
+
+def _none_below_0(number: int) -> int | None:
+    return number if number >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +225,7 @@ Event = (
     MetadataRefreshed
     | MetadataRefreshFailed
     | Rebootstrapped
-    | LeaderChanged
+    | LeadersChanged
     | PartitionCountChanged
     | BrokersChanged
     | NodeConnecting

@@ -151,7 +151,13 @@ def create_app(settings: Settings, producer: Producer | None = None) -> App:
 def _make_producer(
     settings: Settings, clock: Clock, events: EventSink, completions: LoopCompletions
 ) -> Producer:
-    return KafkaProducer(settings.producer_config(), clock=clock, events=events, completions=completions)
+    return KafkaProducer(
+        settings.producer_config(),
+        clock=clock,
+        events=events,
+        completions=completions,
+        wake_soon=completions.wake_soon,
+    )
 
 
 def _any_of(tests: Sequence[Callable[[Scope], bool]]) -> Callable[[Scope], bool]:

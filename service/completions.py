@@ -1,14 +1,18 @@
-"""How finished work comes back to the event loop: one call_soon_threadsafe per turn of the I/O thread.
+"""How work crosses between the event loop and the I/O thread: each wakes the other once a turn.
+
+Both run under one interpreter lock, so who wakes the other in the middle of a turn has to fight him for the
+rest of it. Finished work comes back by one call_soon_threadsafe at the end of the I/O thread's turn; the I/O
+thread is woken at the end of the loop's.
 
 `LoopCompletions` is handed to KafkaProducer before a loop exists; the app's lifespan binds it. `post` runs
-on the I/O thread, the callbacks on the loop.
+on the I/O thread, the callbacks and `wake_soon` on the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from client_core import Done, Result
@@ -21,9 +25,30 @@ class LoopCompletions:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._wakeup: Callable[[], None] | None = None
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._wakeup = None
+
+    def wake_soon(self, wakeup: Callable[[], None]) -> None:
+        """Has the I/O thread woken when the loop has done what lies before it. Called on the loop; who is
+        not on it has it done at once.
+        """
+        if self._wakeup is not None:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            wakeup()
+            return
+        self._wakeup = wakeup
+        loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        wakeup, self._wakeup = self._wakeup, None
+        if wakeup is not None:
+            wakeup()
 
     def post(self, finished: Sequence[tuple[Done, Result]], /) -> None:
         """Has each `done` called on the loop; after the loop has ended, when nobody waits, does nothing."""

@@ -115,7 +115,7 @@ class ClientMetrics(Collector):
             e.MetadataRefreshed: self._on_refreshed,
             e.MetadataRefreshFailed: self._on_refresh_failed,
             e.Rebootstrapped: lambda _: self._rebootstraps.child().add(),
-            e.LeaderChanged: lambda _: self._leader_changes.child().add(),
+            e.LeadersChanged: lambda event: self._leader_changes.child().add(len(event)),
             e.BrokersChanged: self._on_brokers,
             e.NodeReady: self._on_node_ready,
             e.NodeDisconnected: self._on_disconnected,

@@ -14,14 +14,10 @@ from operator import ne
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Sequence, Set
 
+    from client_core.events import LeadershipRow
     from client_core.metadata.topic_table import Overlay, TopicTable
-
-
-#: A partition, and its leader id and epoch before and after, negative for none as on the wire. Plain tuples:
-#: when a broker fails there are tens of thousands of them.
-LeadershipChange = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 
 class TopicDifference(NamedTuple):
@@ -29,11 +25,14 @@ class TopicDifference(NamedTuple):
 
     old: TopicTable
     new: TopicTable
-    changes: Sequence[LeadershipChange]
+    changes: Sequence[LeadershipRow]
 
 
 def compare(old: TopicTable, new: TopicTable) -> TopicDifference:
     """What differs in leadership between two tables of one topic."""
+    changes = new.changed_leaders(old)
+    if changes is not None:
+        return TopicDifference(old, new, changes)
     if not old.raw_numbers == old.numbers == new.numbers == new.raw_numbers:
         both = set(old.numbers).intersection(new.numbers)
         numbers: Sequence[int] = sorted(both)
@@ -43,9 +42,6 @@ def compare(old: TopicTable, new: TopicTable) -> TopicDifference:
         numbers = new.raw_numbers
         before = old.leaders_and_epochs()
         after = new.leaders_and_epochs()
-    if before == after:
-        return TopicDifference(old, new, ())
-    # All in C: it is here that a failed broker is felt.
     rows = zip(numbers, before, after, strict=True)
     return TopicDifference(old, new, list(compress(rows, map(ne, before, after))))
 
@@ -87,11 +83,16 @@ class LastSeenEpochs:
                 ahead[partition] = seen
         self._write_down(table.name, ahead)
 
-    def retain(self, is_held: Callable[[str], bool]) -> None:
-        """Forgets the topics that are no longer held (META-24)."""
-        for topic in [topic for topic in self._tables if not is_held(topic)]:
-            del self._tables[topic]
-            self._explicit.pop(topic, None)
+    def retain(self, held: Set[str], is_held: Callable[[str], bool]) -> None:
+        """Forgets the topics that are no longer held (META-24): `is_held` is asked of those not in `held`."""
+        for topic in self._tables.keys() - held:
+            if not is_held(topic):
+                del self._tables[topic]
+                self._explicit.pop(topic, None)
+
+    def is_told_by(self, table: TopicTable) -> bool:
+        """Whether this very table was believed last: there is nothing to accept then."""
+        return self._tables.get(table.name) is table
 
     def accept(
         self,

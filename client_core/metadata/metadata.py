@@ -217,7 +217,6 @@ class Metadata:
                 _log.info("Cluster ID: %s", after.cluster_id)
             self.cache = self.answered_cache = after
             self._errors.answered(after.cluster.unauthorized_topics, after.cluster.invalid_topics)
-            self._last_seen.retain(lambda topic: self.retain_topic(topic, False, now_ms))
             self._answered(response, is_partial, now_ms)
             self._changed.notify_all()
         summary = UpdateSummary(
@@ -240,8 +239,10 @@ class Metadata:
             self.cache.topic_ids,
             self._last_seen,
             self._schedule,
-            lambda topic, is_internal: self.retain_topic(topic, is_internal, now_ms),
+            self.retain_topic,
+            now_ms,
         )
+        self._last_seen.retain(answers.tables.keys(), lambda topic: self.retain_topic(topic, False, now_ms))
         nodes = list(response.brokers.items())
         self._random.shuffle(nodes)  # CLU-02
         cluster = ClusterAnswer(response.cluster_id, dict(nodes), response.controller)

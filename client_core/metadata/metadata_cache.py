@@ -8,6 +8,7 @@ Read by any thread without a lock; made on the I/O thread. Source: MetadataSnaps
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from client_core.cluster import TopicPartition
     from client_core.metadata.topic_table import TopicTable
 
+_PARTITION_COUNT: Final = attrgetter("partition_count")
+_LEADERLESS_COUNT: Final = attrgetter("leaderless_count")
 _NO_TOPICS: Final[Mapping[str, TopicTable]] = MappingProxyType({})
 _NO_TOPIC_IDS: Final[Mapping[str, UUID]] = MappingProxyType({})
 _NO_TOPIC_NAMES: Final[Mapping[UUID, str]] = MappingProxyType({})
@@ -211,9 +214,9 @@ class MetadataCache:
     @property
     def partition_total(self) -> int:
         """How many partitions are known. Each table knows its number: this walks topics, not partitions."""
-        return sum(table.partition_count for table in self.topics.values())
+        return sum(map(_PARTITION_COUNT, self.topics.values()))
 
     @property
     def leaderless_total(self) -> int:
         """How many of them have no leader."""
-        return sum(table.leaderless_count for table in self.topics.values())
+        return sum(map(_LEADERLESS_COUNT, self.topics.values()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from client_core.events import BrokersChanged, LeaderChanged, PartitionCountChanged
+from client_core.events import BrokersChanged, LeadersChanged, PartitionCountChanged
 from client_core.metadata.leader_epochs import TopicDifference, compare
 
 if TYPE_CHECKING:
@@ -60,12 +60,7 @@ def _topic_changed(
         yield PartitionCountChanged(table.name, earlier.partition_count, table.partition_count)
     if difference is None or difference.old is not earlier or difference.new is not table:
         difference = compare(earlier, table)
-    for partition, (old_leader_id, old_epoch), (new_leader_id, new_epoch) in difference.changes:
-        if new_leader_id != old_leader_id or new_epoch > old_epoch:
-            yield LeaderChanged(
-                table.name,
-                partition,
-                old_leader_id if old_leader_id >= 0 else None,
-                new_leader_id if new_leader_id >= 0 else None,
-                new_epoch if new_epoch >= 0 else None,
-            )
+    # An epoch alone that is gone, or went back, is no change of leaders.
+    rows = [row for row in difference.changes if row[2][1] > row[1][1] or row[2][0] != row[1][0]]
+    if rows:
+        yield LeadersChanged(table.name, rows)

@@ -21,6 +21,7 @@ from client_core.metadata.topic_table import TopicTable, TopicUse
 from client_core.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from uuid import UUID
 
     from client_core.protocol.primitives import Reader
@@ -82,20 +83,7 @@ def read_metadata_response(
     brokers = [_read_broker(reader) for _ in range(reader.array_length(_FEWEST_BROKER_BYTES))]
     cluster_id = reader.nullable_string() if version >= 2 else None
     controller_id = reader.int32()
-    topics: list[TopicTable | TopicFailure] = []
-    differences: dict[str, TopicDifference] = {}
-    for _ in range(reader.array_length(_FEWEST_TOPIC_BYTES)):
-        known = known_topics.get(_name_at(body, reader.pos, layout))
-        if known is not None and _is_unchanged(known, body, reader.pos, layout):
-            reader.pos += len(known.raw)
-            topics.append(known)
-            continue
-        topic = _read_topic(reader, version, layout, known.use if known is not None else None)
-        if topic is None:
-            continue
-        if known is not None and isinstance(topic, TopicTable):
-            differences[topic.name] = compare(known, topic)
-        topics.append(topic)
+    topics, differences = _read_topics(reader, version, layout, known_topics)
     if 8 <= version <= 10:
         reader.int32()  # the operations that we may do on the cluster: never asked for
     error_code = reader.int16() if version >= 13 else 0
@@ -107,7 +95,7 @@ def read_metadata_response(
         MappingProxyType({node.id: node for node in brokers if not node.is_empty}),
         cluster_id,
         controller_id,
-        tuple(topics),
+        topics,
         error_code,
         differences,
     )
@@ -120,6 +108,48 @@ def _read_broker(reader: Reader) -> Node:
     rack = reader.nullable_string()
     reader.skip_tags()
     return Node(node_id, host, port, rack)
+
+
+def _read_topics(
+    reader: Reader, version: int, layout: TopicLayout, known_topics: KnownTopics
+) -> tuple[tuple[TopicTable | TopicFailure, ...], dict[str, TopicDifference]]:
+    """The topics, and what differs in those that are known otherwise.
+
+    Brokers answer in the order of the request, which is ours, so the next topic is first taken for the next
+    of those we know: then it need not be found by its name. What is known is gone through once at most.
+    """
+    body = reader.buf
+    topics: list[TopicTable | TopicFailure] = []
+    differences: dict[str, TopicDifference] = {}
+    in_order = iter(known_topics.values())
+    expected = next(in_order, None)
+    for _ in range(reader.array_length(_FEWEST_TOPIC_BYTES)):
+        at = reader.pos
+        known, is_unchanged = expected, expected is not None and _is_unchanged(expected, body, at, layout)
+        if not is_unchanged:
+            known = known_topics.get(_name_at(body, at, layout))
+            is_unchanged = known is not None and _is_unchanged(known, body, at, layout)
+        if known is not None:
+            if known is not expected:
+                _skip_to(known, in_order)
+            expected = next(in_order, None)
+            if is_unchanged:
+                reader.pos = at + len(known.raw)
+                topics.append(known)
+                continue
+        topic = _read_topic(reader, version, layout, known.use if known is not None else None)
+        if topic is None:
+            continue
+        if known is not None and isinstance(topic, TopicTable):
+            differences[topic.name] = compare(known, topic)
+        topics.append(topic)
+    return tuple(topics), differences
+
+
+def _skip_to(known: TopicTable, in_order: Iterator[TopicTable]) -> None:
+    for candidate in in_order:
+        if candidate is known:
+            return
 
 
 def _name_at(body: bytes, at: int, layout: TopicLayout) -> str:

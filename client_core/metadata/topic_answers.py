@@ -43,11 +43,13 @@ def sort_answers(
     known_ids: Mapping[str, UUID],
     last_seen: LastSeenEpochs,
     schedule: RefreshSchedule,
-    retain: Callable[[str, bool], bool],
+    retain: Callable[[str, bool, int], bool],
+    now_ms: int,
 ) -> TopicAnswers:
     """Sorts a response's topics against what is known of them.
 
-    `retain(name, is_internal)` says whether a topic is held still.
+    `retain(name, is_internal, now_ms)` says whether a topic is held still. Most topics are known to the byte:
+    of these little more than that is asked.
     """
     answers = TopicAnswers()
     for topic in response.topics:
@@ -55,19 +57,23 @@ def sort_answers(
         answers.names.add(name)
         if topic.topic_id is not None:
             answers.topic_ids[name] = topic.topic_id
-        if not retain(name, topic.is_internal):
+        if not retain(name, topic.is_internal, now_ms):
             continue
         if topic.is_internal:
             answers.internal.add(name)
         if isinstance(topic, TopicFailure):
             _sort_failure(topic, answers, schedule)
             continue
-        table, made_progress = last_seen.accept(
-            topic,
-            known_tables.get(name),
-            topic_id_changed=topic.topic_id is not None and topic.topic_id != known_ids.get(name),
-            difference=response.differences.get(name),
-        )
+        cached = known_tables.get(name)
+        if topic is cached and last_seen.is_told_by(topic):
+            table, made_progress = topic, False
+        else:
+            table, made_progress = last_seen.accept(
+                topic,
+                cached,
+                topic_id_changed=topic.topic_id is not None and topic.topic_id != known_ids.get(name),
+                difference=response.differences.get(name),
+            )
         if made_progress or topic.misses_epoch:
             schedule.progressed()
         # Partitions count even with errors of their own, to catch new epochs (META-16).

@@ -19,6 +19,7 @@ import struct
 from array import array
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import compress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.errors import IllegalArgumentError, SchemaError
@@ -26,6 +27,8 @@ from client_core.protocol.primitives import FlexibleReader, Reader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from client_core.events import LeadershipRow
 
 _WHAT: Final = "MetadataResponse"
 OLDEST_VERSION: Final = 1
@@ -41,8 +44,6 @@ _FLEXIBLE_HEAD_BYTES: Final = 14
 _ZEROS: Final = bytes(256)
 _ASCII: Final = bytes(range(128))
 _NO_CODES: Final[frozenset[int]] = frozenset()
-#: Partitions per call into C where the call does more than copy: 4,096 take about 0.3 ms.
-_PIECE: Final = 4096
 
 
 class PartitionMetadata(NamedTuple):
@@ -275,7 +276,7 @@ def _skip_partition(buf: bytes, start: int, layout: TopicLayout) -> int:
             if buf[at] == 0:
                 return at + 1
         except IndexError:
-            pass  # the reader says what is wrong
+            return _skip_unusual_partition(buf, start, layout)  # which says what is wrong
     return _skip_unusual_partition(buf, start, layout)
 
 
@@ -325,15 +326,30 @@ def leaders_and_epochs(buf: bytes, located: LocatedPartitions, layout: TopicLayo
     offsets = located.offsets
     if not layout.has_reliable_epochs:
         return [(_INT32.unpack_from(buf, offset + _LEADER_AT)[0], -1) for offset in offsets]
-    if not located.stride:
-        return [_LEADER_AND_EPOCH.unpack_from(buf, offset + _LEADER_AT) for offset in offsets]
-    record = struct.Struct(f">{_LEADER_AT}xii{located.stride - _LEADER_AT - _LEADER_AND_EPOCH.size}x")
-    view = memoryview(buf)
-    found: list[tuple[int, ...]] = []
-    for piece in range(0, len(offsets), _PIECE):
-        of_piece = offsets[piece : piece + _PIECE]
-        found.extend(record.iter_unpack(view[of_piece[0] : of_piece[-1] + located.stride]))
-    return found
+    return [_LEADER_AND_EPOCH.unpack_from(buf, offset + _LEADER_AT) for offset in offsets]
+
+
+def changed_leaders(
+    was_buf: bytes, was: LocatedPartitions, buf: bytes, located: LocatedPartitions
+) -> list[LeadershipRow]:
+    """The partitions whose leader or epoch differ between two regular layouts of the same partitions.
+
+    It is here that a failed broker is felt. The eight bytes are compared column by column, in C and short
+    enough for other threads; only what differs is read. Both layouts must have a stride and the same numbers.
+    """
+    differs = 0  # a byte for each partition
+    first, was_first = located.offsets[0] + _LEADER_AT, was.offsets[0] + _LEADER_AT
+    for k in range(_LEADER_AND_EPOCH.size):
+        column = buf[first + k : located.end : located.stride]
+        was_column = was_buf[was_first + k : was.end : was.stride]
+        if column != was_column:
+            differs |= _as_int(column) ^ _as_int(was_column)
+    if not differs:
+        return []
+    numbers = compress(located.numbers, differs.to_bytes(len(located.numbers), "little"))
+    read = _LEADER_AND_EPOCH.unpack_from
+    stride, was_stride = located.stride, was.stride
+    return [(n, read(was_buf, was_first + n * was_stride), read(buf, first + n * stride)) for n in numbers]
 
 
 class PartitionFaults(NamedTuple):

@@ -18,6 +18,7 @@ from client_core.metadata.topic_layout import (
     LocatedPartitions,
     PartitionMetadata,
     TopicLayout,
+    changed_leaders,
     epoch_at,
     find_faults,
     leader_at,
@@ -28,6 +29,8 @@ from client_core.metadata.topic_layout import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
+
+    from client_core.events import LeadershipRow
 
 #: Partitions that are other than the bytes say, by number; None: left out, since a greater epoch was seen.
 Overlay = dict[int, PartitionMetadata | None]
@@ -231,6 +234,22 @@ class TopicTable:
             if not same:
                 found.append(number)
         return found
+
+    def changed_leaders(self, earlier: TopicTable) -> Sequence[LeadershipRow] | None:
+        """Where leader or epoch differ from an earlier table of this topic, read from the bytes; None where
+        the bytes don't tell: overlays, other partitions, partitions of many sizes.
+        """
+        located, was = self._located, earlier._located
+        is_told = (
+            located.stride
+            and was.stride
+            and located.numbers == was.numbers
+            and self.layout is earlier.layout
+            and self.layout.has_reliable_epochs
+            and not self.overlay
+            and not earlier.overlay
+        )
+        return changed_leaders(earlier.raw, was, self.raw, located) if is_told else None
 
     def leaders_and_epochs(self) -> list[tuple[int, ...]]:
         """Leader id and epoch of each raw number in order, negative for none. Of a partition that the

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -22,8 +23,6 @@ from client_core.clock import FOREVER_MS
 from client_core.errors import KafkaError, ProducerClosedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from client_core.backoff import ExponentialBackoff
     from client_core.client.kafka_client import KafkaClient
     from client_core.clock import Clock
@@ -48,6 +47,15 @@ _LONGEST_DEAF_WAIT_S: Final = 0.5
 
 CLOSED_WHILE_WAITING: Final = "Producer closed while send in progress"
 FORCED: Final = "Producer is closed forcefully."
+
+
+#: Takes the wakeup for a new request, to call it now or a moment later.
+WakeSoon = Callable[[Callable[[], None]], object]
+
+
+def wake_now(wakeup: Callable[[], None]) -> None:
+    """What suits a caller that will block."""
+    wakeup()
 
 
 class LifeCycle(Enum):
@@ -76,7 +84,9 @@ class IoThread:
         clock: Clock,
         pause_after_failure: ExponentialBackoff,
         name: str,
+        wake_soon: WakeSoon = wake_now,
     ) -> None:
+        """`wake_soon` is given the wakeup for a request that was taken: see `KafkaProducer`."""
         self._sender = sender
         self._client = client
         self._metadata = metadata
@@ -89,6 +99,7 @@ class IoThread:
         self._pause_after_failure = pause_after_failure
         self._requests: deque[PendingRequest] = deque()
         self._commands: deque[Callable[[int], None]] = deque()
+        self._wake_soon = wake_soon
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._ended = threading.Event()
         self._running = True
@@ -126,7 +137,7 @@ class IoThread:
         """Hands a request over to be watched and, where it must wait, parked."""
         self._requests.append(request)
         if wake or request.deadline_ms < self._wakes_by_ms:
-            self.wakeup()
+            self._wake_soon(self.wakeup)
         self._sweep_if_over()
 
     def do(self, command: Callable[[int], None]) -> None:

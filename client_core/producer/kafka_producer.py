@@ -26,7 +26,7 @@ from client_core.producer.blocking_calls import BlockingCalls
 from client_core.producer.buffer_pool import BufferPool
 from client_core.producer.completions import Completions
 from client_core.producer.future_record_metadata import FutureRecordMetadata
-from client_core.producer.io_thread import IoThread
+from client_core.producer.io_thread import IoThread, wake_now
 from client_core.producer.lookup_requests import LookupRequests
 from client_core.producer.pending_configs import PendingConfigs
 from client_core.producer.pending_metadata import PendingLookups
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from client_core.metadata.metadata_cache import MetadataCache
     from client_core.producer.backlog import Backlog
     from client_core.producer.config import ProducerConfig
+    from client_core.producer.io_thread import WakeSoon
     from client_core.producer.producer_record import ProducerRecord
     from client_core.producer.ticket import CompletionSink, Done, Ticket
 
@@ -92,12 +93,17 @@ class KafkaProducer:
         clock: Clock | None = None,
         events: EventSink = NO_EVENTS,
         completions: CompletionSink | None = None,
+        wake_soon: WakeSoon = wake_now,
         random: Random | None = None,
         metadata: ProducerMetadata | None = None,
         client: KafkaClient | None = None,
     ) -> None:
         """Resolves bootstrap.servers, so it may block for as long as DNS does; reads certificates, keys and
         credentials. Raises ConfigError, naming the setting. Nothing is connected to before `start()`.
+
+        `wake_soon` is given the wakeup of the I/O thread when `submit` was called. Who submits from an event
+        loop calls it at the end of the loop's turn: all that was submitted in one costs one wakeup then, and
+        the two threads don't wait for each other in the middle of it.
 
         `metadata` and `client` take the places of what would be built: a test's own.
         """
@@ -155,6 +161,7 @@ class KafkaProducer:
             clock,
             ExponentialBackoff(*_PAUSES_AFTER_FAILED_TURNS_MS, random),
             IO_THREAD_NAME,
+            wake_soon,
         )
         self._submissions.connect(self.io_thread, lookups)
         self._lookup_requests = LookupRequests(self.io_thread, lookups, self._configs, clock)

@@ -62,7 +62,8 @@ class LeaderMove:
     """A leader change and when it was heard of."""
 
     at_wall_ms: int
-    change: e.LeaderChanged
+    topic: str
+    change: e.LeaderChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class Slowness:
             e.BatchRetried: self._on_batch_retried,
             e.ProduceFinished: self._on_produce_finished,
             e.WaitFinished: self._on_wait,
-            e.LeaderChanged: self._on_leader,
+            e.LeadersChanged: self._on_leaders,
             e.NodeDisconnected: self._on_disconnected,
             e.BrokersChanged: self._on_brokers,
         }
@@ -176,8 +177,10 @@ class Slowness:
         if times is not None:  # a flush is no phase of a produce
             times.add(event.waited_ms, self._clock.now_ms())
 
-    def _on_leader(self, event: e.LeaderChanged) -> None:
-        self._leader_moves.append(LeaderMove(self._clock.wall_ms(), event))
+    def _on_leaders(self, event: e.LeadersChanged) -> None:
+        at_wall_ms = self._clock.wall_ms()
+        for change in event.changes(last=LEADER_CHANGES):
+            self._leader_moves.append(LeaderMove(at_wall_ms, event.topic, change))
 
     def _on_disconnected(self, event: e.NodeDisconnected) -> None:
         if event.reason not in _NO_FAILURES:

@@ -208,14 +208,14 @@ def _leader_changes(moves: Sequence[LeaderMove], may_read: Callable[[str], bool]
     return [
         {
             "at": rfc3339(move.at_wall_ms),
-            "topic": move.change.topic,
+            "topic": move.topic,
             "partition": move.change.partition,
             "old_leader": move.change.old_leader_id,
             "new_leader": move.change.new_leader_id,
             "leader_epoch": move.change.leader_epoch,
         }
         for move in reversed(moves)
-        if may_read(move.change.topic)
+        if may_read(move.topic)
     ]
 
 

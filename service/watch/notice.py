@@ -13,7 +13,7 @@ from typing import Final
 from client_core import (
     BrokersChanged,
     Event,
-    LeaderChanged,
+    LeadersChanged,
     MetadataRefreshed,
     PartitionCountChanged,
 )
@@ -22,7 +22,7 @@ _log: Final = logging.getLogger(__name__)
 
 #: A refresh ends with MetadataRefreshed, changes or not. Leaders that a produce answer names come without
 #: one.
-_OF_SNAPSHOTS: Final = frozenset({MetadataRefreshed, LeaderChanged, PartitionCountChanged, BrokersChanged})
+_OF_SNAPSHOTS: Final = frozenset({MetadataRefreshed, LeadersChanged, PartitionCountChanged, BrokersChanged})
 
 
 #: An event loop's call_soon_threadsafe.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from client_core.metadata.leader_epochs import LastSeenEpochs, compare
 from client_core.metadata.topic_table import TopicTable
@@ -12,6 +14,12 @@ from tests.support.metadata_responses import partition, read, topic
 
 if TYPE_CHECKING:
     from client_core.protocol.messages.metadata_response import MetadataResponsePartition
+
+Leadership = tuple[int | None, int | None]
+#: Ids and epochs of which some differ in the last byte, some in the first.
+LEADERSHIP = st.tuples(
+    st.none() | st.sampled_from([0, 1, 0x7F00_0000]), st.none() | st.sampled_from([0, 1, 0x100, 0x7FFF_FFFF])
+)
 
 
 def table(*partitions: MetadataResponsePartition, name: str = "t") -> TopicTable:
@@ -29,7 +37,7 @@ def leaders(*leaders_and_epochs: tuple[int | None, int | None]) -> TopicTable:
 
 def test_equal_leadership_makes_no_changes() -> None:
     old, new = table(partition(0)), table(partition(0, isr=(0,)))
-    assert compare(old, new) == (old, new, ())
+    assert compare(old, new) == (old, new, [])
 
 
 def test_a_change_names_both_leaders_and_epochs() -> None:
@@ -49,7 +57,39 @@ def test_overlays_are_compared_too() -> None:
     assert kept is not None
     hinted = old.with_overlay({1: kept._replace(leader_id=2, leader_epoch=6)})
     assert compare(old, hinted).changes == [(1, (1, 5), (2, 6))]
-    assert compare(old.with_overlay({1: None}), hinted).changes == ()
+    assert compare(old.with_overlay({1: None}), hinted).changes == []
+
+
+@given(
+    before=st.lists(LEADERSHIP, min_size=6, max_size=6),
+    after=st.lists(LEADERSHIP, max_size=6),
+    replicas=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    odd_one_out=st.none() | st.integers(0, 5),
+)
+def test_changes_are_those_that_reading_every_partition_finds(
+    before: list[Leadership], after: list[Leadership], replicas: tuple[int, int], odd_one_out: int | None
+) -> None:
+    """Regular or not: a partition with more replicas than the others has the bytes at other distances."""
+
+    def made(leaderships: list[Leadership], count: int) -> TopicTable:
+        counts = [count + (number == odd_one_out) for number in range(len(leaderships))]
+        return table(
+            *(
+                partition(number, leader=leader, epoch=epoch, replicas=range(counts[number]))
+                for number, (leader, epoch) in enumerate(leaderships)
+            )
+        )
+
+    old, new = made(before[: len(after)], replicas[0]), made(after, replicas[1])
+    was, now = ([read_leadership(each, number) for number in range(len(after))] for each in (old, new))
+    both = zip(range(len(after)), was, now, strict=True)
+    assert compare(old, new).changes == [row for row in both if row[1] != row[2]]
+
+
+def read_leadership(known: TopicTable, number: int) -> tuple[int, int]:
+    found = known.metadata(number)
+    assert found is not None
+    return found.leader_and_epoch
 
 
 # -- believing -----------------------------------------------------------------------------------------------
@@ -220,7 +260,7 @@ def test_a_leader_named_after_an_epoch_was_told_sets_the_last_seen_one(
 def test_topics_that_are_no_longer_held_are_forgotten(seen: LastSeenEpochs) -> None:
     seen.put("t", 0, 7)
     seen.accept(table(partition(0, epoch=3), name="other"), None, topic_id_changed=False)
-    seen.retain(lambda topic: topic == "other")
+    seen.retain(set(), lambda topic: topic == "other")
     assert seen.get("t", 0) is None
     assert seen.get("t", 1) is None
     assert seen.get("other", 0) == 3

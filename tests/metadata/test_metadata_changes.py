@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core.cluster import TopicPartition
-from client_core.events import BrokersChanged, Event, LeaderChanged, PartitionCountChanged
+from client_core.events import BrokersChanged, Event, LeaderChange, LeadersChanged, PartitionCountChanged
 from client_core.metadata.leadership_hints import LeaderIdAndEpoch
 from client_core.metadata.metadata import Metadata, MetadataConfig
 from client_core.metadata.metadata_response import read_metadata_response
@@ -79,14 +79,13 @@ def test_a_changed_leader_or_greater_epoch_is_told(recorder: Recorder) -> None:
         partition(1, leader=1, epoch=6, replicas=(0, 1)),
     ]
     assert recorder.update(3, [topic("t", moved)]) == [
-        LeaderChanged("t", 0, 0, 2, 6),
-        LeaderChanged("t", 1, 1, 1, 6),
+        LeadersChanged("t", [(0, (0, 5), (2, 6)), (1, (1, 5), (1, 6))])
     ]
 
 
 def test_a_lost_leader_is_told(recorder: Recorder) -> None:
     lost = [partition(0, leader=None, epoch=5, error=5), partition(1, leader=1, epoch=5)]
-    assert recorder.update(3, [topic("t", lost)]) == [LeaderChanged("t", 0, 0, None, 5)]
+    assert recorder.update(3, [topic("t", lost)]) == [LeadersChanged("t", [(0, (0, 5), (-1, 5))])]
 
 
 def test_a_stale_answer_is_not_believed_and_tells_nothing(recorder: Recorder) -> None:
@@ -116,7 +115,7 @@ def test_other_topics_stay_over_a_partial_answer(recorder: Recorder) -> None:
 def test_a_leader_named_by_a_produce_answer_is_told(recorder: Recorder) -> None:
     recorder.events.clear()
     recorder.metadata.update_partition_leadership({TopicPartition("t", 1): LeaderIdAndEpoch(2, 9)}, [])
-    assert recorder.events == [LeaderChanged("t", 1, 1, 2, 9)]
+    assert recorder.events == [LeadersChanged("t", [(1, (1, 5), (2, 9))])]
     assert recorder.update(3, [topic("t", 2, nodes=(0, 1), epoch=5)]) == []
 
 
@@ -125,3 +124,18 @@ def test_a_rebootstrap_is_no_news_if_the_cluster_is_still_the_same(recorder: Rec
     recorder.metadata.rebootstrap()
     assert recorder.events == []
     assert recorder.update(3, [topic("t", 2, nodes=(0, 1), epoch=5)]) == []
+
+
+# -- the event -----------------------------------------------------------------------------------------------
+
+
+def test_leader_changes_are_read_with_none_for_no_leader_and_no_epoch() -> None:
+    changed = LeadersChanged("t", [(0, (-1, -1), (2, 6)), (3, (1, 5), (-1, -1))])
+    assert len(changed) == 2
+    assert changed.changes() == [LeaderChange(0, None, 2, 6), LeaderChange(3, 1, None, None)]
+
+
+@pytest.mark.parametrize(("last", "partitions"), [(0, []), (1, [2]), (2, [1, 2]), (9, [0, 1, 2])])
+def test_the_last_few_leader_changes_can_be_had(last: int, partitions: list[int]) -> None:
+    changed = LeadersChanged("t", [(number, (0, 5), (1, 6)) for number in range(3)])
+    assert [change.partition for change in changed.changes(last)] == partitions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from client_core.producer.io_thread import LifeCycle
 from client_core.producer.producer_record import ProducerRecord
 from tests.support.producer_rig import ProducerRig, Waiting
 from tests.support.sender_rig import ORDERS_0, ORDERS_1, produced, producer_id_given, together
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PATIENCE_S = 30
 
@@ -103,6 +107,16 @@ def test_its_turns_are_counted_and_can_be_asked_for() -> None:
     status = rig.producer.status()
     assert (status.loop_turns, status.loop_age_ms) == (before + 1, 70)
     assert rig.client.wakeups
+
+
+def test_the_wakeup_for_a_request_is_given_to_who_wants_to_choose_its_moment() -> None:
+    given: list[Callable[[], None]] = []
+    rig = ProducerRig(topics={"orders": 1}, wake_soon=given.append)
+    rig.submit("orders", b"a")
+    assert len(given) == 1
+    before = rig.client.wakeups
+    given[0]()
+    assert rig.client.wakeups == before + 1
 
 
 def test_a_request_that_changes_nothing_for_a_sleeping_thread_does_not_wake_it() -> None:

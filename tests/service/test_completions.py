@@ -76,3 +76,31 @@ def test_after_the_loop_has_ended_results_are_nobodys() -> None:
 def test_before_a_loop_is_bound_losing_results_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
     LoopCompletions().post([(lambda _: None, FakeResult())])
     assert "before an event loop was bound" in caplog.text
+
+
+# -- waking the I/O thread -----------------------------------------------------------------------------------
+
+
+def test_the_io_thread_is_woken_once_when_the_loop_has_done_what_lies_before_it() -> None:
+    completions = LoopCompletions()
+    happened: list[str] = []
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        completions.bind(loop)
+        for number in range(3):
+            loop.call_soon(lambda number=number: happened.append(f"request {number}"))  # type: ignore[misc]
+            completions.wake_soon(lambda: happened.append("woken"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        completions.wake_soon(lambda: happened.append("woken again"))
+        await asyncio.sleep(0)
+
+    run(scenario())
+    assert happened == ["request 0", "woken", "request 1", "request 2", "woken again"]
+
+
+def test_who_submits_outside_of_a_loop_wakes_the_io_thread_at_once() -> None:
+    woken: list[int] = []
+    LoopCompletions().wake_soon(lambda: woken.append(1))
+    assert woken == [1]

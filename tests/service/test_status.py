@@ -40,7 +40,7 @@ def status(web: HttpApp, caller: Caller = ANYONE) -> Any:
 
 
 def test_the_answer_is_as_the_document_says(web: HttpApp) -> None:
-    web.app.events.emit(e.LeaderChanged("orders", 0, 1, 2, 5))
+    web.app.events.emit(e.LeadersChanged("orders", [(0, (1, 4), (2, 5))]))
     web.app.events.emit(e.BatchRetried("orders", 0, 1, Errors.NOT_ENOUGH_REPLICAS, 2))
     answer = web.get("/v1/status")
     assert answer.status_code == 200
@@ -117,7 +117,7 @@ def test_produce_is_counted_in_requests_records_and_bytes(web: HttpApp) -> None:
 
 def test_leader_changes_are_told_the_latest_first(web: HttpApp) -> None:
     for partition in (0, 1):
-        web.app.events.emit(e.LeaderChanged("orders", partition, 1, None, 5))
+        web.app.events.emit(e.LeadersChanged("orders", [(partition, (1, 4), (-1, 5))]))
     told = status(web)["leader_changes"]
     assert [change["partition"] for change in told] == [1, 0]
     assert told[0] == {
@@ -132,7 +132,7 @@ def test_leader_changes_are_told_the_latest_first(web: HttpApp) -> None:
 
 def test_a_caller_sees_no_name_of_a_topic_that_it_may_not_read(web: HttpApp) -> None:
     for topic in ("orders", "secret"):
-        web.app.events.emit(e.LeaderChanged(topic, 0, 1, 2, 5))
+        web.app.events.emit(e.LeadersChanged(topic, [(0, (1, 4), (2, 5))]))
         web.app.events.emit(e.BatchRetried(topic, 0, 1, Errors.NOT_ENOUGH_REPLICAS, 2))
     told = web.app.sidecar.status.body(READER).decode()
     assert "secret" not in told

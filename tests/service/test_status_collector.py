@@ -124,8 +124,9 @@ def test_records_are_summed_up_for_good_and_by_second(slowness: Slowness, clock:
 
 
 def test_the_last_leader_changes_are_kept_with_their_time(slowness: Slowness, clock: MockClock) -> None:
-    for partition in range(LEADER_CHANGES + 1):
-        slowness.emit(e.LeaderChanged("orders", partition, 1, 2, 7))
+    rows = [(partition, (1, 6), (2, 7)) for partition in range(LEADER_CHANGES + 1)]
+    slowness.emit(e.LeadersChanged("orders", rows[:10]))
+    slowness.emit(e.LeadersChanged("orders", rows[10:]))
     moves = slowness.observed().leader_moves
     assert [move.change.partition for move in moves] == list(range(1, LEADER_CHANGES + 1))
     assert moves[0].at_wall_ms == clock.wall_ms()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from client_core import NO_EVENTS, LeaderChanged, MetadataRefreshed, NodeReady
+from client_core import NO_EVENTS, LeadersChanged, MetadataRefreshed, NodeReady
 from service.watch.notice import SnapshotNotice
 from tests.support.event_stream import watching
 from tests.support.http_app import HttpApp, run, until
@@ -32,8 +32,8 @@ def test_a_refresh_is_posted_once_however_much_it_changes() -> None:
     heard: list[int] = []
     notice = SnapshotNotice()
     notice.begin(posted.append, lambda: heard.append(1))
-    for p in range(1_000):
-        notice.emit(LeaderChanged("orders", p, 1, 2, 3))
+    for number in range(1_000):
+        notice.emit(LeadersChanged(f"orders-{number}", [(0, (1, 2), (2, 3))]))
     notice.emit(REFRESHED)
     assert len(posted) == 1
     posted[0]()

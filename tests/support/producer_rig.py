@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.producer.config import ProducerConfig
+from client_core.producer.io_thread import wake_now
 from client_core.producer.kafka_producer import KafkaProducer
 from client_core.producer.producer_record import ProducerRecord, RecordMetadata
 from client_core.producer.results import ListingResult, MetadataResult, ProduceResult
@@ -27,6 +28,7 @@ from tests.support.recorded_events import RecordedEvents
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from client_core.producer.io_thread import WakeSoon
     from client_core.producer.ticket import Done, Result, Ticket
 
 
@@ -91,7 +93,13 @@ class CountedPosts:
 class ProducerRig:
     """A KafkaProducer that a test turns. Kafka's settings, but for fixed backoffs and no idempotence."""
 
-    def __init__(self, *, topics: Mapping[str, int] | None = None, **settings: object) -> None:
+    def __init__(
+        self,
+        *,
+        topics: Mapping[str, int] | None = None,
+        wake_soon: WakeSoon = wake_now,
+        **settings: object,
+    ) -> None:
         self.settings: dict[str, object] = {
             "bootstrap.servers": "localhost:9092",
             "enable.idempotence": False,
@@ -113,6 +121,7 @@ class ProducerRig:
             clock=self.clock,
             events=self.events,
             completions=self.posts,
+            wake_soon=wake_soon,
             random=random,
             metadata=self.metadata,
             client=self.client,
