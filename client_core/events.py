@@ -2,7 +2,8 @@
 
 Events are immutable facts. `EventSink.emit` is called on the thread where the fact arose (mostly the I/O
 thread), often inside the hot path: it must not block, and must not call back into the client. Times are
-now_ms unless named wall_ms. One event per batch, request or connection; never one per record.
+now_ms unless named wall_ms. One event per batch, request or connection; never one per record. Those that come
+with every request are named tuples, which are made in a third of the time.
 """
 
 from __future__ import annotations
@@ -130,8 +131,7 @@ class NodeDisconnected:
     backoff_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class RequestCompleted:
+class RequestCompleted(NamedTuple):
     """A response came, or the request ended without one (`error` says how)."""
 
     api: str  # "Produce", "Metadata", ...
@@ -150,8 +150,7 @@ class NodeThrottled:
     throttle_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSent:
+class BatchSent(NamedTuple):
     """A batch was drained into a Produce request."""
 
     node_id: int
@@ -180,8 +179,7 @@ class BatchSplit:
     records: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceFinished:
+class ProduceFinished(NamedTuple):
     """A batch is done for good: acknowledged (`error` NONE) or failed. `produce_ms` from its creation."""
 
     topic: str
@@ -194,8 +192,7 @@ class ProduceFinished:
     error: Errors
 
 
-@dataclass(frozen=True, slots=True)
-class WaitFinished:
+class WaitFinished(NamedTuple):
     """A caller waited for metadata, for buffer memory, or for a flush.
 
     `phase`: metadata, buffer, flush; `outcome`: success, timeout, error.

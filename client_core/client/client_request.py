@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from client_core.errors import AuthenticationError, UnsupportedVersionError
@@ -17,8 +16,7 @@ _log = logging.getLogger(__name__)
 CompletionHandler = Callable[["ClientResponse"], None]
 
 
-@dataclass(frozen=True, slots=True)
-class ClientRequest:
+class ClientRequest(NamedTuple):
     """A request that a caller wants sent to a node. The version is negotiated when it is sent."""
 
     destination: int
@@ -30,8 +28,7 @@ class ClientRequest:
     on_complete: CompletionHandler | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClientResponse:
+class ClientResponse(NamedTuple):
     """What became of a request.
 
     Exactly one holds: a body came, none was expected, or one of the failures is set.

@@ -9,7 +9,7 @@ ClusterConnectionStates, Kafka 4.3 (KIP-144, KIP-601, KIP-602).
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from client_core.backoff import ExponentialBackoff
 from client_core.client.node_connection_state import ConnectionState, NodeConnectionState
@@ -39,7 +39,7 @@ class ClusterConnectionStates:
         self._connection_setup_timeout = connection_setup_timeout
         self._resolver = resolver
         self._nodes: dict[int, NodeConnectionState] = {}
-        self._connecting: set[int] = set()
+        self.connecting_nodes: Final[set[int]] = set()
 
     @staticmethod
     def from_settings(
@@ -61,10 +61,6 @@ class ClusterConnectionStates:
     def nodes(self) -> Collection[NodeConnectionState]:
         """Every connection that was ever attempted and not removed."""
         return self._nodes.values()
-
-    @property
-    def connecting_nodes(self) -> Collection[int]:
-        return self._connecting
 
     def get(self, node_id: int) -> NodeConnectionState | None:
         return self._nodes.get(node_id)
@@ -114,7 +110,7 @@ class ClusterConnectionStates:
     # -- what is ---------------------------------------------------------------------------------------------
 
     def is_connecting(self, node_id: int) -> bool:
-        return node_id in self._connecting
+        return node_id in self.connecting_nodes
 
     def is_preparing_connection(self, node_id: int) -> bool:
         """Whether it is connecting or checking versions."""
@@ -155,9 +151,9 @@ class ClusterConnectionStates:
 
     def nodes_with_connection_setup_timeout(self, now_ms: int) -> Sequence[int]:
         """The nodes that have been CONNECTING for longer than their timeout (CONN-07)."""
-        if not self._connecting:
+        if not self.connecting_nodes:
             return ()
-        return [node_id for node_id in self._connecting if self._is_setup_timed_out(node_id, now_ms)]
+        return [node_id for node_id in self.connecting_nodes if self._is_setup_timed_out(node_id, now_ms)]
 
     def current_address(self, node_id: int) -> str:
         """The address for the attempt that is under way. Raises OSError when the name can't be resolved."""
@@ -185,7 +181,7 @@ class ClusterConnectionStates:
                 self._connection_setup_timeout.backoff_ms(0),
                 self._resolver,
             )
-        self._connecting.add(node_id)
+        self.connecting_nodes.add(node_id)
 
     def disconnected(self, node_id: int, now_ms: int) -> None:
         """The attempt failed or the connection ended: the backoff begins now (CONN-01)."""
@@ -198,7 +194,7 @@ class ClusterConnectionStates:
             node.failed_connect_attempts += 1
             failures = node.failed_connect_attempts
             node.connection_setup_timeout_ms = self._connection_setup_timeout.backoff_ms(failures)
-            self._connecting.discard(node_id)
+            self.connecting_nodes.discard(node_id)
         else:
             self._reset_connection_setup_timeout(node)
             # It was up, so its address may have changed since: resolve again (CONN-09).
@@ -215,7 +211,7 @@ class ClusterConnectionStates:
         node = self._node(node_id)
         node.move_to(ConnectionState.CHECKING_API_VERSIONS)
         self._reset_connection_setup_timeout(node)
-        self._connecting.discard(node_id)
+        self.connecting_nodes.discard(node_id)
 
     def ready(self, node_id: int) -> None:
         """Requests may be sent; every failure so far is forgotten (CONN-02)."""
@@ -225,7 +221,7 @@ class ClusterConnectionStates:
         node.failed_attempts = 0
         node.reconnect_backoff_ms = self._reconnect_backoff.backoff_ms(0)
         self._reset_connection_setup_timeout(node)
-        self._connecting.discard(node_id)
+        self.connecting_nodes.discard(node_id)
 
     def authentication_failed(self, node_id: int, now_ms: int, error: AuthenticationError) -> None:
         """The node refused us: the backoff grows once more than for a plain disconnection (CONN-12)."""
@@ -234,7 +230,7 @@ class ClusterConnectionStates:
         node.authentication_error = error
         node.last_connect_attempt_ms = now_ms
         self._grow_reconnect_backoff(node)
-        self._connecting.discard(node_id)
+        self.connecting_nodes.discard(node_id)
 
     def failed(self, node_id: int, now_ms: int, detail: str) -> None:
         """Keeps what ended a connection, for people."""
@@ -245,7 +241,7 @@ class ClusterConnectionStates:
     def remove(self, node_id: int) -> None:
         """Forgets the node: it may be connected to at once (CONN-13)."""
         self._nodes.pop(node_id, None)
-        self._connecting.discard(node_id)
+        self.connecting_nodes.discard(node_id)
 
     def _node(self, node_id: int) -> NodeConnectionState:
         node = self._nodes.get(node_id)

@@ -247,13 +247,15 @@ class NetworkClient:
             responses, self._aborted_sends = self._aborted_sends, []
         else:
             metadata_timeout_ms = self._metadata_updater.maybe_update(now_ms, self)
-            self._connections.publish()
+            if self._connections.has_changed:
+                self._connections.publish()
             wait_ms = min(timeout_ms, metadata_timeout_ms, self._config.request_timeout_ms)
             # A request that nobody answers is complete as soon as it is written (NET-10).
             writes_end_it = self._requests.take_silent()
             now_ms = self._selector.poll(wait_ms, writes_end_it=writes_end_it)
             responses = self._handle_poll_results(now_ms)
-        self._connections.publish()
+        if self._connections.has_changed:
+            self._connections.publish()
         for response in responses:
             response.complete()
         return responses
@@ -261,14 +263,21 @@ class NetworkClient:
     def _handle_poll_results(self, now_ms: int) -> list[ClientResponse]:
         """Acts on all that the selector reports, in Java's order (NET-08); `now_ms` is after the wait."""
         self._now_ms = now_ms
+        selector = self._selector
         responses: list[ClientResponse] = []
         try:
-            self._handle_completed_sends(responses, now_ms)
-            self._handle_completed_receives(responses, now_ms)
-            self._handle_disconnections(responses, now_ms)
-            self._handle_connections()
-            self._handle_initiate_api_version_requests(now_ms)
-            self._handle_timed_out_connections(responses, now_ms)
+            if selector.completed_sends:
+                self._handle_completed_sends(responses, now_ms)
+            if selector.completed_receives:
+                self._handle_completed_receives(responses, now_ms)
+            if selector.disconnected:
+                self._handle_disconnections(responses, now_ms)
+            if selector.connected:
+                self._handle_connections()
+            if self._connections.needing_api_versions:
+                self._handle_initiate_api_version_requests(now_ms)
+            if self._states.connecting_nodes:
+                self._handle_timed_out_connections(responses, now_ms)
             self._handle_timed_out_requests(responses, now_ms)
             self._handle_rebootstrap(responses, now_ms)
             if self._bootstrap_ids:
@@ -345,7 +354,7 @@ class NetworkClient:
                 self._connections.connected(node_id)
 
     def _handle_initiate_api_version_requests(self, now_ms: int) -> None:
-        for node_id in self._connections.needing_api_versions():
+        for node_id in tuple(self._connections.needing_api_versions):
             if self._selector.is_channel_ready(node_id) and self._in_flight.can_send_more(node_id):
                 question = self._connections.check_api_versions(node_id)
                 request = self.new_client_request(node_id, question, now_ms, expect_response=True)

@@ -18,7 +18,6 @@ from client_core.error_codes import Errors
 from client_core.events import NodeConnecting, NodeDisconnected, NodeReady, NodeThrottled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from random import Random
 
     from client_core.client.connection_status import ConnectionStatus
@@ -58,20 +57,22 @@ class NodeConnections:
             random,
         )
         self._api_versions: dict[int, NodeApiVersions] = {}
-        self._needing_api_versions: dict[int, ApiVersionsRequestBuilder] = {}
+        #: The nodes that are to be asked as soon as their channel can carry the question.
+        self.needing_api_versions: dict[int, ApiVersionsRequestBuilder] = {}
         self._refused_a_version: set[int] = set()
         # Ready without SASL, and have answered nothing since.
         self._may_want_sasl: set[int] = set()
         # Not shown: nothing is wrong with them, they are not needed.
         self._left: set[int] = set()
         self._published: tuple[ConnectionFacts, ...] = ()
-        self._has_changed = False
+        #: Whether `publish` has something to tell.
+        self.has_changed = False
 
     # -- begin -----------------------------------------------------------------------------------------------
 
     def connect(self, node: Node, now_ms: int) -> Disconnection | None:
         """Begins to connect; what prevented it, if it failed at once (NET-22)."""
-        self._has_changed = True
+        self.has_changed = True
         self._left.discard(node.id)
         self.states.connecting(node.id, now_ms, node.host, node.port)
         self._events.emit(NodeConnecting(node.id))
@@ -93,20 +94,16 @@ class NodeConnections:
         """TCP is up. Next come TLS and SASL, if any, then the question for versions (NET-14)."""
         if self._config.discover_broker_versions:
             _log.debug("Completed connection to node %d. Fetching API versions.", node_id)
-            self._needing_api_versions[node_id] = self._question()
+            self.needing_api_versions[node_id] = self._question()
         else:
             self._ready(node_id)
 
     # -- versions --------------------------------------------------------------------------------------------
 
-    def needing_api_versions(self) -> Sequence[int]:
-        """The nodes that are to be asked as soon as their channel can carry the question."""
-        return tuple(self._needing_api_versions)
-
     def check_api_versions(self, node_id: int) -> ApiVersionsRequestBuilder:
         """The question for a node, to be sent now: set-up is over, TLS and SASL included (NET-14)."""
-        question = self._needing_api_versions.pop(node_id)
-        self._has_changed = True
+        question = self.needing_api_versions.pop(node_id)
+        self.has_changed = True
         self.states.checking_api_versions(node_id)
         return question
 
@@ -124,7 +121,7 @@ class NodeConnections:
             other = 0 if node_id in self._refused_a_version else version_to_ask_next(response)
             self._refused_a_version.add(node_id)
             _log.debug("Node %d does not know ApiVersions v%d, asking with v%d", node_id, version, other)
-            self._needing_api_versions[node_id] = self._question(other)
+            self.needing_api_versions[node_id] = self._question(other)
             return None
         error = f"{Errors.of(response.error_code).name} ({response.error_code})"
         return disconnection.local(f"the node answered error {error} to ApiVersions", logging.WARNING)
@@ -145,7 +142,7 @@ class NodeConnections:
         )
 
     def _ready(self, node_id: int) -> None:
-        self._has_changed = True
+        self.has_changed = True
         self.states.ready(node_id)
         if not self._config.uses_sasl:
             self._may_want_sasl.add(node_id)
@@ -156,7 +153,7 @@ class NodeConnections:
 
     def throttle(self, node_id: int, throttle_ms: int, now_ms: int) -> None:
         """Sends nothing more to the node for so long (NET-12)."""
-        self._has_changed = True
+        self.has_changed = True
         self.states.throttle(node_id, now_ms + throttle_ms)
         self._events.emit(NodeThrottled(node_id, throttle_ms))
         _log.debug("Node %d asked for a pause of %d ms", node_id, throttle_ms)
@@ -173,7 +170,7 @@ class NodeConnections:
 
     def end(self, node_id: int, now_ms: int, ended: Disconnection, in_flight: int) -> None:
         """The connection is gone: its backoff begins, its versions are forgotten, its error kept (NET-13)."""
-        self._has_changed = True
+        self.has_changed = True
         self._forget_versions(node_id)
         self.states.disconnected(node_id, now_ms)
         if ended.authentication_error is not None:
@@ -193,7 +190,7 @@ class NodeConnections:
 
     def leave(self, node_id: int, now_ms: int) -> None:
         """A connection that nobody needs any more was closed. Its backoff holds if it is needed again."""
-        self._has_changed = True
+        self.has_changed = True
         self._forget_versions(node_id)
         self._left.add(node_id)
         self.states.disconnected(node_id, now_ms)
@@ -201,14 +198,14 @@ class NodeConnections:
 
     def forget(self, node_id: int) -> None:
         """Leaves nothing of the node behind, its backoff included (CONN-13)."""
-        self._has_changed = True
+        self.has_changed = True
         self.states.remove(node_id)
         self._left.discard(node_id)
         self._forget_versions(node_id)
 
     def _forget_versions(self, node_id: int) -> None:
         self._api_versions.pop(node_id, None)
-        self._needing_api_versions.pop(node_id, None)
+        self.needing_api_versions.pop(node_id, None)
         self._refused_a_version.discard(node_id)
         self._may_want_sasl.discard(node_id)
 
@@ -216,8 +213,8 @@ class NodeConnections:
 
     def publish(self) -> None:
         """Swaps in what other threads see, if anything about it has changed."""
-        if self._has_changed:
-            self._has_changed = False
+        if self.has_changed:
+            self.has_changed = False
             nodes = (node for node in self.states.nodes if node.node_id not in self._left)
             self._published = tuple(ConnectionFacts.of(node) for node in nodes)
 

@@ -76,10 +76,11 @@ class LeaderAndEpoch(NamedTuple):
 
 
 class Metadata:
-    """Any thread, unless a method says otherwise. `_changed` is the lock, and wakes who waits."""
+    """Any thread, unless a method says otherwise. `_changed` wakes who waits; `_lock` is its lock."""
 
     def __init__(self, config: MetadataConfig, random: Random, events: EventSink = NO_EVENTS) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._random = random
         self._events = events
         backoff = ExponentialBackoff(config.refresh_backoff_ms, config.refresh_backoff_max_ms, random)
@@ -103,7 +104,7 @@ class Metadata:
 
         The later of expiry (metadata.max.age.ms, or 0 when an update was asked for) and the refresh backoff.
         """
-        with self._changed:
+        with self._lock:
             return self._schedule.time_to_next_update(now_ms)
 
     def time_to_allow_update(self, now_ms: int) -> int:

@@ -58,7 +58,10 @@ class RefreshSchedule:
 
     def time_to_next_update(self, now_ms: int) -> int:
         """Milliseconds until a request is due; 0 when it is due now (META-01)."""
-        expires_ms = 0 if self.update_requested else self.time_to_expire(now_ms)
+        requested = self.need_full_update or self.need_partial_update
+        expires_ms = 0 if requested else self.time_to_expire(now_ms)
+        if expires_ms >= self._backoff.max_ms:
+            return expires_ms  # no backoff is longer: as at nearly every turn
         return max(expires_ms, self.time_to_allow_update(now_ms))
 
     def time_to_allow_update(self, now_ms: int) -> int:

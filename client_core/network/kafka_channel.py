@@ -63,11 +63,9 @@ class KafkaChannel:
         "__weakref__",
         "_authenticator",
         "_awaits_answer",
-        "_awaits_memory",
         "_detail",
         "_error",
         "_has_memory",
-        "_is_muted",
         "_max_receive_bytes",
         "_memory_pool",
         "_mid_write",
@@ -77,7 +75,11 @@ class KafkaChannel:
         "_state",
         "_token",
         "_transport",
+        "awaits_memory",
+        "is_connected",
+        "is_muted",
         "node_id",
+        "ready",
         "registered_interest",
     )
 
@@ -97,14 +99,19 @@ class KafkaChannel:
         self._receive = NetworkReceive(min(max_receive_bytes or maxsize, _LARGEST_BEFORE_READY_BYTES))
         self._memory_pool = memory_pool
         self._has_memory = False  # the current frame has reserved its size
-        self._awaits_memory = False  # the pool had nothing for it: reading waits
+        #: Whether reading waits until the pool has memory, whatever there is to read.
+        self.awaits_memory = False
         self._send: NetworkSend | None = None
         self._mid_write = False  # the send was begun and the system did not take all of it
         self._token: NetworkSend | None = None  # the authenticator's frame under way
         self._awaits_answer = False  # the authenticator has spoken, the next word is the broker's
         self._set_aside: bytes | None = None  # an answer that came while the authenticator awaited its own
-        self._is_muted = False
+        self.is_muted = False
         self._state = ChannelStateName.NOT_CONNECTED
+        #: Whether the connection was established; it says nothing of handshake and authentication.
+        self.is_connected = False
+        #: Whether requests may be sent: connected, handshake and authentication done.
+        self.ready = False
         self._error: KafkaError | None = None
         self._detail: str | None = None
 
@@ -120,16 +127,6 @@ class KafkaChannel:
         return self._transport.remote_address
 
     @property
-    def is_connected(self) -> bool:
-        """Whether the connection was established; it says nothing of handshake and authentication."""
-        return self._state is not ChannelStateName.NOT_CONNECTED
-
-    @property
-    def ready(self) -> bool:
-        """Whether requests may be sent: connected, handshake and authentication done."""
-        return self._state is ChannelStateName.READY
-
-    @property
     def has_send(self) -> bool:
         return self._send is not None
 
@@ -139,18 +136,9 @@ class KafkaChannel:
         return self._send is not None and not self._mid_write
 
     @property
-    def is_muted(self) -> bool:
-        return self._is_muted
-
-    @property
     def has_bytes_buffered(self) -> bool:
         """Whether a read would make progress without the network: a select must not wait for it (SEL-05)."""
         return self._receive.has_frame or self._transport.has_bytes_buffered
-
-    @property
-    def awaits_memory(self) -> bool:
-        """Whether reading waits until the pool has memory, whatever there is to read."""
-        return self._awaits_memory
 
     @property
     def awaits_credentials(self) -> bool:
@@ -160,7 +148,20 @@ class KafkaChannel:
     @property
     def wants_to_read(self) -> bool:
         """Whether bytes are of use now. If not, they stay with the system."""
-        return not (self._is_muted or self._awaits_memory or self._authenticator.awaits_credentials)
+        return not (self.is_muted or self.awaits_memory or self._authenticator.awaits_credentials)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it is ready, holds nothing back and only waits for bytes: as after nearly every turn."""
+        transport = self._transport
+        return (
+            self.ready
+            and not self._mid_write
+            and self._token is None
+            and self._receive.frame_bytes is None
+            and not (self.is_muted or self.awaits_memory)
+            and not (transport.has_bytes_buffered or transport.has_pending_writes)
+        )
 
     @property
     def interest(self) -> int:
@@ -209,7 +210,7 @@ class KafkaChannel:
         channel, which would not read the answer.
         """
         at_ms = self._authenticator.reauthenticates_at_ms
-        if at_ms is None or now_ms < at_ms or not self.has_new_send or self._is_muted:
+        if at_ms is None or now_ms < at_ms or not self.has_new_send or self.is_muted:
             return False
         self._authenticator.reauthenticate()
         self._awaits_answer = False
@@ -288,22 +289,24 @@ class KafkaChannel:
         """
         receive = self._receive
         came = 0
-        while not receive.has_frame and came < _TURN_BYTES and self._reserve_memory():
-            data = self._transport.read(min(max(receive.missing_bytes, _READ_BYTES), _TURN_BYTES))
+        missing = receive.missing_bytes
+        while missing and came < _TURN_BYTES and self._reserve_memory():
+            data = self._transport.read(min(max(missing, _READ_BYTES), _TURN_BYTES))
             if data is None:
                 break
             receive.feed(data)
             came += len(data)
-            if receive.missing_bytes <= _READ_BYTES:  # the rest of it comes with the next select
+            missing = receive.missing_bytes
+            if missing <= _READ_BYTES:  # the rest of it comes with the next select
                 break
         return came
 
     def _reserve_memory(self) -> bool:
         """Whether the rest of the current frame may be read: its size is not known yet, or is reserved."""
-        size_bytes = self._receive.required_memory_bytes
+        size_bytes = self._receive.frame_bytes
         if size_bytes is not None and not self._has_memory:
             self._has_memory = self._memory_pool.try_reserve(self.node_id, size_bytes)
-            self._awaits_memory = not self._has_memory
+            self.awaits_memory = not self._has_memory
             return self._has_memory
         return True
 
@@ -326,11 +329,11 @@ class KafkaChannel:
             self._memory_pool.release(self.node_id)
 
     def mute(self) -> None:
-        self._is_muted = True
+        self.is_muted = True
         self._memory_pool.leave_line(self.node_id)
 
     def unmute(self) -> None:
-        self._is_muted = False
+        self.is_muted = False
 
     # -- the end ---------------------------------------------------------------------------------------------
 
@@ -359,6 +362,8 @@ class KafkaChannel:
                 f"channel of node {self.node_id} can't go from {self._state.name} to {to.name}"
             )
         self._state = to
+        self.is_connected = to is not ChannelStateName.NOT_CONNECTED
+        self.ready = to is ChannelStateName.READY
 
     def __repr__(self) -> str:
         return f"<KafkaChannel node={self.node_id} {self._state.name} {self._transport.remote_address}>"

@@ -35,13 +35,14 @@ _FOREIGN_BEGINNINGS: Final = (
 class NetworkReceive:
     """The frames of one connection. `max_bytes` None: as large as an int32 can say. Not thread-safe."""
 
-    __slots__ = ("_data", "_max_bytes", "_size", "_start")
+    __slots__ = ("_data", "_max_bytes", "_start", "frame_bytes")
 
     def __init__(self, max_bytes: int | None) -> None:
         self.limit(max_bytes)
         self._data: bytes | bytearray = b""
         self._start = 0  # where the current frame's size lies in _data
-        self._size: int | None = None  # the current frame's, once its four bytes are here; not yet judged
+        #: The size of the current frame, not judged yet; None while its four bytes are not here.
+        self.frame_bytes: int | None = None
 
     @property
     def bytes_read(self) -> int:
@@ -51,20 +52,16 @@ class NetworkReceive:
     @property
     def has_frame(self) -> bool:
         """Whether `take` needs no other byte: a whole frame is here, or a size that it will refuse."""
-        size = self._size
+        size = self.frame_bytes
         return size is not None and (size > self._max_bytes or self.bytes_read - _SIZE.size >= size)
-
-    @property
-    def required_memory_bytes(self) -> int | None:
-        """The size of the current frame; None while its four bytes are not here."""
-        return self._size
 
     @property
     def missing_bytes(self) -> int:
         """How many bytes the current frame still lacks: of its size, and once that is known of its body."""
-        if self.has_frame:
-            return 0
-        return _SIZE.size + (self._size or 0) - self.bytes_read
+        size = self.frame_bytes
+        if size is None:
+            return _SIZE.size - self.bytes_read
+        return 0 if size > self._max_bytes else max(_SIZE.size + size - self.bytes_read, 0)
 
     def limit(self, max_bytes: int | None) -> None:
         """How large a frame may be from now on."""
@@ -72,7 +69,7 @@ class NetworkReceive:
 
     def feed(self, data: bytes) -> None:
         """Takes bytes as they came off the connection."""
-        if not self.bytes_read:  # the common case: a read brings one whole frame, and nothing is copied here
+        if not self._data:  # the common case: a read brings one whole frame, and nothing is copied here
             self._data = data
         elif isinstance(self._data, bytearray):
             del self._data[: self._start]
@@ -82,7 +79,8 @@ class NetworkReceive:
             joined += data
             self._data = joined
         self._start = 0
-        self._look_at_size()
+        if self.frame_bytes is None:
+            self._look_at_size()
 
     def take(self) -> bytes | None:
         """The current frame without its size, if it is whole; the one behind it becomes the current one.
@@ -90,19 +88,19 @@ class NetworkReceive:
         Raises InvalidReceiveError when the size is negative or over the limit: the stream can't be read any
         further.
         """
-        size = self._size
+        size = self.frame_bytes
         if size is None:
             return None
         if size < 0 or size > self._max_bytes:
             raise InvalidReceiveError(self._what_is_wrong_with(size))
         begin = self._start + _SIZE.size
         end = begin + size
-        if len(self._data) < end:
+        data = self._data
+        if len(data) < end:
             return None
-        with memoryview(self._data) as view, view[begin:end] as body:
-            payload = bytes(body)
-        self._size = None
-        if end == len(self._data):
+        payload = data[begin:end] if isinstance(data, bytes) else bytes(memoryview(data)[begin:end])
+        self.frame_bytes = None
+        if end == len(data):
             self._data = b""  # gives a large frame's memory back
             self._start = 0
         else:
@@ -111,8 +109,8 @@ class NetworkReceive:
         return payload
 
     def _look_at_size(self) -> None:
-        if self._size is None and self.bytes_read >= _SIZE.size:
-            (self._size,) = _SIZE.unpack_from(self._data, self._start)
+        if len(self._data) - self._start >= _SIZE.size:
+            (self.frame_bytes,) = _SIZE.unpack_from(self._data, self._start)
 
     def _what_is_wrong_with(self, size: int) -> str:
         said = f"Invalid receive (size = {size})"
@@ -122,7 +120,7 @@ class NetworkReceive:
         return said if hint is None else f"{said}: {hint}"
 
     def __repr__(self) -> str:
-        return f"<NetworkReceive {self.bytes_read} bytes, size {self._size}>"
+        return f"<NetworkReceive {self.bytes_read} bytes, size {self.frame_bytes}>"
 
 
 def _who_begins_with(beginning: bytes) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,16 +39,14 @@ class ChannelState:
     detail: str | None = None  # a sentence for people: "connection refused", "the peer closed the connection"
 
 
-@dataclass(frozen=True, slots=True)
-class CompletedSend:
+class CompletedSend(NamedTuple):
     """A send whose last byte was handed to the operating system."""
 
     node_id: int
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class CompletedReceive:
+class CompletedReceive(NamedTuple):
     """One whole frame, without its four bytes of size."""
 
     node_id: int

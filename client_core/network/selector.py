@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import selectors
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import TYPE_CHECKING, Final
@@ -84,33 +84,16 @@ class Selector:
         self._unreported: dict[int, ChannelState] = {}
         # Channels whose frames are among the completed receives, and hold their memory until the next poll.
         self._delivered: list[KafkaChannel] = []
-        self._completed_sends: list[CompletedSend] = []
-        self._completed_receives: list[CompletedReceive] = []
-        self._disconnected: dict[int, ChannelState] = {}
-        self._connected: list[int] = []
+        # What the last poll brought; they hold until the next.
+        self.completed_sends: list[CompletedSend] = []
+        self.completed_receives: list[CompletedReceive] = []
+        self.disconnected: dict[int, ChannelState] = {}
+        self.connected: list[int] = []
         self._wakeup = Wakeup.open()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wakeup, EVENT_READ)
         self._is_woken = False
         self._is_closed = False
-
-    # -- what the last poll brought --------------------------------------------------------------------------
-
-    @property
-    def completed_sends(self) -> Sequence[CompletedSend]:
-        return self._completed_sends
-
-    @property
-    def completed_receives(self) -> Sequence[CompletedReceive]:
-        return self._completed_receives
-
-    @property
-    def disconnected(self) -> Mapping[int, ChannelState]:
-        return self._disconnected
-
-    @property
-    def connected(self) -> Sequence[int]:
-        return self._connected
 
     # -- connections -----------------------------------------------------------------------------------------
 
@@ -219,16 +202,18 @@ class Selector:
         if timeout_ms < 0:
             raise IllegalArgumentError("timeout should be >= 0")
         self._clear()
-        starved = self._memory_pool.next_in_line()
-        if starved is not None:
-            self._due[starved] = self._channels[starved]
+        if self._memory_pool.waiting:
+            starved = self._memory_pool.next_in_line()
+            if starved is not None:
+                self._due[starved] = self._channels[starved]
         if self._awaiting_credentials:
             timeout_ms = min(timeout_ms, _LOOK_FOR_CREDENTIALS_MS)
         # Something to do or to tell is no reason to wait; Java would let what it has to tell wait.
-        now_ms = self._take_turns(0 if self._due or self._disconnected else timeout_ms)
+        now_ms = self._take_turns(0 if self._due or self.disconnected else timeout_ms)
         if timeout_ms and not writes_end_it and not self._has_news:
             now_ms = self._take_turns(timeout_ms)
-        self._close_idle_connection(now_ms)
+        if self._idle_expiry is not None:
+            self._close_idle_connection(self._idle_expiry, now_ms)
         return self._clock.now_ms()
 
     @property
@@ -236,9 +221,9 @@ class Selector:
         """Whether this poll has something to tell or to do at once, or was woken."""
         return bool(
             self._is_woken
-            or self._completed_receives
-            or self._connected
-            or self._disconnected
+            or self.completed_receives
+            or self.connected
+            or self.disconnected
             or self._due
             or self._awaiting_credentials
         )
@@ -249,10 +234,10 @@ class Selector:
         try:
             ready = self._selector.select(min(timeout_ms, _LONGEST_SELECT_MS) / 1000)
             now_ms = self._clock.now_ms()
-            self._is_woken = (
-                timeout_ms > 0
-            )  # what ends a wait is for the caller to see, if it is only the time
-            due.update(self._awaiting_credentials)
+            # What ends a wait is for the caller to see, be it only the time.
+            self._is_woken = timeout_ms > 0
+            if self._awaiting_credentials:
+                due.update(self._awaiting_credentials)
             for key, mask in ready:
                 channel: KafkaChannel | None = key.data
                 if channel is None:
@@ -269,15 +254,16 @@ class Selector:
         return now_ms
 
     def _clear(self) -> None:
-        self._completed_sends.clear()
-        self._completed_receives.clear()
-        self._connected.clear()
-        self._disconnected.clear()
-        for channel in self._delivered:
-            channel.release_memory()
-        self._delivered.clear()
+        self.completed_sends.clear()
+        self.completed_receives.clear()
+        self.connected.clear()
+        self.disconnected.clear()
+        if self._delivered:
+            for channel in self._delivered:
+                channel.release_memory()
+            self._delivered.clear()
         if self._unreported:
-            self._disconnected.update(self._unreported)
+            self.disconnected.update(self._unreported)
             self._unreported.clear()
 
     def _take_turn(self, channel: KafkaChannel, mask: int, now_ms: int) -> None:
@@ -290,7 +276,7 @@ class Selector:
             _log_failure(channel, error)
             channel.fail(error)
             self._close_channel(channel)
-            self._disconnected[channel.node_id] = channel.state
+            self.disconnected[channel.node_id] = channel.state
         except BaseException:
             # Not the peer's fault, and not ours to swallow; but it would fail at every poll from now on.
             self._close_channel(channel)
@@ -301,7 +287,7 @@ class Selector:
         if not channel.is_connected:
             if not channel.finish_connect():
                 return
-            self._connected.append(channel.node_id)
+            self.connected.append(channel.node_id)
             log.debug("Connected to node %s at %s", channel.node_id, channel.remote_address)
         if not channel.ready:
             channel.prepare(now_ms)
@@ -313,6 +299,9 @@ class Selector:
             wants_to_write = mask & EVENT_WRITE or channel.has_new_send
             if wants_to_write and not channel.maybe_begin_reauthentication(now_ms):
                 self._write(channel)
+        is_watched = channel.registered_interest == EVENT_READ
+        if is_watched and channel.is_at_rest and not self._awaiting_credentials:
+            return
         self._watch(channel)
         if channel.awaits_credentials:
             self._awaiting_credentials[channel.node_id] = channel
@@ -329,26 +318,24 @@ class Selector:
         if payload is not None:
             if channel.has_memory:
                 self._delivered.append(channel)
-            self._completed_receives.append(CompletedReceive(channel.node_id, payload))
+            self.completed_receives.append(CompletedReceive(channel.node_id, payload))
 
     def _write(self, channel: KafkaChannel) -> None:
         channel.write()
         send = channel.maybe_complete_send()
         if send is not None:
-            self._completed_sends.append(CompletedSend(channel.node_id, send.size_bytes))
+            self.completed_sends.append(CompletedSend(channel.node_id, send.size_bytes))
 
-    def _close_idle_connection(self, now_ms: int) -> None:
+    def _close_idle_connection(self, idle_expiry: IdleExpiry, now_ms: int) -> None:
         """Closes at most one connection, the longest idle (SEL-14)."""
-        if self._idle_expiry is None:
-            return
-        node_id = self._idle_expiry.expired(now_ms)
+        node_id = idle_expiry.expired(now_ms)
         if node_id is None:
             return
         channel = self._channels[node_id]
         log.debug("Closing the connection to node %s at %s: idle", node_id, channel.remote_address)
-        channel.end(ChannelStateName.EXPIRED, f"idle for more than {self._idle_expiry.max_idle_ms} ms")
+        channel.end(ChannelStateName.EXPIRED, f"idle for more than {idle_expiry.max_idle_ms} ms")
         self._close_channel(channel)
-        self._disconnected[node_id] = channel.state
+        self.disconnected[node_id] = channel.state
 
     # -- book-keeping ----------------------------------------------------------------------------------------
 
@@ -372,8 +359,8 @@ class Selector:
         self._awaiting_credentials.pop(node_id, None)
         if self._idle_expiry is not None:
             self._idle_expiry.forget(node_id)
-        if node_id in self._connected:  # connected and failed in one poll: only the latter is told (SEL-16)
-            self._connected.remove(node_id)
+        if node_id in self.connected:  # connected and failed in one poll: only the latter is told (SEL-16)
+            self.connected.remove(node_id)
         if channel.registered_interest:
             self._selector.unregister(channel)
             channel.registered_interest = 0

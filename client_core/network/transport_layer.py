@@ -91,6 +91,10 @@ class PlaintextTransportLayer:
 
     __slots__ = ("_connected", "_remote_address", "_socket")
 
+    # Between the layer above and the system there is nothing.
+    has_bytes_buffered = False
+    has_pending_writes = False
+
     def __init__(self, connection: socket.socket, remote_address: str) -> None:
         self._socket = connection
         self._remote_address = remote_address
@@ -103,14 +107,6 @@ class PlaintextTransportLayer:
     @property
     def ready(self) -> bool:
         return self._connected
-
-    @property
-    def has_bytes_buffered(self) -> bool:
-        return False
-
-    @property
-    def has_pending_writes(self) -> bool:
-        return False
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -9,9 +9,8 @@ thread, read by any. Source: ProduceRequestResult, FutureRecordMetadata, Kafka 4
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from client_core.errors import IllegalStateError
 from client_core.producer.producer_record import RecordMetadata
@@ -42,8 +41,7 @@ class RecordOwner(Protocol):
 Span = tuple[RecordOwner, Sequence[int], int]
 
 
-@dataclass(frozen=True, slots=True)
-class BatchOutcome:
+class BatchOutcome(NamedTuple):
     """How a batch ended, for all of its spans. Positions count from the batch's first record."""
 
     topic: str

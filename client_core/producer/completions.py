@@ -39,6 +39,8 @@ class Completions:
 
     def post(self) -> None:
         """Hands over all that is finished. A sink that fails is logged: nobody else may suffer for it."""
+        if not self._finished:
+            return
         finished: list[tuple[Done, Result]] = []
         with contextlib.suppress(IndexError):  # another thread may empty it at the same time
             while True:

@@ -12,6 +12,8 @@ import heapq
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
+from client_core.clock import FOREVER_MS
+
 _T = TypeVar("_T", bound=Hashable)
 
 #: So small a heap is not worth making anew. A guess.
@@ -47,20 +49,19 @@ class Deadlines(Generic[_T]):
                 self._moments = sorted(self._due)
 
     @property
-    def next_ms(self) -> int | None:
-        """The earliest moment at which something is due; None if nothing is in here."""
-        while self._moments:
-            if self._moments[0] in self._due:
-                return self._moments[0]
-            heapq.heappop(self._moments)
-        return None
+    def next_ms(self) -> int:
+        """The earliest moment at which something is due; FOREVER_MS if nothing is in here."""
+        moments = self._moments
+        while moments:
+            if moments[0] in self._due:
+                return moments[0]
+            heapq.heappop(moments)
+        return FOREVER_MS
 
     def pop_due(self, now_ms: int) -> list[_T]:
         """Takes out everything whose time is up."""
         due: list[_T] = []
-        if not self._moments or self._moments[0] > now_ms:
-            return due  # as at nearly every turn
-        while (moment := self.next_ms) is not None and moment <= now_ms:
+        while (moment := self.next_ms) <= now_ms:
             due.extend(self._due.pop(moment))
             heapq.heappop(self._moments)
         return due

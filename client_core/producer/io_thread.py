@@ -110,7 +110,7 @@ class IoThread:
         self._failures_in_a_row = 0
         self._metadata_changed = True
         self._wakes_by_ms = _AWAKE
-        self._next_calls_ms: list[int] = []
+        self._next_call_ms = FOREVER_MS
         self.life_cycle = LifeCycle.STARTING
         #: Turns since the start, and when the last one began: written by the I/O thread only.
         self.turns = 0
@@ -227,27 +227,36 @@ class IoThread:
         now_ms = self._clock.now_ms()
         self.turns += 1
         self.last_turn_ms = now_ms
-        self._take_what_came(now_ms)
+        if self._commands or self._requests:
+            self._take_what_came(now_ms)
         if self._metadata_changed:
             self._metadata_changed = False
             self._go_on_with_metadata(now_ms)
-        self._parked.expire(now_ms, self._clock.wall_ms())
-        self._lookups.expire(now_ms)
-        self._configs.expire(now_ms)
-        delays = (
-            self._lookups.listing_delay_ms(self._client, now_ms),
-            self._configs.delay_ms(self._client, now_ms),
-        )
-        self._next_calls_ms = [now_ms + delay for delay in delays if delay is not None]
+        if self._next_deadline_ms() <= now_ms:
+            self._parked.expire(now_ms, self._clock.wall_ms())
+            self._lookups.expire(now_ms)
+            self._configs.expire(now_ms)
+        self._next_call_ms = FOREVER_MS
+        if self._lookups or self._configs:
+            for delay_ms in (
+                self._lookups.listing_delay_ms(self._client, now_ms),
+                self._configs.delay_ms(self._client, now_ms),
+            ):
+                if delay_ms is not None:
+                    self._next_call_ms = min(self._next_call_ms, now_ms + delay_ms)
         self._sender.run_once()
         self._wakes_by_ms = _AWAKE
         self._completions.post()
 
+    def _next_deadline_ms(self) -> int:
+        next_ms = self._parked.next_deadline_ms
+        if self._lookups or self._configs:
+            next_ms = min(next_ms, self._lookups.next_deadline_ms, self._configs.next_deadline_ms)
+        return next_ms
+
     def poll_limit_ms(self, now_ms: int) -> int:
         """How long a poll may sleep for the sake of those who wait: Sender asks right before it polls."""
-        waits = (self._parked, self._lookups, self._configs)
-        deadlines = [each.next_deadline_ms for each in waits]
-        next_ms = min((ms for ms in (*deadlines, *self._next_calls_ms) if ms is not None), default=FOREVER_MS)
+        next_ms = min(self._next_deadline_ms(), self._next_call_ms)
         # Before the mailboxes are looked at: who puts something in looks at this after it has.
         self._wakes_by_ms = next_ms
         if self._completions or self._metadata_changed or self._requests or self._commands:

@@ -100,10 +100,9 @@ class ParkedRequests:
     # -- coming ----------------------------------------------------------------------------------------------
 
     @property
-    def next_deadline_ms(self) -> int | None:
-        """When the next request's time is up; it may have ended before."""
-        moments = (self._block_deadlines.next_ms, self._deadlines.next_ms)
-        return min((moment for moment in moments if moment is not None), default=None)
+    def next_deadline_ms(self) -> int:
+        """When the next request's time is up, which may have ended before; FOREVER_MS without any."""
+        return min(self._block_deadlines.next_ms, self._deadlines.next_ms)
 
     def take(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
         """Watches over a request from now on, and parks it if something of it is still to be appended."""

@@ -108,7 +108,7 @@ class PendingConfigs:
     # -- the end ---------------------------------------------------------------------------------------------
 
     @property
-    def next_deadline_ms(self) -> int | None:
+    def next_deadline_ms(self) -> int:
         return self._deadlines.next_ms
 
     def expire(self, now_ms: int) -> None:

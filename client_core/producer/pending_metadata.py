@@ -148,7 +148,7 @@ class PendingLookups:
     # -- going on --------------------------------------------------------------------------------------------
 
     @property
-    def next_deadline_ms(self) -> int | None:
+    def next_deadline_ms(self) -> int:
         return self._deadlines.next_ms
 
     def metadata_changed(self, now_ms: int) -> None:

@@ -22,7 +22,11 @@ from client_core.protocol.messages.produce_request import (
     TopicProduceData,
 )
 from client_core.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
-from client_core.protocol.primitives import ZERO_UUID
+from client_core.protocol.quick_produce import (
+    FIRST_FLEXIBLE,
+    encode_produce_request,
+    read_produce_response,
+)
 from client_core.record.compression import Codec
 from client_core.record.record_batch import (
     CODEC_MASK,
@@ -51,7 +55,7 @@ class PartitionRecords(NamedTuple):
     records: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class ProduceRequestBuilder:
     """Batches for the partitions that one node leads.
 
@@ -81,28 +85,28 @@ class ProduceRequestBuilder:
         Raises UnsupportedCompressionTypeError for zstd below version 7, InvalidRecordError for records that
         are not one batch.
         """
-        by_topic: dict[str, list[PartitionProduceData]] = {}
+        by_topic: dict[str, list[tuple[int, bytes]]] = {}
         for (topic, partition), records in self.batches:
             _validate_records(version, records)
-            by_topic.setdefault(topic, []).append(PartitionProduceData(partition, records))
-        has_ids = version >= 13
+            by_topic.setdefault(topic, []).append((partition, records))
+        acks = _WIRE_ACKS[self.acks]
+        if version >= FIRST_FLEXIBLE:
+            # An id that is not known yet goes as zero: the broker answers UNKNOWN_TOPIC_ID, and we ask again.
+            return encode_produce_request(version, acks, self.timeout_ms, by_topic, self.topic_ids)
         topics = tuple(
             TopicProduceData(
-                name="" if has_ids else topic,
-                # An id that is not known yet goes as zero: the broker answers UNKNOWN_TOPIC_ID, and we ask
-                # again.
-                topic_id=self.topic_ids.get(topic, ZERO_UUID) if has_ids else ZERO_UUID,
-                partition_data=tuple(partitions),
+                name=topic, partition_data=tuple(PartitionProduceData(*partition) for partition in partitions)
             )
             for topic, partitions in by_topic.items()
         )
         request = ProduceRequest(
-            transactional_id=None, acks=_WIRE_ACKS[self.acks], timeout_ms=self.timeout_ms, topic_data=topics
+            transactional_id=None, acks=acks, timeout_ms=self.timeout_ms, topic_data=topics
         )
         return request.encode(version)
 
     def decode_response(self, body: bytes, version: int) -> ProduceResponse:
-        return ProduceResponse.decode(body, version)
+        stored = read_produce_response(body, version) if version >= FIRST_FLEXIBLE else None
+        return ProduceResponse.decode(body, version) if stored is None else stored
 
     def topic_names(self) -> Mapping[UUID, str]:
         """The names behind the ids of this request."""
@@ -144,8 +148,7 @@ class RecordError(NamedTuple):
     message: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionResponse:
+class PartitionResponse(NamedTuple):
     """What became of one batch: said by a broker, or by the client in its stead."""
 
     error: Errors
@@ -195,6 +198,16 @@ def leader_nodes(response: ProduceResponse) -> tuple[Node, ...]:
 
 def _verdict(answered: PartitionProduceResponse) -> PartitionResponse:
     leader_id, leader_epoch = answered.current_leader
+    if not answered.error_code and not answered.record_errors and leader_id < 0:
+        return PartitionResponse(
+            Errors.NONE,
+            0,
+            _none_below_zero(answered.base_offset),
+            _none_below_zero(answered.log_append_time_ms),
+            _none_below_zero(answered.log_start_offset),
+            (),
+            answered.error_message,
+        )
     return PartitionResponse(
         error=Errors.of(answered.error_code),
         code=answered.error_code,

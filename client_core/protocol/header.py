@@ -12,6 +12,7 @@ fake cluster of the tests; pure. Source: RequestHeader, ResponseHeader, Kafka 4.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple
@@ -21,6 +22,7 @@ from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.primitives import FlexibleReader, Reader, Writer
 
 _KEY_VERSION_CORRELATION: Final = Struct(">hhi")
+_CORRELATION: Final = Struct(">i")
 _NO_TAGS: Final = b"\x00"
 
 
@@ -36,14 +38,20 @@ class RequestHeader(NamedTuple):
 
 def encode_request_header(api: ApiKey, version: int, correlation_id: int, client_id: str | None) -> bytes:
     """The header of a request. Raises SerializationError for what its fields can't hold."""
-    writer = Writer()
     try:
-        writer.pack(_KEY_VERSION_CORRELATION, api.id, version, correlation_id)
-        writer.nullable_string(client_id)
+        begin = _KEY_VERSION_CORRELATION.pack(api.id, version, correlation_id)
+        return begin + _behind_correlation_id(api, version, client_id)
     except (StructError, UnicodeEncodeError) as problem:
         raise SerializationError(
             f"{api} v{version}: the request header can't be encoded: {problem}"
         ) from problem
+
+
+@lru_cache(maxsize=64)
+def _behind_correlation_id(api: ApiKey, version: int, client_id: str | None) -> bytes:
+    """The rest of a request header: the same for all requests of a client at a version."""
+    writer = Writer()
+    writer.nullable_string(client_id)
     if api.request_header_version(version) >= 2:
         writer.parts.append(_NO_TAGS)
     return writer.getvalue()
@@ -74,10 +82,14 @@ def encode_response_header(api: ApiKey, version: int, correlation_id: int) -> by
 
 def decode_response_header(payload: bytes, api: ApiKey, version: int) -> tuple[int, int]:
     """The correlation id of a response frame, and the offset at which its message begins; or SchemaError."""
+    has_tags = api.response_header_version(version) > 0
+    if len(payload) > _CORRELATION.size and (not has_tags or not payload[_CORRELATION.size]):
+        (plain_id,) = _CORRELATION.unpack_from(payload)
+        return plain_id, _CORRELATION.size + has_tags  # as nearly every one is
     what = f"{api} v{version} response header"
     reader = Reader(payload, 0, what)
     correlation_id = reader.int32()
-    if api.response_header_version(version) == 0:
+    if not has_tags:
         return correlation_id, reader.pos
     return correlation_id, _behind_tags(payload, reader.pos, what)
 

@@ -38,16 +38,16 @@ def test_bytes_read() -> None:
 
 @pytest.mark.java("NetworkReceiveTest.RequiredMemoryAmountKnownWhenNotSet")
 def test_the_required_memory_is_not_known_before_the_size_is_here() -> None:
-    assert NetworkReceive(None).required_memory_bytes is None
+    assert NetworkReceive(None).frame_bytes is None
 
 
 @pytest.mark.java("NetworkReceiveTest.RequiredMemoryAmountKnownWhenSet")
 def test_the_required_memory_is_known_with_the_size() -> None:
     receive = NetworkReceive(128)
     receive.feed(b"\x00\x00\x00")
-    assert receive.required_memory_bytes is None
+    assert receive.frame_bytes is None
     receive.feed(b"\x40")
-    assert receive.required_memory_bytes == 64
+    assert receive.frame_bytes == 64
 
 
 @pytest.mark.java("NetworkReceiveTest.SizeAfterRead")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from client_core.cluster import TopicPartition
 from client_core.producer.backlog import Backlog, BatchCount, TopicWait
 from client_core.producer.producer_record import ProducerRecord
@@ -14,7 +16,7 @@ def to(topic: str, partition: int) -> ProducerRecord:
     return ProducerRecord(topic, b"x", partition=partition)
 
 
-def unreachable_rig(**settings: object) -> ProducerRig:
+def unreachable_rig(**settings: Any) -> ProducerRig:
     """A producer that knows orders with two partitions, and can't reach their leader, broker 0."""
     rig = ProducerRig(topics={"orders": 2}, **settings)
     node = rig.client.least_loaded_node(0).node

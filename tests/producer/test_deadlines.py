@@ -5,11 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from client_core.clock import FOREVER_MS
 from client_core.producer.deadlines import Deadlines
 
 
 def test_an_empty_set_has_no_next_deadline() -> None:
-    assert Deadlines[str]().next_ms is None
+    assert Deadlines[str]().next_ms == FOREVER_MS
 
 
 def test_things_come_out_in_the_order_of_their_deadlines_and_then_of_their_coming() -> None:
@@ -46,7 +47,7 @@ def test_a_moment_that_was_emptied_can_be_used_again() -> None:
     deadlines.add(10, "b")
     assert deadlines.next_ms == 10
     assert deadlines.pop_due(10) == ["b"]
-    assert deadlines.next_ms is None
+    assert deadlines.next_ms == FOREVER_MS
 
 
 def test_all_can_be_taken_out_at_once() -> None:
@@ -54,7 +55,7 @@ def test_all_can_be_taken_out_at_once() -> None:
     deadlines.add(20, "b")
     deadlines.add(10, "a")
     assert deadlines.pop_all() == ["a", "b"]
-    assert deadlines.next_ms is None
+    assert deadlines.next_ms == FOREVER_MS
 
 
 @given(
@@ -77,7 +78,7 @@ def test_it_behaves_as_a_plain_sorted_list_would(steps: list[tuple[str, int, int
             due = {pair for pair in model if pair[0] <= moment}
             assert sorted(deadlines.pop_due(moment)) == sorted(thing for _, thing in due)
             model -= due
-        assert deadlines.next_ms == min((pair[0] for pair in model), default=None)
+        assert deadlines.next_ms == min((pair[0] for pair in model), default=FOREVER_MS)
         assert len(deadlines) == len(model)
 
 

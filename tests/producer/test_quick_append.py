@@ -20,7 +20,7 @@ PARTITIONS: Final = 4
 SMALL: Final = ProducerRecord("orders", b"value")
 
 
-def rig_of(**settings: object) -> ProducerRig:
+def rig_of(**settings: Any) -> ProducerRig:
     return ProducerRig(topics={"orders": PARTITIONS}, **{"linger_ms": 1_000, "batch_size": 1024, **settings})
 
 

@@ -10,7 +10,7 @@ rig.turn()                                        result.told
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.producer.config import ProducerConfig
@@ -182,7 +182,7 @@ class ProducerRig:
         return waiting
 
 
-def full_buffer_rig(**settings: object) -> ProducerRig:
+def full_buffer_rig(**settings: Any) -> ProducerRig:
     """A producer with memory for one batch of 1,000 bytes, taken by a request to orders-0."""
     rig = ProducerRig(topics={"orders": 1, "other": 1}, buffer_memory=1_000, batch_size=1_000, **settings)
     node = rig.client.least_loaded_node(0).node
