@@ -187,7 +187,10 @@ class MetadataCache:
 
     def leader_for(self, topic_partition: TopicPartition) -> Node | None:
         """The partition's leader; None if it has none, if its broker is unknown, or if the partition is."""
-        return self.cluster.leader_for(topic_partition)
+        topic, partition = topic_partition
+        table = self.topics.get(topic)
+        leader_id = None if table is None else table.leader_id(partition)
+        return None if leader_id is None else self.cluster.nodes_by_id.get(leader_id)
 
     def leader_epoch_for(self, topic_partition: TopicPartition) -> int | None:
         """The partition's leader epoch; None if it has none to rely on, or if the partition is unknown."""

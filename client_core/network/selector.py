@@ -208,6 +208,8 @@ class Selector:
                 self._due[starved] = self._channels[starved]
         if self._awaiting_credentials:
             timeout_ms = min(timeout_ms, _LOOK_FOR_CREDENTIALS_MS)
+        if timeout_ms and self._due and not writes_end_it:
+            self._write_new_sends()
         # Something to do or to tell is no reason to wait; Java would let what it has to tell wait.
         now_ms = self._take_turns(0 if self._due or self.disconnected else timeout_ms)
         if timeout_ms and not writes_end_it and not self._has_news:
@@ -215,6 +217,16 @@ class Selector:
         if self._idle_expiry is not None:
             self._close_idle_connection(self._idle_expiry, now_ms)
         return self._clock.now_ms()
+
+    def _write_new_sends(self) -> None:
+        """Gives the channels that can only write their turn: no need to ask the system first, and then to
+        wait.
+        """
+        now_ms = self._clock.now_ms()
+        for node_id, channel in tuple(self._due.items()):
+            if channel.has_new_send and not (channel.has_bytes_buffered or channel.awaits_memory):
+                del self._due[node_id]
+                self._take_turn(channel, 0, now_ms)
 
     @property
     def _has_news(self) -> bool:

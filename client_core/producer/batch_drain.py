@@ -93,6 +93,17 @@ class _NodeLatency:
     drain_ms: int
 
 
+class _Place(NamedTuple):
+    """Who leads a partition, and since which epoch, as one snapshot has it."""
+
+    leader: Node | None
+    leader_epoch: int | None
+
+
+def _place(leaders: PartitionLeaders, topic_partition: TopicPartition) -> _Place:
+    return _Place(leaders.leader_for(topic_partition), leaders.leader_epoch_for(topic_partition))
+
+
 class BatchDrain:
     """Ready and drain over the queues that hold batches."""
 
@@ -116,11 +127,15 @@ class BatchDrain:
         self._drain_order = drain_order
         self._node_latency: dict[int, _NodeLatency] = {}
         self._topics_with_load: set[TopicQueues] = set()
+        # What `ready` found, for the drain that follows it with the same snapshot.
+        self._placed_by: PartitionLeaders | None = None
+        self._placed: dict[TopicPartition, _Place] = {}
 
     def ready(self, leaders: PartitionLeaders, now_ms: int, *, send_all: bool) -> ReadyCheckResult:
         """See RecordAccumulator.ready. `send_all`: whatever does not back off is ready, full or not."""
         if not self._queues.waiting and not self._topics_with_load:
             return _NOTHING_READY
+        self._placed_by, self._placed = leaders, {}
         ready_nodes: dict[int, Node] = {}
         unknown_leader_topics: set[str] = set()
         queue_sizes: dict[TopicQueues, dict[int, int]] = {}
@@ -130,8 +145,7 @@ class BatchDrain:
             queue = self._queues.waiting.get(topic_partition)
             if queue is None:
                 continue  # its only batch was cancelled just now
-            leader = leaders.leader_for(topic_partition)
-            leader_epoch = leaders.leader_epoch_for(topic_partition)
+            leader, leader_epoch = self._placed[topic_partition] = _place(leaders, topic_partition)
             with queue.lock:
                 batch = queue.first
                 if batch is None:
@@ -167,13 +181,18 @@ class BatchDrain:
         waiting: dict[int, list[TopicPartition]] = {node.id: [] for node in nodes}
         if not waiting:
             return {}
+        if leaders is not self._placed_by:
+            self._placed_by, self._placed = leaders, {}
         for topic_partition in tuple(self._queues.waiting):
-            leader = leaders.leader_for(topic_partition)
+            place = self._placed.get(topic_partition)
+            if place is None:
+                place = self._placed[topic_partition] = _place(leaders, topic_partition)
+            leader = place.leader
             if leader is not None and leader.id in waiting and topic_partition not in self.muted:
                 waiting[leader.id].append(topic_partition)
         self._drain_order.use(leaders.cluster, self._queues.topics.keys())
         return {
-            node_id: self._drain_node(leaders, node_id, topic_partitions, max_size_bytes, now_ms)
+            node_id: self._drain_node(node_id, topic_partitions, max_size_bytes, now_ms)
             for node_id, topic_partitions in waiting.items()
         }
 
@@ -196,7 +215,6 @@ class BatchDrain:
 
     def _drain_node(
         self,
-        leaders: PartitionLeaders,
         node_id: int,
         topic_partitions: Sequence[TopicPartition],
         max_size_bytes: int,
@@ -208,7 +226,7 @@ class BatchDrain:
             queue = self._queues.waiting.get(topic_partition)
             if queue is None:
                 continue
-            leader_epoch = leaders.leader_epoch_for(topic_partition)
+            leader_epoch = self._placed[topic_partition].leader_epoch
             with queue.lock:
                 batch = queue.first
                 if batch is None:

@@ -110,6 +110,8 @@ class IoThread:
         self._failures_in_a_row = 0
         self._metadata_changed = True
         self._wakes_by_ms = _AWAKE
+        #: When somebody's time is up, as the last poll found it; and when a call is to be tried again.
+        self._deadline_ms = FOREVER_MS
         self._next_call_ms = FOREVER_MS
         self.life_cycle = LifeCycle.STARTING
         #: Turns since the start, and when the last one began: written by the I/O thread only.
@@ -227,17 +229,20 @@ class IoThread:
         now_ms = self._clock.now_ms()
         self.turns += 1
         self.last_turn_ms = now_ms
-        if self._commands or self._requests:
+        came = bool(self._commands or self._requests)
+        if came:
             self._take_what_came(now_ms)
         if self._metadata_changed:
             self._metadata_changed = False
             self._go_on_with_metadata(now_ms)
-        if self._next_deadline_ms() <= now_ms:
+        if came:
+            self._deadline_ms = self._next_deadline_ms()
+        if self._deadline_ms <= now_ms:
             self._parked.expire(now_ms, self._clock.wall_ms())
             self._lookups.expire(now_ms)
             self._configs.expire(now_ms)
         self._next_call_ms = FOREVER_MS
-        if self._lookups or self._configs:
+        if self._lookups.count or self._configs.count:
             for delay_ms in (
                 self._lookups.listing_delay_ms(self._client, now_ms),
                 self._configs.delay_ms(self._client, now_ms),
@@ -250,13 +255,14 @@ class IoThread:
 
     def _next_deadline_ms(self) -> int:
         next_ms = self._parked.next_deadline_ms
-        if self._lookups or self._configs:
+        if self._lookups.count or self._configs.count:
             next_ms = min(next_ms, self._lookups.next_deadline_ms, self._configs.next_deadline_ms)
         return next_ms
 
     def poll_limit_ms(self, now_ms: int) -> int:
         """How long a poll may sleep for the sake of those who wait: Sender asks right before it polls."""
-        next_ms = min(self._next_deadline_ms(), self._next_call_ms)
+        self._deadline_ms = self._next_deadline_ms()
+        next_ms = min(self._deadline_ms, self._next_call_ms)
         # Before the mailboxes are looked at: who puts something in looks at this after it has.
         self._wakes_by_ms = next_ms
         if self._completions or self._metadata_changed or self._requests or self._commands:
@@ -276,7 +282,7 @@ class IoThread:
 
     def _go_on_with_metadata(self, now_ms: int) -> None:
         try:
-            if self._parked.waiting_for_metadata or self._lookups or self._configs:
+            if self._parked.waiting_for_metadata or self._lookups.count or self._configs.count:
                 self._metadata.maybe_throw_fatal_exception()
         except KafkaError as error:
             self._lookups.fail_all(error, now_ms)

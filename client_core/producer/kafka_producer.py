@@ -356,7 +356,9 @@ class KafkaProducer:
             state=io_thread.life_cycle.value,
             loop_turns=io_thread.turns,
             loop_age_ms=max(now_ms - io_thread.last_turn_ms, 0),
-            waiting_for_metadata=self._parked.waiting_for_metadata + len(self._lookups) + len(self._configs),
+            waiting_for_metadata=self._parked.waiting_for_metadata
+            + self._lookups.count
+            + self._configs.count,
             waiting_for_buffer=self._parked.waiting_for_buffer,
             in_flight_batches=self._sender.in_flight_batches,
             producer_id=None if manager is None else manager.producer_id,

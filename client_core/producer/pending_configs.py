@@ -63,14 +63,12 @@ class PendingConfigs:
         self._by_topic: dict[str, dict[ConfigsWait, None]] = {}
         self._asked_for: Mapping[str, tuple[ConfigsWait, ...]] = {}
         self._deadlines = Deadlines[ConfigsWait]()
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
+        #: How many wait.
+        self.count = 0
 
     def take(self, wait: ConfigsWait) -> None:
         if not wait.is_finished:
-            self._count += 1
+            self.count += 1
             self._deadlines.add(wait.deadline_ms, wait)
             self._by_topic.setdefault(wait.topic, {})[wait] = None
 
@@ -144,7 +142,7 @@ class PendingConfigs:
 
     def _forget(self, wait: ConfigsWait) -> None:
         wait.is_finished = True
-        self._count -= 1
+        self.count -= 1
         self._deadlines.discard(wait.deadline_ms, wait)
         waits = self._by_topic[wait.topic]
         del waits[wait]

@@ -91,10 +91,8 @@ class PendingLookups:
         self._listings: dict[PendingLookup, None] = {}
         self._deadlines = Deadlines[PendingLookup]()
         self._asked_for: Sequence[PendingLookup] = ()  # by the request for the list under way
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
+        #: How many wait.
+        self.count = 0
 
     # -- coming ----------------------------------------------------------------------------------------------
 
@@ -102,7 +100,7 @@ class PendingLookups:
         """Answers a look-up at once if it can be, and waits with it if not."""
         if lookup.is_finished:
             return
-        self._count += 1
+        self.count += 1
         self._deadlines.add(lookup.deadline_ms, lookup)
         if lookup.kind is Kind.LISTING:
             self._listings[lookup] = None
@@ -303,7 +301,7 @@ class PendingLookups:
 
     def _forget(self, lookup: PendingLookup) -> None:
         lookup.is_finished = True
-        self._count -= 1
+        self.count -= 1
         self._updates.pop(lookup, None)
         self._listings.pop(lookup, None)
         self._deadlines.discard(lookup.deadline_ms, lookup)

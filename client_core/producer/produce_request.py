@@ -38,7 +38,7 @@ from client_core.record.record_batch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
 #: `acks` as a setting and on the wire.
@@ -64,7 +64,7 @@ class ProduceRequestBuilder:
 
     acks: str
     timeout_ms: int
-    batches: tuple[PartitionRecords, ...]
+    batches: Sequence[PartitionRecords]
     topic_ids: Mapping[str, UUID]
 
     @property

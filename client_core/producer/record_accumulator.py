@@ -151,7 +151,9 @@ class RecordAccumulator:
 
     def ready(self, leaders: PartitionLeaders, now_ms: int) -> ReadyCheckResult:
         """The nodes that something should be sent to now, and when to look again (ACC-05, ACC-06, ACC-07)."""
-        send_all = self.appender.closed or self._pool.waiters > 0 or self._incomplete.flush_in_progress
+        send_all = bool(self._queues.waiting) and (
+            self.appender.closed or self._pool.waiters > 0 or self._incomplete.flush_in_progress
+        )
         return self._drain.ready(leaders, now_ms, send_all=send_all)
 
     def drain(

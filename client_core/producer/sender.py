@@ -22,7 +22,7 @@ from client_core.errors import (
     TimeoutError,
     error_for,
 )
-from client_core.events import BatchSent
+from client_core.events import NO_EVENTS, BatchSent
 from client_core.producer.batch_settlement import BatchSettlement
 from client_core.producer.in_flight_batches import InFlightBatches
 from client_core.producer.init_producer_id_request import InitProducerIdRequestBuilder
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from client_core.client.client_request import ClientResponse
     from client_core.client.kafka_client import KafkaClient
     from client_core.clock import Clock
-    from client_core.cluster import TopicPartition
+    from client_core.cluster import Node, TopicPartition
     from client_core.events import EventSink
     from client_core.metadata.leadership_hints import LeaderIdAndEpoch
     from client_core.metadata.metadata_cache import MetadataCache
@@ -124,6 +124,8 @@ class Sender:
 
     def _run_idempotent(self, manager: TransactionManager, now_ms: int) -> int:
         """The turn of an idempotent producer: nothing is drained before it has an id (IDM-01)."""
+        if manager.is_at_rest:
+            return self._send_producer_data(now_ms)
         manager.maybe_resolve_sequences()
         if manager.has_fatal_error:
             if manager.last_error is not None:
@@ -146,7 +148,9 @@ class Sender:
         """Sends what is ready; returns how long the poll may sleep (SND-01, SND-02)."""
         expired = self._expire_batches(now_ms)
         cache = self._metadata.cache
-        self._keep_away_from_lost_leaders(cache, now_ms)
+        lost_before = self._lost_leaders.node_ids
+        if lost_before:
+            self._keep_away_from_lost_leaders(cache, now_ms)
         ready = self._accumulator.ready(cache, now_ms)
         if ready.unknown_leader_topics:
             # An election is pending, or the topic expired meanwhile: it must be held again to be asked for
@@ -155,8 +159,7 @@ class Sender:
                 self._metadata.add(topic, now_ms, may_create=False)  # what it may, it keeps while it is held
             _log.debug("Requesting metadata for topics without leader: %s", ready.unknown_leader_topics)
             self._metadata.request_update(False, "leader_error")
-        able = []
-        lost_before = self._lost_leaders.node_ids
+        able: list[Node] = []
         not_ready_ms = FOREVER_MS
         for node in ready.ready_nodes:
             can_drain = self._client.ready(node, now_ms)
@@ -168,8 +171,26 @@ class Sender:
                 if self._client.connection_failed(node):
                     self._lost_leaders.lost(node.id, now_ms)
                 not_ready_ms = min(not_ready_ms, self._client.poll_delay_ms(node, now_ms))
-        by_node = self._accumulator.drain(cache, able, self._config.max_request_bytes, now_ms)
+        sent, unbuildable = self._drain_to(able, cache, now_ms) if able else (False, False)
+        more_waits = self._accumulator.has_undrained
+        lost_changed = self._lost_leaders.node_ids is not lost_before
+        if (sent and more_waits) or expired or unbuildable or lost_changed:
+            # There may be more for these nodes, or what was held up may go on. Where nothing is left, the
+            # poll that writes the requests waits for their answers; Java comes round once more in between.
+            return 0
+        timeout_ms = min(ready.next_ready_check_delay_ms, not_ready_ms, self._until_next_expiry(now_ms))
+        if lost_before:
+            timeout_ms = min(timeout_ms, max(self._lost_leaders.next_probe_ms - now_ms, 0))
+        if able and more_waits:
+            # What they have must wait for its turn in the sequence, or for a backoff that `ready` did not
+            # look at once it had the node. An answer wakes the poll; Java would spin.
+            timeout_ms = min(timeout_ms, self._pause_ms)
+        return timeout_ms
+
+    def _drain_to(self, able: Sequence[Node], cache: MetadataCache, now_ms: int) -> tuple[bool, bool]:
+        """Sends to the nodes what they can take. Whether something was sent, and whether something failed."""
         sent = False
+        by_node = self._accumulator.drain(cache, able, self._config.max_request_bytes, now_ms)
         for node_id, batches in by_node.items():
             if batches:
                 self._send_produce_request(node_id, batches, cache, now_ms)
@@ -177,21 +198,7 @@ class Sender:
         unbuildable = self._accumulator.take_unbuildable()
         for batch, error in unbuildable:
             self._settlement.fail_unsendable(batch, error, now_ms)
-        more_waits = self._accumulator.has_undrained
-        lost_changed = self._lost_leaders.node_ids is not lost_before
-        if (sent and more_waits) or expired or unbuildable or lost_changed:
-            # There may be more for these nodes, or what was held up may go on. Where nothing is left, the
-            # poll that writes the requests waits for their answers; Java comes round once more in between.
-            return 0
-        until_probe_ms = max(self._lost_leaders.next_probe_ms - now_ms, 0)
-        timeout_ms = min(
-            ready.next_ready_check_delay_ms, not_ready_ms, self._until_next_expiry(now_ms), until_probe_ms
-        )
-        if able and more_waits:
-            # What they have must wait for its turn in the sequence, or for a backoff that `ready` did not
-            # look at once it had the node. An answer wakes the poll; Java would spin.
-            timeout_ms = min(timeout_ms, self._pause_ms)
-        return timeout_ms
+        return sent, bool(unbuildable)
 
     def _keep_away_from_lost_leaders(self, cache: MetadataCache, now_ms: int) -> None:
         """Tries those again whose time it is, and gives others what waits for the rest."""
@@ -206,14 +213,17 @@ class Sender:
     def _send_produce_request(
         self, node_id: int, batches: Sequence[ProducerBatch], cache: MetadataCache, now_ms: int
     ) -> None:
-        by_partition = {batch.topic_partition: batch for batch in batches}
-        topics = {topic_partition.topic for topic_partition in by_partition}
-        topic_ids = {topic: topic_id for topic in topics if (topic_id := cache.topic_id(topic)) is not None}
+        by_partition: dict[TopicPartition, ProducerBatch] = {}
+        topic_ids: dict[str, UUID] = {}
+        to_send: list[PartitionRecords] = []
+        for batch in batches:
+            by_partition[batch.topic_partition] = batch
+            topic_id = cache.topic_id(batch.topic_partition.topic)
+            if topic_id is not None:
+                topic_ids[batch.topic_partition.topic] = topic_id
+            to_send.append(PartitionRecords(batch.topic_partition, batch.records()))
         builder = ProduceRequestBuilder(
-            self._config.acks,
-            self._config.request_timeout_ms,
-            tuple(PartitionRecords(batch.topic_partition, batch.records()) for batch in batches),
-            topic_ids,
+            self._config.acks, self._config.request_timeout_ms, to_send, topic_ids
         )
         # The names behind the ids are fixed now: a topic may be re-created before the answer comes (SND-08).
         topic_names = builder.topic_names()
@@ -223,16 +233,17 @@ class Sender:
             self._in_flight.add(batch)
             if self._config.guarantee_message_order:
                 self._accumulator.mute_partition(batch.topic_partition)
-            self._events.emit(
-                BatchSent(
-                    node_id=node_id,
-                    records=batch.record_count,
-                    batch_bytes=len(batch.records()),
-                    raw_bytes=batch.uncompressed_size_bytes,
-                    queue_ms=batch.queue_time_ms,
-                    attempt=batch.attempts,
+            if self._events is not NO_EVENTS:
+                self._events.emit(
+                    BatchSent(
+                        node_id=node_id,
+                        records=batch.record_count,
+                        batch_bytes=len(batch.records()),
+                        raw_bytes=batch.uncompressed_size_bytes,
+                        queue_ms=batch.queue_time_ms,
+                        attempt=batch.attempts,
+                    )
                 )
-            )
         request = self._client.new_client_request(
             node_id,
             builder,
@@ -247,7 +258,6 @@ class Sender:
             for batch in batches:
                 self._settlement.fail_unsendable(batch, error, now_ms)
             return
-        _log.debug("Sent %r to node %s, correlation id %s", builder, node_id, request.correlation_id)
 
     # -- idempotence -----------------------------------------------------------------------------------------
 
@@ -321,7 +331,7 @@ class Sender:
         Whether there were any: what they held up may go on in the next turn.
         """
         self._accumulator.reset_next_batch_expiry()
-        queued = self._accumulator.expired_batches(now_ms)
+        queued = self._accumulator.expired_batches(now_ms) if self._accumulator.has_undrained else []
         on_their_way = self._in_flight.expired(now_ms)
         for batch in queued:
             self._expire(batch, now_ms, is_in_flight=False)

@@ -105,6 +105,11 @@ class TransactionManager:
         return self._producer is not None
 
     @property
+    def is_at_rest(self) -> bool:
+        """Whether there is an id, and nothing for a turn to see to: as at nearly every turn."""
+        return self._state is State.READY and not (self._bump_required or self._unresolved)
+
+    @property
     def has_fatal_error(self) -> bool:
         return self._state is State.FATAL_ERROR
 
