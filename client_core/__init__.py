@@ -170,6 +170,7 @@ from client_core.producer.producer_record import (
     RecordMetadata,
 )
 from client_core.producer.results import (
+    AcknowledgedRun,
     ListingResult,
     MetadataResult,
     ProduceResult,
@@ -200,6 +201,7 @@ __all__ = [
     "NO_EVENTS",
     "OPTIONS",
     "UNSUPPORTED",
+    "AcknowledgedRun",
     "ApiError",
     "AuthenticationError",
     "AuthorizationError",

@@ -26,6 +26,15 @@ ANSWER: Final = "pilotfish.answer"
 #: False: nothing was done, and it is to be sent as ASGI has it.
 Answer = Callable[[int, bytes, bytes], bool]
 
+#: Where a server of ours says whether a request's body is here already: a function that gives it, once, or
+#: None. Whoever hands on another `receive` than it was given takes this out.
+BODY: Final = "pilotfish.body"
+
+Body = Callable[[], bytes | None]
+
+#: A request's headers by their names, made when the first is asked for.
+_BY_NAME: Final = "pilotfish.headers"
+
 #: There in a scope whose request came over a Unix domain socket.
 UNIX: Final = "pilotfish.unix"
 
@@ -43,8 +52,20 @@ def header_values(scope: Scope, name: bytes) -> list[bytes]:
 
 def header(scope: Scope, name: bytes) -> bytes | None:
     """The header of that lower-case name. One that stands twice is a list (RFC 9110 section 5.3)."""
-    values = header_values(scope, name)
-    return b", ".join(values) if values else None
+    by_name: dict[bytes, bytes] | None = scope.get(_BY_NAME)
+    if by_name is None:
+        pairs = scope["headers"]
+        by_name = dict(pairs)
+        if len(by_name) != len(pairs):
+            by_name = {each: b", ".join(header_values(scope, each)) for each in by_name}
+        scope[_BY_NAME] = by_name
+    return by_name.get(name)
+
+
+def answer_at_once(scope: Scope, status: int, headers: HeaderPairs, body: bytes) -> bool:
+    """Writes one whole response in one piece where the server can; False: nothing was done, see `respond`."""
+    answer: Answer | None = scope.get(ANSWER)
+    return answer is not None and answer(status, header_lines(headers) + b"\r\n", body)
 
 
 async def respond(send: Send, status: int, headers: HeaderPairs, body: bytes) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from service.asgi import Receive, Scope, header
+from service.asgi import BODY, Body, Receive, Scope, header
 from service.errors import refused
 from service.listener.guards import CLOSE
 from service.waiting import CallerGoneError
@@ -20,11 +20,16 @@ def announced_bytes(scope: Scope) -> int:
     return int(header(scope, b"content-length") or 0)
 
 
-async def read_body(receive: Receive, place: Place, within_ms: int) -> bytes:
+async def read_body(scope: Scope, receive: Receive, place: Place, within_ms: int) -> bytes:
     """The whole body; bytes beyond what its head said are counted as they come.
 
     Raises CallerGoneError, or ProblemError: 408 where it does not come in time, 429 where it does not fit.
     """
+    of_server: Body | None = scope.get(BODY)
+    here = None if of_server is None else of_server()
+    if here is not None:  # as most are, that come in one piece with their head
+        place.grow_to(len(here))
+        return here
     try:
         async with asyncio.timeout(within_ms / 1000):
             return await _read(receive, place)

@@ -17,7 +17,7 @@ import math
 from dataclasses import replace
 from typing import Final
 
-from client_core import Clock, Phase, ProducerConfig, RecordFailure, Result
+from client_core import Clock, Phase, ProducerConfig, Result
 from service.drain import Drain
 from service.errors import Problem
 from service.settings import Settings
@@ -48,8 +48,7 @@ class RetryAfter:
 
     def settled(self, result: Result, request_bytes: int) -> None:
         """A request has ended for good: learns from it how fast bytes are delivered."""
-        outcomes = result.outcomes
-        if any(type(outcome) is not RecordFailure for outcome in outcomes):
+        if result.any_acknowledged:
             self._delivered.add(request_bytes, self._clock.now_ms())
 
     def _seconds_of(self, problem: Problem, request_bytes: int) -> int:

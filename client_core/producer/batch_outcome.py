@@ -70,13 +70,16 @@ class BatchOutcome(NamedTuple):
             self.timestamps.at(position) if timestamp_ms is None else timestamp_ms,
         )
 
+    def timestamps_of(self, first: int, count: int) -> list[tuple[int, int, int]]:
+        """The timestamps of so many positions from `first` on, as runs: from where, to where, and which."""
+        end, log_append_ms = first + count, self.log_append_time_ms
+        return self.timestamps.between(first, end) if log_append_ms is None else [(first, end, log_append_ms)]
+
     def receipts(self, first: int, count: int) -> list[RecordMetadata]:
         """`metadata_for` so many positions from `first` on: what a request of many records asks for."""
-        end, topic, partition, base_offset = first + count, self.topic, self.partition, self.base_offset
-        log_append_ms = self.log_append_time_ms
-        runs = self.timestamps.between(first, end) if log_append_ms is None else [(first, end, log_append_ms)]
+        topic, partition, base_offset = self.topic, self.partition, self.base_offset
         receipts: list[RecordMetadata] = []
-        for run_start, run_end, timestamp_ms in runs:
+        for run_start, run_end, timestamp_ms in self.timestamps_of(first, count):
             if base_offset is None:
                 receipts += [RecordMetadata(topic, partition, None, timestamp_ms)] * (run_end - run_start)
             else:

@@ -42,6 +42,18 @@ class FailedSpan(NamedTuple):
     failure: RecordFailure
 
 
+class AcknowledgedRun(NamedTuple):
+    """So many acknowledged records in a row, with offsets that follow each other.
+
+    `base_offset` None: the broker said none (acks=0, an old duplicate), nor has any of them one.
+    """
+
+    records: int
+    partition: int
+    base_offset: int | None
+    timestamp_ms: int
+
+
 class ProduceResult:
     """One RecordMetadata or RecordFailure per record of the request, in order."""
 
@@ -64,6 +76,34 @@ class ProduceResult:
     def error(self) -> KafkaError | None:
         """None: outcomes tell one by one."""
         return None
+
+    @property
+    def any_acknowledged(self) -> bool:
+        """Whether brokers acknowledged any of the records."""
+        return any(isinstance(span, BatchSpan) and span.outcome.error is None for span in self._spans)
+
+    def acknowledged_runs(self) -> list[AcknowledgedRun] | None:
+        """All the receipts in the order of the records, as few runs; one record each costs nothing then.
+
+        None where anything failed, or where records that stand side by side went to several partitions:
+        `outcomes` tells.
+        """
+        runs: list[AcknowledgedRun] = []
+        first = 0
+        for span in sorted(self._spans, key=_first_index) if len(self._spans) > 1 else self._spans:
+            if not isinstance(span, BatchSpan) or span.outcome.error is not None:
+                return None
+            indices, first_in_batch, outcome = span
+            end = first + len(indices)
+            # They ascend: with these ends there is none missing in between.
+            if (indices[0], indices[-1]) != (first, end - 1):
+                return None
+            for run_first, run_end, timestamp_ms in outcome.timestamps_of(first_in_batch, len(indices)):
+                base = outcome.base_offset
+                offset = None if base is None else base + run_first
+                runs.append(AcknowledgedRun(run_end - run_first, outcome.partition, offset, timestamp_ms))
+            first = end
+        return runs if first == self._count else None
 
     def _tell(self) -> tuple[Outcome, ...]:
         told: dict[int, Outcome] = {}
@@ -92,6 +132,10 @@ class ProduceResult:
         return f"<ProduceResult records={self._count} waited_ms={self.waited_ms}>"
 
 
+def _first_index(span: BatchSpan | FailedSpan) -> int:
+    return span.indices[0]
+
+
 class _Asked:
     """What a question to the brokers ended with: no records, and an error where there is no answer."""
 
@@ -105,6 +149,10 @@ class _Asked:
     @property
     def outcomes(self) -> Sequence[Outcome]:
         return ()
+
+    @property
+    def any_acknowledged(self) -> bool:
+        return False
 
 
 class MetadataResult(_Asked):

@@ -55,6 +55,11 @@ class Result(Protocol):
     def outcomes(self) -> Sequence[RecordMetadata | RecordFailure]: ...
 
     @property
+    def any_acknowledged(self) -> bool:
+        """Whether brokers acknowledged any of the records."""
+        ...
+
+    @property
     def error(self) -> KafkaError | None:
         """Why the request failed as a whole; None where it did not, or where `outcomes` tell one by one."""
         ...

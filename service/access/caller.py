@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 from client_core import Errors
 from service.asgi import Scope
@@ -97,7 +97,8 @@ def not_authorized(topic: str) -> Problem:
 
 def caller_of(scope: Scope) -> Caller:
     """Who sent the request, as the guards found out."""
-    return cast("Caller", scope.get(_SCOPE_KEY, ANYONE))
+    caller: Caller = scope.get(_SCOPE_KEY, ANYONE)
+    return caller
 
 
 def set_caller(scope: Scope, caller: Caller) -> None:

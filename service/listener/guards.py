@@ -25,7 +25,7 @@ from starlette.exceptions import HTTPException
 from service.access.access import Access, authorizations_of
 from service.access.admission import Admission, Refuse
 from service.access.caller import set_caller
-from service.asgi import ANSWER, UNIX, ASGIApp, Message, Receive, Scope, Send, respond_with
+from service.asgi import ANSWER, BODY, UNIX, ASGIApp, Message, Receive, Scope, Send, respond_with
 from service.drain import Drain
 from service.error_faces import ErrorFaces
 from service.errors import Problem
@@ -122,6 +122,7 @@ class Guards:
                 return self._refuse(scope, send, admitted)
             receive, send = admitted.receive, admitted.send
             scope.pop(ANSWER, None)
+            scope.pop(BODY, None)
         if b"%" in scope["raw_path"] and b"%2f" in scope["raw_path"].lower():
             return self._refuse(scope, send, _ENCODED_SLASH)
         if scope["method"] != "GET":
@@ -131,6 +132,7 @@ class Guards:
                 return self._refuse(scope, send, self._retry_after.on(_SHUTTING_DOWN))
             if length is None and not self._is_stream(scope):
                 receive = self._counted(receive)
+                scope.pop(BODY, None)
         return self._app(scope, receive, send)
 
     # -- judging ---------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from service.asgi import ABORT, ANSWER, UNIX, header_lines
+from service.asgi import ABORT, ANSWER, BODY, UNIX, header_lines
 from service.errors import Problem
 from service.listener.connections import Connections
 from service.listener.http_endings import LingeringTransport, closing_if_not_asked_for, spelled
@@ -214,6 +214,7 @@ class ApiProtocol(HttpToolsProtocol):
         # Ours, beside ASGI's own.
         self.scope[ABORT] = self._abort  # type: ignore[typeddict-unknown-key]
         self.scope[ANSWER] = self._answer  # type: ignore[typeddict-unknown-key]
+        self.scope[BODY] = self._whole_body  # type: ignore[typeddict-unknown-key]
         if self._is_unix:
             self.scope[UNIX] = True  # type: ignore[typeddict-unknown-key]
         self._is_partial = self._has_moved = True
@@ -280,6 +281,17 @@ class ApiProtocol(HttpToolsProtocol):
         task = self.loop.create_task(cycle.run_asgi(app))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
+
+    def _whole_body(self) -> bytes | None:
+        """The body, if all of it has come, as uvicorn's `receive` would give it; see `asgi.BODY`."""
+        cycle = self._running
+        if cycle is None or cycle.more_body or cycle.disconnected or cycle.response_complete:
+            return None
+        self.flow.resume_reading()
+        cycle.message_event.clear()
+        body = bytes(cycle.body)
+        cycle.body.clear()
+        return body
 
     def _answer(self, status: int, head: bytes, body: bytes) -> bool:
         """Writes a whole response at once, as uvicorn would in two pieces; see `asgi.Answer`."""

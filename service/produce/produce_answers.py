@@ -7,13 +7,13 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, cast
 
 import msgspec
 
-from client_core import RecordMetadata
+from client_core import AcknowledgedRun, RecordMetadata
 from service.asgi import HeaderPairs
 from service.errors import PROBLEM_TYPE, Problem, error_item, gravest
 from service.produce.producing import Told
@@ -43,6 +43,21 @@ def answer_of(topic: str, told: Sequence[Told], acknowledged: int) -> Answer:
     body = msgspec.json.encode({"topic": topic, "results": items})
     headers = [*_headers(_JSON, body), (b"pilotfish-failed-records", b"%d" % len(problems))]
     return Answer(207, headers, body, "partial")
+
+
+def answer_of_runs(topic: str, runs: Iterable[AcknowledgedRun], acknowledged: int) -> Answer:
+    """`answer_of` a request that was acknowledged whole, without a thing made for each of its records."""
+    results = ",".join([_results_of(run) for run in runs])
+    body = f'{{"topic":"{topic}","results":[{results}]}}'.encode()
+    return Answer(acknowledged, _headers(_JSON, body), body, "success")
+
+
+def _results_of(run: AcknowledgedRun) -> str:
+    records, partition, base_offset, timestamp_ms = run
+    before, behind = f'{{"partition":{partition},"offset":', f',"timestamp":{timestamp_ms}}}'
+    if base_offset is None:
+        return ",".join([f"{before}null{behind}"] * records)
+    return before + f"{behind},{before}".join(map(str, range(base_offset, base_offset + records))) + behind
 
 
 def answer_of_problem(problem: Problem) -> Answer:

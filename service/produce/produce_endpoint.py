@@ -19,8 +19,9 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Final
 
+from client_core import ProduceResult
 from service.access.caller import caller_of
-from service.asgi import ASGIApp, Receive, Scope, Send, header_values, respond
+from service.asgi import ASGIApp, Receive, Scope, Send, answer_at_once, header, header_values, respond
 from service.body import announced_bytes, read_body
 from service.deps import Sidecar
 from service.errors import Problem, ProblemError, problem_of_body
@@ -29,7 +30,7 @@ from service.listener.guards import BodyTooLargeError
 from service.produce.idempotency import Name, key_of
 from service.produce.once import Once
 from service.produce.portions import gathered
-from service.produce.produce_answers import Answer, answer_of, answer_of_problem
+from service.produce.produce_answers import Answer, answer_of, answer_of_problem, answer_of_runs
 from service.produce.produce_forms import form_of
 from service.streaming import StreamedAnswer
 from service.streams.ndjson import NdjsonProduce, is_ndjson
@@ -80,7 +81,8 @@ class ProduceEndpoint:
             with contextlib.suppress(CallerGoneError):  # nobody is left to answer; the tally tells
                 answer = await self.answer(topic, scope, receive)
                 status = answer.status
-                await respond(send, status, answer.headers, answer.body)
+                if not answer_at_once(scope, status, answer.headers, answer.body):
+                    await respond(send, status, answer.headers, answer.body)
         finally:
             metrics.in_progress -= 1
             self._tally(status).add(perf_counter() - started)
@@ -135,10 +137,11 @@ class ProduceEndpoint:
         caller = caller_of(scope)
         self._producing.check(topic, caller)
         form = form_of(topic, scope, self._producing.times, self._max_records)
-        keys = header_values(scope, b"idempotency-key")
-        name = Name(caller.name, topic, key_of(keys)) if keys else None
+        name = None
+        if header(scope, b"idempotency-key") is not None:
+            name = Name(caller.name, topic, key_of(header_values(scope, b"idempotency-key")))
         with self._room.enter(announced_bytes(scope), caller) as place:
-            body = await read_body(receive, place, form.times.timeout_ms)
+            body = await read_body(scope, receive, place, form.times.timeout_ms)
             if name is not None:
                 return await self._once.answer(
                     name, form, body, since_ms=now_ms, place=place, receive=receive
@@ -147,6 +150,9 @@ class ProduceEndpoint:
             result = await self._producing.deliver(
                 topic, records, form.times, since_ms=now_ms, place=place, receive=receive
             )
+        runs = result.acknowledged_runs() if isinstance(result, ProduceResult) else None
+        if runs is not None:
+            return answer_of_runs(topic, runs, self._acknowledged)
         return answer_of(topic, self._producing.outcomes(records, result), self._acknowledged)
 
     def _tally(self, status: int) -> RouteTally:

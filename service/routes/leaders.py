@@ -54,7 +54,7 @@ async def leaders(request: Request, sidecar: SidecarDep, query: Annotated[Lookup
 
 async def _read_lookups(request: Request, sidecar: Sidecar) -> list[LeaderLookup]:
     with sidecar.room.enter(announced_bytes(request.scope), caller_of(request.scope)) as place:
-        body = await read_body(request.receive, place, sidecar.config.max_block_ms)
+        body = await read_body(request.scope, request.receive, place, sidecar.config.max_block_ms)
     try:
         return parse_lookups(body)
     except BodyError as e:

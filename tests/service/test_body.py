@@ -42,7 +42,7 @@ def place_in(room: WaitingRoom, announced: int = 0) -> Place:
 def test_pieces_are_put_together_and_counted() -> None:
     room = WaitingRoom(MockClock(), 10, 1_000)
     place = place_in(room)
-    body = run(read_body(coming(piece(b"ab", more=True), piece(b"c")), place, 1_000))
+    body = run(read_body({}, coming(piece(b"ab", more=True), piece(b"c")), place, 1_000))
     assert (body, room.bytes) == (b"abc", 3)
 
 
@@ -59,7 +59,7 @@ def test_a_body_of_many_small_pieces_takes_little_more_than_its_bytes() -> None:
     async def scenario() -> tuple[int, int]:
         tracemalloc.start()
         try:
-            body = await read_body(receive, place, 60_000)
+            body = await read_body({}, receive, place, 60_000)
             return len(body), tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -72,13 +72,13 @@ def test_a_body_of_many_small_pieces_takes_little_more_than_its_bytes() -> None:
 def test_a_caller_who_leaves_within_the_body_is_gone() -> None:
     gone = coming(piece(b"ab", more=True), {"type": "http.disconnect"})
     with pytest.raises(CallerGoneError):
-        run(read_body(gone, place_in(WaitingRoom(MockClock(), 10, 1_000)), 1_000))
+        run(read_body({}, gone, place_in(WaitingRoom(MockClock(), 10, 1_000)), 1_000))
 
 
 def test_a_body_that_does_not_come_in_time_is_408_and_ends_the_connection() -> None:
     slow = coming(piece(b"ab", more=True))
     with pytest.raises(ProblemError) as refused:
-        run(read_body(slow, place_in(WaitingRoom(MockClock(), 10, 1_000), 100), 10))
+        run(read_body({}, slow, place_in(WaitingRoom(MockClock(), 10, 1_000), 100), 10))
     problem = refused.value.problem
     assert (problem.status, problem.retriable) == (408, True)
     assert problem.headers == ((b"connection", b"close"),)
@@ -86,14 +86,14 @@ def test_a_body_that_does_not_come_in_time_is_408_and_ends_the_connection() -> N
 
 def test_a_body_that_is_there_needs_no_time() -> None:
     place = place_in(WaitingRoom(MockClock(), 10, 1_000))
-    assert run(read_body(coming(piece(b"{}")), place, 0)) == b"{}"
+    assert run(read_body({}, coming(piece(b"{}")), place, 0)) == b"{}"
 
 
 def test_a_body_that_grows_beyond_the_room_is_429() -> None:
     room = WaitingRoom(MockClock(), 10, 5)
     place_in(room, 4)
     with pytest.raises(ProblemError) as refused:
-        run(read_body(coming(piece(b"ab")), place_in(room), 1_000))
+        run(read_body({}, coming(piece(b"ab")), place_in(room), 1_000))
     assert refused.value.problem.status == 429
 
 

@@ -45,6 +45,10 @@ class FakeResult:
     outcomes: Sequence[Outcome] = ()
     error: KafkaError | None = None
 
+    @property
+    def any_acknowledged(self) -> bool:
+        return any(isinstance(outcome, RecordMetadata) for outcome in self.outcomes)
+
 
 @dataclass(eq=False)
 class FakeTicket:

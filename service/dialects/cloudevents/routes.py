@@ -89,7 +89,9 @@ class Events:
             check_encoding(header(scope, b"content-encoding"))
             media_type = _envelope_type(header(scope, b"content-type"))
             with self._room.enter(announced_bytes(scope), caller) as place:
-                body = await read_body(request.receive, place, self._producing.times.timeout_ms)
+                body = await read_body(
+                    request.scope, request.receive, place, self._producing.times.timeout_ms
+                )
                 records = await drawn(self._records(topic, media_type, scope["headers"], body))
                 if not records:
                     return answer_of(topic, (), _ACCEPTED)

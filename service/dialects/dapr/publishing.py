@@ -112,7 +112,9 @@ class Publishing:
             self._producing.check(target.topic, caller)
             check_encoding(header(scope, b"content-encoding"))
             with self._room.enter(announced_bytes(scope), caller) as place:
-                body = await read_body(request.receive, place, self._producing.times.timeout_ms)
+                body = await read_body(
+                    request.scope, request.receive, place, self._producing.times.timeout_ms
+                )
                 entries = await drawn(entries_of(body))
                 making = EventRecords(target, self._app_id, self._clock.wall_ms(), self._max_bytes)
                 records = await drawn(making.of(entries))

@@ -74,7 +74,7 @@ def info_router(sidecar: Sidecar) -> APIRouter:
     ) -> Response:
         """Puts a label under `extended` of the metadata, until the sidecar ends."""
         with sidecar.room.enter(announced_bytes(request.scope), caller_of(request.scope)) as place:
-            body = await read_body(request.receive, place, sidecar.producing.times.timeout_ms)
+            body = await read_body(request.scope, request.receive, place, sidecar.producing.times.timeout_ms)
         if NO_CHARACTER in key:
             raise refused(400, "invalid UTF-8", place="path.key")
         try:

@@ -78,7 +78,7 @@ class ProduceV2:
         form = format_of(header(scope, b"content-type"), header(scope, b"content-encoding"))
         _check_query(scope["query_string"])
         with self._room.enter(announced_bytes(scope), caller) as place:
-            body = await read_body(request.receive, place, self._producing.times.timeout_ms)
+            body = await read_body(request.scope, request.receive, place, self._producing.times.timeout_ms)
             records, greatest = parse_body(topic, body, form, of_path, self._max_records)
             times = self._producing.dialect_times(topic, greatest, since_ms=since_ms)
             result = await self._producing.deliver(

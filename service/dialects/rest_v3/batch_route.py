@@ -62,7 +62,9 @@ async def _produce(
     sidecar.producing.check(topic, caller)
     to_utf8 = utf8_reader(scope)
     with sidecar.room.enter(announced_bytes(scope), caller) as place:
-        body = to_utf8(await read_body(request.receive, place, sidecar.producing.times.timeout_ms))
+        body = to_utf8(
+            await read_body(request.scope, request.receive, place, sidecar.producing.times.timeout_ms)
+        )
         known = await require_cluster(sidecar, cluster_id, request.receive, caller)
         entries = parse_batch(topic, body)
         items = [e.posted if isinstance(e.posted, Problem) else e.posted.record for e in entries]

@@ -50,7 +50,7 @@ class PostedBody:
     ) -> tuple[list[Awaited], list[Told]]:
         sidecar, receive = self._sidecar, request.receive
         with sidecar.room.enter(announced_bytes(request.scope), caller) as place:
-            came = await read_body(receive, place, sidecar.producing.times.timeout_ms)
+            came = await read_body(request.scope, receive, place, sidecar.producing.times.timeout_ms)
             items, awaited = await self._understood(self._to_utf8(came))
             told = await deliver(sidecar, self._topic, items, since_ms=since_ms, place=place, receive=receive)
         return awaited, told
