@@ -79,7 +79,10 @@ class BatchAppender:
         batch_bytes: int,
         compression: Compression,
         ratios: CompressionRatioEstimator,
+        spreads: bool = True,
     ) -> None:
+        """`spreads`: of the keyless records of one call each batch goes where nothing waits, if it can."""
+        self._spreads = spreads
         self.closed = False
         self._queues = queues
         self._incomplete = incomplete
@@ -141,6 +144,11 @@ class BatchAppender:
             # A switch that was due is made now that it tears no batch apart.
             partitioner.update(0, append.cluster, enable_switch=True)
             queue = queues.partition(partitioner.current_partition(append.cluster))
+            if self._spreads and append.new_batch_created and queue.batches:
+                # The next batch of one call: behind another one of its partition it would wait for that one's
+                # answer, for a request takes one batch of each. Where nothing waits it goes along.
+                partitioner.move_on(append.cluster, lambda partition: not queues.partition(partition).batches)
+                queue = queues.partition(partitioner.current_partition(append.cluster))
         return queue
 
     def _fill(

@@ -21,7 +21,7 @@ from client_core.errors import IllegalArgumentError, IllegalStateError
 from client_core.producer.lost_leaders import LostLeaders
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from random import Random
 
     from client_core.cluster import Cluster
@@ -56,6 +56,9 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
     """The partition of a key. An empty key is a key; a record without one asks the sticky partitioner."""
     return (murmur2(key) & _POSITIVE) % partition_count
 
+
+#: How many partitions `move_on` looks at: in a topic of thousands it need not find the only good one.
+_LOOKED_AT: Final = 64
 
 #: Of a partitioner that is told of nobody.
 NOBODY_LOST: Final = LostLeaders(0)
@@ -157,6 +160,18 @@ class BuiltInPartitioner:
         if self._produced_bytes >= enough:
             self.partition = self._next_partition(cluster)
             self._produced_bytes = 0
+
+    def move_on(self, cluster: Cluster, is_good: Callable[[int], bool]) -> None:
+        """Chooses anew: the first good one from a partition on that is chosen as ever, if there is one near."""
+        self.partition = self._next_partition(cluster)
+        self._produced_bytes = 0
+        available = self.available_partitions(cluster)
+        start = available.index(self.partition) if self.partition in available else 0
+        for place in range(start, start + min(len(available), _LOOKED_AT)):
+            partition = available[place % len(available)]
+            if is_good(partition):
+                self.partition = partition
+                return
 
     @property
     def bytes_before_forced_switch(self) -> int:

@@ -99,6 +99,7 @@ class RecordAccumulator:
             batch_bytes=config.batch_bytes,
             compression=config.compression,
             ratios=self._ratios,
+            spreads=config.adaptive_partitioning,
         )
         # The I/O thread's alone:
         self._next_batch_expiry_ms = FOREVER_MS

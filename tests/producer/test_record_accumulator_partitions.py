@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from tests.golden.adapters_producer import GivenRandom
@@ -120,8 +122,30 @@ def test_queues_do_not_count_before_each_partition_was_used() -> None:
     bench.append([large] * 9, 0)
     bench.append([large] * 9, 1)
     bench.ready()
-    bench.append([large] * 6, None)
+    for _ in range(6):
+        bench.append([large], None)
     assert [len(queued(bench, p)) for p in range(3)] == [11, 11, 2]
+
+
+def test_the_batches_of_one_call_go_where_nothing_waits() -> None:
+    for seed in range(20):
+        bench = Bench(batch_bytes=128, leaders=(0, 1, 2, 0, 1, 2), adaptive=True, random=Random(seed))
+        bench.append([record(bytes([n]) * 128) for n in range(6)], None)
+        assert [len(queued(bench, p)) for p in range(6)] == [1] * 6
+        assert len(bench.drain()) == 6, "one request for each node takes them all"
+
+
+def test_the_batches_of_one_call_go_anywhere_where_all_wait() -> None:
+    bench = Bench(batch_bytes=128, leaders=(0, 1, 2), adaptive=True, random=Random(1))
+    bench.append([record(bytes(128))] * 10, None)
+    assert sum(len(queued(bench, p)) for p in range(3)) == 10
+    assert all(queued(bench, p) for p in range(3))
+
+
+def test_the_batches_of_one_call_are_spread_by_chance_where_nothing_is_to_be_adapted() -> None:
+    bench = Bench(batch_bytes=128, leaders=(0, 1, 2, 0, 1, 2), random=Counting())
+    bench.append([record(bytes(128))] * 3, None)
+    assert [len(queued(bench, p)) for p in range(6)] == [1, 1, 1, 0, 0, 0]
 
 
 def test_queues_do_not_count_any_more_when_all_are_empty() -> None:
