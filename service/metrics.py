@@ -54,6 +54,8 @@ class ClientMetrics(Collector):
         self._counters: list[Family[Counter]] = []
         self._histograms: list[Family[Histogram]] = []
         self._departed: set[int] = set()
+        # What was sent to each broker and received from it, until it departs.
+        self._traffic: dict[int, tuple[Counter, Counter]] = {}
         self._by_topic = by_topic
         self._topic_limit = topic_limit
         self._topics: set[str] = set()
@@ -91,16 +93,20 @@ class ClientMetrics(Collector):
         self._sent_bytes = counter("network_sent_bytes", "Bytes of requests sent.", "broker")
         self._received_bytes = counter("network_received_bytes", "Bytes of responses received.", "broker")
         self._throttle = histogram("produce_throttle_seconds", "Pauses that brokers asked for.", SECONDS)
-        self._records_sent = counter("records_sent", "Records acknowledged.")
+        self._records_sent = counter("records_sent", "Records acknowledged.").child()
         self._record_errors = counter("record_errors", "Records given up.", "error")
         self._record_retries = counter("record_retries", "Records sent again.")
         self._batch_splits = counter("batch_splits", "Batches split because they were too large.")
-        self._batch_bytes = histogram("batch_size_bytes", "Bytes of a batch as it was sent.", BYTES)
-        self._batch_records = histogram("batch_records", "Records of a batch as it was sent.", RECORDS)
+        self._batch_bytes = histogram("batch_size_bytes", "Bytes of a batch as it was sent.", BYTES).child()
+        self._batch_records = histogram(
+            "batch_records", "Records of a batch as it was sent.", RECORDS
+        ).child()
         self._queue_seconds = histogram(
             "record_queue_duration_seconds", "From a batch's first record to sending it.", SECONDS
-        )
-        self._compression = histogram("batch_compression_ratio", "Bytes sent per byte of records.", RATIOS)
+        ).child()
+        self._compression = histogram(
+            "batch_compression_ratio", "Bytes sent per byte of records.", RATIOS
+        ).child()
         self._buffer_wait = histogram("buffer_pool_wait_seconds", "Waits for buffer memory.", SECONDS)
         self._buffer_exhausted = counter(
             "buffer_exhausted", "Waits for buffer memory that ended without any."
@@ -129,6 +135,10 @@ class ClientMetrics(Collector):
             e.SecretReloaded: self._on_secret_reloaded,
             e.CertificateLoaded: self._on_certificate_loaded,
         }
+
+    def wants(self, kind: type) -> bool:
+        """See `event_fan_out.Subscriber`."""
+        return kind in self._takers
 
     def emit(self, event: e.Event, /) -> None:
         """Counts one event."""
@@ -180,6 +190,7 @@ class ClientMetrics(Collector):
         self._departed.difference_update(event.joined)
         self._departed.update(event.left)
         for node_id in event.left:
+            self._traffic.pop(node_id, None)
             for family in (self._connections, self._disconnects, self._sent_bytes, self._received_bytes):
                 family.forget("broker", broker_label(node_id))
 
@@ -197,22 +208,28 @@ class ClientMetrics(Collector):
             self._request_errors.child(event.api, event.error.name).add()
         if event.error is Errors.REQUEST_TIMED_OUT:
             self._request_timeouts.child(event.api).add()
-        if event.node_id not in self._departed:
+        traffic = self._traffic.get(event.node_id)
+        if traffic is None:
+            if event.node_id in self._departed:
+                return
             broker = broker_label(event.node_id)
-            self._sent_bytes.child(broker).add(event.sent_bytes)
-            self._received_bytes.child(broker).add(event.received_bytes)
+            traffic = self._sent_bytes.child(broker), self._received_bytes.child(broker)
+            self._traffic[event.node_id] = traffic
+        sent, received = traffic
+        sent.value += event.sent_bytes
+        received.value += event.received_bytes
 
     def _on_batch_sent(self, event: e.BatchSent) -> None:
-        self._batch_bytes.child().observe(event.batch_bytes)
-        self._batch_records.child().observe(event.records)
-        self._queue_seconds.child().observe(event.queue_ms / 1000)
+        self._batch_bytes.observe(event.batch_bytes)
+        self._batch_records.observe(event.records)
+        self._queue_seconds.observe(event.queue_ms / 1000)
         if event.raw_bytes:
-            self._compression.child().observe(event.batch_bytes / event.raw_bytes)
+            self._compression.observe(event.batch_bytes / event.raw_bytes)
 
     def _on_produce_finished(self, event: e.ProduceFinished) -> None:
         acknowledged = event.error is Errors.NONE
         if acknowledged:
-            self._records_sent.child().add(event.records)
+            self._records_sent.value += event.records
         else:
             self._record_errors.child(event.error.name).add(event.records)
         if self._by_topic:
@@ -269,7 +286,6 @@ class ClientMetrics(Collector):
         for family in (
             self._leader_changes,
             self._rebootstraps,
-            self._records_sent,
             self._record_retries,
             self._batch_splits,
             self._buffer_exhausted,

@@ -162,7 +162,7 @@ class BuiltInPartitioner:
             self._produced_bytes = 0
 
     def move_on(self, cluster: Cluster, is_good: Callable[[int], bool]) -> None:
-        """Chooses anew: the first good one from a partition on that is chosen as ever, if there is one near."""
+        """Chooses as ever, and then the first good one from there on, if there is one near."""
         self.partition = self._next_partition(cluster)
         self._produced_bytes = 0
         available = self.available_partitions(cluster)

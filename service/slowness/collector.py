@@ -113,6 +113,10 @@ class Slowness:
             e.BrokersChanged: self._on_brokers,
         }
 
+    def wants(self, kind: type) -> bool:
+        """See `event_fan_out.Subscriber`."""
+        return kind in self._takers
+
     def emit(self, event: e.Event, /) -> None:
         """Takes one event in."""
         take = self._takers.get(type(event))

@@ -47,6 +47,10 @@ class SnapshotNotice:
         """Posts no more."""
         self._post = None
 
+    def wants(self, kind: type) -> bool:
+        """See `event_fan_out.Subscriber`."""
+        return kind in _OF_SNAPSHOTS
+
     def emit(self, event: Event, /) -> None:
         """Posts, if that is not under way already."""
         post = self._post

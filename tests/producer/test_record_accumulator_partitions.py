@@ -156,5 +156,6 @@ def test_queues_do_not_count_any_more_when_all_are_empty() -> None:
     bench.ready()
     bench.drain_and_finish_all()
     bench.ready()
-    bench.append([large] * 8, None)
+    for _ in range(8):
+        bench.append([large], None)
     assert [len(queued(bench, p)) for p in range(2)] == [4, 4]

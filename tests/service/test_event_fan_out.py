@@ -9,13 +9,26 @@ from tests.support.http_app import HttpApp
 from tests.support.recorded_events import RecordedEvents
 
 
-def test_every_sink_is_told_every_event_in_order() -> None:
-    first, second = RecordedEvents(), RecordedEvents()
-    sink = FanOut(first, second)
-    told = [e.NodeReady(1), e.NodeReady(2)]
+class Wanting(RecordedEvents):
+    """Records, and wants only these kinds."""
+
+    def __init__(self, *kinds: type) -> None:
+        super().__init__()
+        self.kinds = kinds
+
+    def wants(self, kind: type) -> bool:
+        return kind in self.kinds
+
+
+def test_every_sink_is_told_what_it_wants_in_order() -> None:
+    both, one, none = Wanting(e.NodeReady, e.NodeConnecting), Wanting(e.NodeReady), Wanting()
+    sink = FanOut(both, one, none)
+    told: list[e.Event] = [e.NodeReady(1), e.NodeConnecting(1), e.NodeReady(2)]
     for event in told:
         sink.emit(event)
-    assert first.events == second.events == told
+    assert both.events == told
+    assert one.events == [e.NodeReady(1), e.NodeReady(2)]
+    assert none.events == []
 
 
 def test_an_event_of_the_client_is_counted_and_explains_slowness() -> None:
