@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from service.cli.commands import COMMANDS
 from service.settings import (
     OWN_NAMES,
     Settings,
@@ -31,7 +30,26 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _USAGE: Final = 2
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class _Group(click.Group):
+    """`serve` and `settings`, and the commands that ask a sidecar.
+
+    Those are loaded when one is called or all are listed: a sidecar that starts has no use for them.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *_asking_commands()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, cmd_name) or _asking_commands().get(cmd_name)
+
+
+def _asking_commands() -> dict[str, click.Command]:
+    from service.cli.commands import COMMANDS
+
+    return {command.name or "": command for command in COMMANDS}
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(pilotfish_version(), prog_name="pilotfish")
 def main() -> None:
     """Kafka metadata and produce over HTTP on localhost."""
@@ -93,10 +111,6 @@ def _loaded(given: dict[str, object], kafka: tuple[str, ...], config_file: str |
 def settings(kafka: bool) -> None:
     """Print what can be set, as a Markdown table."""
     click.echo(kafka_settings_table() if kafka else settings_table())
-
-
-for _ask in COMMANDS:
-    main.add_command(_ask)
 
 
 if __name__ == "__main__":
