@@ -7,7 +7,8 @@ BOOTSTRAP.
     events SECONDS                  what our own client told of itself since then (ours only)
 
 All of them: linger 0, 64 KiB batches (one batch holds what waits for an election, or aiokafka would stop
-sending), idempotence on; what they do about a lost broker (backoffs, refreshes, timeouts) is as each comes.
+sending), idempotence on; what they do about a lost broker (backoffs, refreshes, timeouts) is as each comes,
+and ours as the sidecar sets it.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class Ours:
             "acks": acks,
             "linger.ms": "0",
             "batch.size": str(BATCH_BYTES),
+            # As the sidecar has it; in the library it is off.
+            "partitioner.lost.leader.probe.interval.ms": "300",
         }
         self._producer = KafkaProducer(ProducerConfig.from_mapping(settings), events=events)
         self._producer.start()

@@ -171,7 +171,7 @@ LOST_LEADER_PROBE_INTERVAL_MS: Final = Option(
     LONG,
     "0",
     at_least(0),
-    "How often a lost broker is tried, from which keyless records keep away meanwhile; 0: they wait for it.",
+    "How often a lost broker is tried, and asked after; keyless records keep away. 0: they wait for it.",
     is_ours=True,
 )
 IGNORE_KEYS: Final = Option(

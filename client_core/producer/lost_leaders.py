@@ -4,8 +4,9 @@ Kafka takes some nine seconds to elect leaders for the partitions of a broker th
 goes on giving them records, which wait for that long. A record without a key need not: any partition will do.
 So while a broker is lost, partitions that it leads are not chosen, and what waits for them and was never sent
 is given to others. It is tried again every `probe_interval_ms`, without a record being risked for it, and is
-back when it can be sent to. Records with a key or a partition, and those that were sent, wait as in Java; and
-so do all where every leader is lost.
+back when it can be sent to; while records wait, the others are asked as often who leads their partitions now.
+Records with a key or a partition, and those that were sent, wait as in Java; and so do all where every leader
+is lost.
 
 An interval of 0 turns this off: nobody is ever lost. Kafka's client has no such option. The I/O thread alone
 changes it; `node_ids` is swapped whole, and any thread may read it.

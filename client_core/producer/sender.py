@@ -207,6 +207,10 @@ class Sender:
             node = cache.cluster.nodes_by_id.get(node_id)
             if node is None or self._client.ready(node, now_ms):
                 lost.found(node_id)
+            elif self._accumulator.has_undrained:
+                # Somebody waits for another leader: asked for as often as this one is tried, where Java lets
+                # the pauses between answers that say the same grow to retry.backoff.max.ms.
+                self._metadata.request_update(True, "leader_error")
         if lost.node_ids:
             self._accumulator.leave_lost_leaders(cache)
 

@@ -16,6 +16,7 @@ from client_core.protocol.api_keys import ApiKey
 from tests.producer.batches import RECORD, TOPIC, Bench, Leaders, Owner, numbered, queued
 from tests.support.fake_cluster import FakeCluster
 from tests.support.live_producer import PATIENCE_S, live_producer, look_up, submit
+from tests.support.producer_rig import ProducerRig
 from tests.support.recorded_events import RecordedEvents
 
 if TYPE_CHECKING:
@@ -296,6 +297,31 @@ def test_where_no_broker_is_left_records_wait_for_any() -> None:
             cluster.revive(broker_id)
         for one in told:
             one.offsets()
+
+
+@pytest.mark.parametrize("has_option", [True, False])
+def test_while_records_wait_for_a_lost_leader_another_is_asked_for_at_every_probe(
+    has_option: bool,
+) -> None:
+    interval_ms = 300 if has_option else 0
+    rig = ProducerRig(
+        topics={"orders": 1},
+        partitioner_lost_leader_probe_interval_ms=interval_ms,
+        retry_backoff_max_ms=9_000,
+    )
+    node = rig.client.least_loaded_node(rig.clock.now_ms()).node
+    assert node is not None
+    rig.client.set_unreachable(node, 60_000)
+    rig.submit("orders", b"a")
+    rig.turn()
+    for _ in range(8):
+        rig.metadata.request_update(False)
+        rig.know({"orders": 1})  # who leads it is still the lost one, and the pauses grow
+    assert rig.metadata.time_to_allow_update(rig.clock.now_ms()) > 1_000
+    rig.clock.advance(300)
+    rig.turn()
+    is_due = rig.metadata.time_to_next_update(rig.clock.now_ms()) == 0
+    assert is_due is has_option
 
 
 def test_without_the_option_records_wait_for_the_leader_that_they_were_given() -> None:
