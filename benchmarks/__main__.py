@@ -1,11 +1,21 @@
-"""Runs every benchmark, each in a process of its own: memory and imports of one don't bend the next."""
+"""Runs every benchmark, each in a process of its own: memory and imports of one don't bend the next.
+
+What they record is gathered beside `results.json` and put in its place when all came to their end: no figure
+of a benchmark that is no more stays behind.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Final
+
+from benchmarks.load import RESULTS_VARIABLE
+from benchmarks.measure import RESULTS
 
 ALL: Final = (
     "metadata_refresh",
@@ -20,20 +30,25 @@ ALL: Final = (
 )
 
 
-def ran(name: str) -> bool:
+def ran(name: str, results: Path) -> bool:
     """Runs one, says how long it took, and returns whether it came to its end."""
     print(f"\n== {name}", flush=True)
     begun_s = time.monotonic()
-    outcome = subprocess.run([sys.executable, "-m", f"benchmarks.{name}"])
+    environment = {**os.environ, RESULTS_VARIABLE: str(results)}
+    outcome = subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], env=environment)
     print(f"   {name}: {time.monotonic() - begun_s:.0f} s", flush=True)
     return outcome.returncode == 0
 
 
 def main() -> int:
-    failed = [name for name in ALL if not ran(name)]
-    if failed:
-        print(f"did not run to their end: {', '.join(failed)}", file=sys.stderr)
-    return 1 if failed else 0
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) / RESULTS.name
+        failed = [name for name in ALL if not ran(name, results)]
+        if failed:
+            print(f"did not run to their end: {', '.join(failed)}; {RESULTS} is as it was", file=sys.stderr)
+            return 1
+        RESULTS.write_text(results.read_text())
+    return 0
 
 
 if __name__ == "__main__":

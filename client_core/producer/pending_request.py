@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.errors import KafkaError
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from client_core.producer.buffer_pool import PoolWaiter
     from client_core.producer.producer_record import ProducerRecord
     from client_core.producer.ticket import Done
+
+
+_KEY_AND_PARTITION: Final = attrgetter("key", "partition")
+_NEITHER: Final = {(None, None)}
 
 
 class PartitionGroup(NamedTuple):
@@ -48,6 +53,8 @@ def group_by_partition(
     An explicit partition is taken as it is, even one that doesn't exist (yet). Keys choose among all
     partitions, with a leader or without. The keyless ones of a request stay together.
     """
+    if isinstance(indices, range) and set(map(_KEY_AND_PARTITION, records)) == _NEITHER:
+        return [PartitionGroup(None, indices)]  # as most are: nothing chooses, nothing is to be sorted
     groups: dict[int | None, list[int]] = {}
     for index in indices:
         record = records[index]

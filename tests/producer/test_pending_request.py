@@ -61,7 +61,9 @@ def groups(*records: ProducerRecord, partitions: int = 4, ignore_keys: bool = Fa
 
 
 def test_records_without_a_key_stay_together() -> None:
-    assert groups(ProducerRecord("t"), ProducerRecord("t")) == [PartitionGroup(None, [0, 1])]
+    assert groups(ProducerRecord("t"), ProducerRecord("t")) == [PartitionGroup(None, range(2))]
+    among_others = groups(ProducerRecord("t"), ProducerRecord("t", partition=1), ProducerRecord("t"))
+    assert among_others == [PartitionGroup(None, [0, 2]), PartitionGroup(1, [1])]
 
 
 def test_a_key_chooses_among_all_partitions_as_java_does() -> None:  # ACC-18

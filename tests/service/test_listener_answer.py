@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from service.asgi import ANSWER
-from tests.support.http_app import HttpApp
+from tests.support.http_app import HttpApp, until
 from tests.support.served import LOOPS, Served, on_loop
 
 if TYPE_CHECKING:
@@ -130,3 +130,55 @@ def test_a_head_has_no_body_and_does_not_go_that_way(loop: str) -> None:
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
     assert answer.endswith(b"\r\n\r\n")
     assert ways.went == []
+
+
+# -- produce -------------------------------------------------------------------------------------------------
+
+RECORDS = "/v1/topics/orders/records"
+BODY_OF_TWO = b'{"value_format":"text","records":[{"value":"a"},{"value":"b"}]}'
+
+
+def posted(body: bytes, *lines: str) -> bytes:
+    head = ("content-type: application/json", f"content-length: {len(body)}", *lines)
+    return request(RECORDS, *head, method="POST") + body
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("body", [BODY_OF_TWO, b'{"records":[]}', b"no JSON"])
+def test_a_produce_is_answered_the_same_in_one_piece_as_in_two(loop: str, body: bytes) -> None:
+    quick, went = said(loop, posted(body), 1, short=True)
+    plain, _ = said(loop, posted(body), 1, short=False)
+    assert quick == plain
+    assert went == [True]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_produce_that_ends_the_connection_goes_the_long_way(loop: str) -> None:
+    quick, went = said(loop, posted(BODY_OF_TWO, "connection: close"), 1, short=True)
+    plain, _ = said(loop, posted(BODY_OF_TWO, "connection: close"), 1, short=False)
+    assert quick == plain
+    assert went == [False]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("cut", [0, 1, len(BODY_OF_TWO) - 1, len(BODY_OF_TWO)])
+def test_a_body_is_the_same_all_at_once_or_in_pieces(loop: str, cut: int) -> None:
+    web = HttpApp()
+    web.producer.set_topics({"orders": 3})
+    whole = posted(BODY_OF_TWO)
+    end = len(whole) - len(BODY_OF_TWO) + cut
+
+    async def scenario() -> None:
+        async with Served(web.app) as served:
+            caller = await served.call()
+            for _ in range(2):  # the connection is kept, and the next body is another one
+                caller.send(whole[:end])
+                if end < len(whole):
+                    await until(lambda: any(protocol.cycle is not None for protocol in served.protocols))
+                    caller.send(whole[end:])
+                status, _, _ = await caller.answer()
+                assert status == 200
+
+    on_loop(loop, scenario())
+    produced = [asked["records"] for kind, asked in web.producer.calls if kind == "records"]
+    assert [[record.value for record in records] for records in produced] == [[b"a", b"b"]] * 2

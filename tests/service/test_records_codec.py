@@ -44,6 +44,41 @@ def test_records_keep_their_order() -> None:
     assert [record.value for record in parse(body)] == [str(n).encode() for n in range(100)]
 
 
+VALUES = st.none() | st.text(max_size=4) | st.sampled_from(["a", "b\\", 'q"', "\u00e9", ""])
+
+
+@given(
+    values=st.lists(VALUES, min_size=1, max_size=6),
+    extra=st.none() | st.sampled_from(["key", "partition", "timestamp", "headers"]),
+    of_record=st.integers(0, 5),
+)
+def test_strings_mean_the_same_taken_together_or_one_by_one(
+    values: list[str | None], extra: str | None, of_record: int
+) -> None:
+    """Together where each is a string and nothing else; a key in one has all of them read one by one."""
+    records: list[dict[str, object]] = [{"value": value} for value in values]
+    if extra is not None and of_record < len(records):
+        records[of_record][extra] = None
+    together = parse(json.dumps({"records": records, "value_format": "text"}, ensure_ascii=False))
+    keyed = [{**record, "key": "k"} for record in records]
+    one_by_one = parse(json.dumps({"records": keyed, "value_format": "text"}))
+    assert together == [record._replace(key=None) for record in one_by_one]
+
+
+@pytest.mark.parametrize(
+    ("record", "place"),
+    [
+        ('{"value":"a","value":"a"}', "records[1].value"),
+        ('{"value":1}', "records[1].value"),
+        ('{"value":"a","extra":""}', "records[1]"),
+        ("{}", "records[1]"),
+    ],
+)
+def test_a_fault_among_plain_strings_is_found_where_it_is(record: str, place: str) -> None:
+    body = f'{{"value_format":"text","records":[{{"value":"a"}},{record},{{"value":"c"}}]}}'
+    assert refusal(body).place == place
+
+
 @pytest.mark.parametrize("form", ["json", "text", "base64"])
 def test_a_null_value_is_a_tombstone_and_a_null_key_is_none(form: str) -> None:
     body = {"records": [{"key": None, "value": None}], "value_format": form, "key_format": form}
