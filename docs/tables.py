@@ -27,13 +27,18 @@ TABLE: Final = re.compile(r"(<!-- table (?P<name>[\w-]+) -->\n).*?(<!-- end of t
 #: The goals that README shows, by the beginnings of their names: the best and the worst of each kind.
 SHOWN: Final = (
     "refresh of 10k partitions, again",
+    "refresh of 100k partitions, one broker down, CPU against Java",
     "look-ups/s, leader",
-    "HTTP produce, 1 x 1 connections, requests/s",
+    "look-ups/s, topic",
+    "HTTP produce, 1 x 1 connections, p50",
     "HTTP produce, 1 x 64 connections, requests/s",
     "HTTP produce, 1 x 64 connections, CPU",
     "HTTP produce, 1000 x 4 connections, requests/s",
-    "library produce, 100 B",
-    "start to ready against a FastAPI app",
+    "library produce, 100 B, 16 KiB, CPU",
+    "library produce, one synchronous send, p50",
+    "HTTP failover, acks=1, longest gap",
+    "start to ready against one second",
+    "RSS with 1k partitions",
 )
 
 

@@ -63,9 +63,14 @@ def header(scope: Scope, name: bytes) -> bytes | None:
 
 
 def answer_at_once(scope: Scope, status: int, headers: HeaderPairs, body: bytes) -> bool:
-    """Writes one whole response in one piece where the server can; False: nothing was done, see `respond`."""
+    """Writes one whole response in one piece where the server can; False: nothing was done, see `respond`.
+
+    One that ends the connection is the server's to send: it has to know.
+    """
     answer: Answer | None = scope.get(ANSWER)
-    return answer is not None and answer(status, header_lines(headers) + b"\r\n", body)
+    if answer is None or any(name == b"connection" for name, _ in headers):
+        return False
+    return answer(status, header_lines(headers) + b"\r\n", body)
 
 
 async def respond(send: Send, status: int, headers: HeaderPairs, body: bytes) -> None:

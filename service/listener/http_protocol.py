@@ -285,7 +285,13 @@ class ApiProtocol(HttpToolsProtocol):
     def _whole_body(self) -> bytes | None:
         """The body, if all of it has come, as uvicorn's `receive` would give it; see `asgi.BODY`."""
         cycle = self._running
-        if cycle is None or cycle.more_body or cycle.disconnected or cycle.response_complete:
+        if (
+            cycle is None
+            or cycle.more_body
+            or cycle.disconnected
+            or cycle.response_complete
+            or cycle.waiting_for_100_continue
+        ):
             return None
         self.flow.resume_reading()
         cycle.message_event.clear()

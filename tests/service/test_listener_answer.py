@@ -182,3 +182,36 @@ def test_a_body_is_the_same_all_at_once_or_in_pieces(loop: str, cut: int) -> Non
     on_loop(loop, scenario())
     produced = [asked["records"] for kind, asked in web.producer.calls if kind == "records"]
     assert [[record.value for record in records] for records in produced] == [[b"a", b"b"]] * 2
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_refusal_that_ends_the_connection_does_end_it(loop: str) -> None:
+    """A body that does not come in its time: the rest of it must not be taken for a request."""
+    web = HttpApp()
+    web.producer.set_topics({"orders": 3})
+    head = ("content-type: application/json", "content-length: 100")
+    asked = request(f"{RECORDS}?timeout_ms=20", *head, method="POST") + b"{"
+
+    async def scenario() -> bytes:
+        async with Served(web.app) as served:
+            caller = await served.call()
+            caller.send(asked)
+            return await caller.until_closed()
+
+    answer = on_loop(loop, scenario())
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_caller_who_asks_for_leave_and_does_not_wait_for_it_has_its_connection_kept(loop: str) -> None:
+    web = HttpApp()
+    web.producer.set_topics({"orders": 3})
+    asking = posted(BODY_OF_TWO, "expect: 100-continue")
+
+    async def scenario() -> list[int]:
+        async with Served(web.app) as served:
+            caller = await served.call()
+            caller.send(asking + posted(BODY_OF_TWO))
+            return [(await caller.answer())[0] for _ in range(3)]
+
+    assert on_loop(loop, scenario()) == [100, 200, 200]
