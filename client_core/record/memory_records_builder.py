@@ -243,21 +243,42 @@ class MemoryRecordsBuilder:
         return self.record_count - taken_before
 
     def append_where_more_fits(self, record: Appendable, key_and_value_bytes: int, timestamp_ms: int) -> int:
-        """Takes one record without headers if there is room for more behind it; returns its bytes, or 0.
+        """Takes one record with a value and without headers if there is room for more behind it; returns its
+        bytes, or 0.
 
         The bytes are those by which `estimated_size_bytes` grew. What comes close to the limit is refused,
-        and for `append_many` to judge, which does it exactly.
+        and for `append_many` to judge, which does it exactly; here that is not looked at again. Both put the
+        same pieces in: a test holds them equal.
         """
         before, factor = self._payload_bytes, self._estimation_factor
         most = before + key_and_value_bytes + _MOST_BESIDE_KEY_AND_VALUE
-        if factor is not None:
-            most = int(most * factor)
-        if self._closed_for_appends or most >= self.write_limit_bytes - HEADER_SIZE:
+        limit = self.write_limit_bytes - HEADER_SIZE
+        if self._closed_for_appends or (most if factor is None else most * factor) >= limit:
             return 0
-        self._take((record,), ONLY_RECORD, timestamp_ms, NO_LIMIT)
+        count, key, value = self.record_count, record.key, record.value
+        assert value is not None
+        if timestamp_ms != self._last_timestamp_ms:
+            self._begin_timestamp(timestamp_ms, count)
+        timestamp_delta = self._timestamp_delta
+        offset_delta = VARINT[count] if count < TABLE_SIZE else encode_varint(count)
+        size = len(value)
+        if key is None:
+            lead = NULL_KEY_AND_LENGTH[size] if size < TABLE_SIZE else NULL + encode_varint(size)
+            body = 2 + len(timestamp_delta) + len(offset_delta) + len(lead) + size
+            head = LENGTH_AND_ATTRIBUTES[body] if body < TABLE_SIZE else encode_varint(body) + _ATTRIBUTES
+            self._pieces += (head, timestamp_delta, offset_delta, lead, value, _ZERO)
+        else:
+            key_size = len(key)
+            lead = VARINT[key_size] if key_size < TABLE_SIZE else encode_varint(key_size)
+            length = VARINT[size] if size < TABLE_SIZE else encode_varint(size)
+            body = 2 + len(timestamp_delta) + len(offset_delta) + len(lead) + key_size + len(length) + size
+            head = LENGTH_AND_ATTRIBUTES[body] if body < TABLE_SIZE else encode_varint(body) + _ATTRIBUTES
+            self._pieces += (head, timestamp_delta, offset_delta, lead, key, length, value, _ZERO)
+        self.record_count = count + 1
+        self._payload_bytes = after = before + len(head) - 1 + body
         if factor is None:
-            return self._payload_bytes - before
-        return int(self._payload_bytes * factor) - int(before * factor)
+            return after - before
+        return int(after * factor) - int(before * factor)
 
     def _take(
         self,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from client_core.errors import IllegalArgumentError, IllegalStateError
 from client_core.producer.producer_record import ProducerRecord
-from client_core.record.compression import Codec
+from client_core.record.compression import NO_COMPRESSION, Codec
 from client_core.record.memory_records_builder import (
     MemoryRecordsBuilder,
     estimate_size_in_bytes_upper_bound,
@@ -26,6 +26,8 @@ from client_core.record.varint import TABLE_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from client_core.record.compression import Compression
 
 WALL_MS = 1_700_000_000_000
 
@@ -374,3 +376,43 @@ def test_random_records_survive_the_way_through_a_batch() -> None:
     append_all(builder, records)
     read = decode_record_batch(builder.build()).records()
     assert [(r.key, r.value) for r in read] == [(r.key, r.value) for r in records]
+
+
+# -- one record by itself ------------------------------------------------------------------------------------
+
+#: Sizes around those at which a varint gets longer, and beyond the tables.
+SIZES = st.sampled_from([0, 1, 62, 63, 64, 65, 100, 4_094, 4_095, 4_096, 9_000])
+
+
+@given(
+    sizes=st.lists(st.tuples(st.none() | SIZES, SIZES, st.integers(0, 2)), min_size=1, max_size=8),
+    codec=st.sampled_from([NO_COMPRESSION, Halving()]),
+    ratio=st.sampled_from([0.05, 0.5, 1.0]),
+    taken_before=st.sampled_from([0, 63, TABLE_SIZE - 2]),
+)
+def test_records_by_themselves_are_written_as_together(
+    sizes: list[tuple[int | None, int, int]], codec: Compression, ratio: float, taken_before: int
+) -> None:
+    alone, together = (
+        MemoryRecordsBuilder(1 << 20, compression=codec, estimated_compression_ratio=ratio) for _ in range(2)
+    )
+    for builder in (alone, together):
+        append_all(builder, [record(b"x")] * taken_before)
+    for key_size, size, later_ms in sizes:
+        one = record(bytes(size), None if key_size is None else bytes(key_size))
+        before = alone.estimated_size_bytes
+        took = alone.append_where_more_fits(one, size + (key_size or 0), WALL_MS + later_ms)
+        assert took == alone.estimated_size_bytes - before > 0
+        together.append_many([one], [0], 0, WALL_MS + later_ms)
+        assert alone.estimated_size_bytes == together.estimated_size_bytes
+        assert alone.record_count == together.record_count
+    assert alone.build() == together.build()
+
+
+def test_a_record_that_might_be_the_last_to_fit_is_left_to_who_counts_exactly() -> None:
+    builder = MemoryRecordsBuilder(HEADER_SIZE + 200)
+    assert builder.append_where_more_fits(record(bytes(100)), 100, WALL_MS)
+    assert not builder.append_where_more_fits(record(bytes(80)), 80, WALL_MS)
+    assert builder.record_count == 1
+    builder.close_for_record_appends()
+    assert not builder.append_where_more_fits(record(b""), 0, WALL_MS)
