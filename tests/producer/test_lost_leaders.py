@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from client_core import KafkaProducer, MetadataResult, ProducerRecord, RecordMetadata
+from client_core import NO_EVENTS, KafkaProducer, MetadataResult, ProducerRecord, RecordMetadata
 from client_core.clock import FOREVER_MS
+from client_core.events import NodeDisconnected, NodeReady
 from client_core.producer.lost_leaders import LostLeaders
 from client_core.producer.partitioner import BuiltInPartitioner, PartitionLoad
 from client_core.protocol.api_keys import ApiKey
@@ -21,6 +22,8 @@ from tests.support.recorded_events import RecordedEvents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from client_core import EventSink
 
 #: Batches so small that each record or two goes to another partition.
 ON: Final = {"partitioner.lost.leader.probe.interval.ms": 20, "batch.size": 1_000}
@@ -205,11 +208,14 @@ def test_a_flush_waits_for_what_moved() -> None:
 
 
 @contextmanager
-def six_partitions(settings: dict[str, Any] | None = None) -> Iterator[tuple[FakeCluster, KafkaProducer]]:
+def six_partitions(
+    settings: dict[str, Any] | None = None, events: EventSink = NO_EVENTS
+) -> Iterator[tuple[FakeCluster, KafkaProducer]]:
     """Of which each of three brokers leads two, and no other broker has a replica."""
     with FakeCluster(brokers=3) as cluster:
         cluster.create_topic("orders", partitions=6)
-        with live_producer(cluster.bootstrap_servers, {**ON, **(settings or {})}) as producer:
+        settings = {**ON, **(settings or {})}
+        with live_producer(cluster.bootstrap_servers, settings, events=events) as producer:
             look_up(producer, "orders").result(MetadataResult)
             yield cluster, producer
 
@@ -246,12 +252,16 @@ def test_records_without_a_key_go_on_while_a_broker_is_dead_and_to_it_when_it_is
 
 
 def test_what_waits_when_the_broker_dies_is_written_elsewhere_once() -> None:
-    with six_partitions({"linger.ms": 9_000}) as (cluster, producer):
+    events = RecordedEvents()
+    with six_partitions({"linger.ms": 9_000}, events) as (cluster, producer):
         first = producer.send(ProducerRecord("orders", b"first"))
         (waiting,) = [b.topic_partition.partition for b in producer._accumulator.incomplete()]
         broker_id = cluster.partition("orders", waiting).leader
         assert broker_id is not None
         cluster.kill(broker_id, elect=False)
+        if any(ready.node_id == broker_id for ready in events.of(NodeReady)):
+            # Else it could be sent before the end of the connection is seen, and then it is bound to it.
+            events.wait_for(NodeDisconnected, lambda ended: ended.node_id == broker_id)
         second = producer.send(ProducerRecord("orders", b"second"))
         producer.flush()
         assert first.result(PATIENCE_S).partition not in partitions_of(cluster, broker_id)
