@@ -144,8 +144,8 @@ def test_reading_takes_memory_by_what_came_and_not_by_what_was_announced() -> No
     """The dearest honest byte is an element of an empty struct; a length of 2^31 must cost nothing."""
     frames = [(waiting, frame) for seed in range(500, 512) for waiting, frame in _frames(seed)]
     for waiting, frame in frames:
-        # Once before: what is imported or prepared at first use is not this frame's. Nor is what a thread that
-        # another test left behind allocates meanwhile: that is not there each time.
+        # Once before: what is imported or prepared at first use is not this frame's. Nor is what a thread of
+        # another test allocates meanwhile: that is not there each time.
         _peak_bytes(frame, waiting)
         allowed_bytes = 60_000 + 150 * len(frame)
         peaks = (_peak_bytes(frame, waiting) for _ in range(4))
