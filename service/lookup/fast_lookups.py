@@ -12,17 +12,28 @@ not there. Event loop only.
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Generator
 from time import perf_counter
 from typing import Final
 
 from service.access.caller import ANYONE, Caller, caller_of
-from service.asgi import ANSWER, Answer, ASGIApp, Receive, Scope, Send
+from service.asgi import ANSWER, Answer, ASGIApp, HeaderPairs, Receive, Scope, Send, respond
 from service.http_metrics import HttpMetrics, RouteTally
 from service.lookup.freshness import matches
 from service.lookup.lookup_table import TOPICS, Entry, LookupTable
 
 #: What makes a query more than one plain parameter.
 _ENCODED: Final = re.compile(rb"[&%+;#]|[^\x21-\x7e]")
+
+
+class _Done:
+    """What is over already, for who awaits it."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield from ()
+
+
+_DONE: Final = _Done()
 
 
 class FastLookups:
@@ -34,21 +45,19 @@ class FastLookups:
         self._metrics = metrics
         self._tallies: dict[tuple[str, int], RouteTally] = {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """No coroutine of its own: what falls through may wait for minutes, and what does not is over."""
         if scope.get("method") != "GET":
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         started = perf_counter()
         query: bytes = scope["query_string"]
         path: bytes = scope.get("raw_path") or b""
         caller = caller_of(scope)
         if caller is not ANYONE and not _may_look(caller, path):
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         entry = self._entry(path, query) if query else self._table.find(path)
         if entry is None:
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         status, headers, head, body = 200, entry.headers, entry.head, entry.body
         for name, value in scope["headers"]:
             if name == b"if-none-match":
@@ -56,15 +65,23 @@ class FastLookups:
                     status, headers, head, body = 304, entry.headers_304, entry.head_304, b""
             elif name == b"pilotfish-key":
                 # A second way to name a partition: the route refuses two.
-                await self._app(scope, receive, send)
-                return
+                return self._app(scope, receive, send)
         answer: Answer | None = scope.get(ANSWER)
         if answer is None or not answer(status, head, body):
-            await send({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": body})
-        tally = self._tallies.get((entry.route, status))
+            return self._respond(send, entry.route, status, headers, body, started)
+        self._count(entry.route, status, started)
+        return _DONE
+
+    async def _respond(
+        self, send: Send, route: str, status: int, headers: HeaderPairs, body: bytes, started: float
+    ) -> None:
+        await respond(send, status, headers, body)
+        self._count(route, status, started)
+
+    def _count(self, route: str, status: int, started: float) -> None:
+        tally = self._tallies.get((route, status))
         if tally is None:
-            tally = self._tallies[entry.route, status] = self._metrics.tally("GET", entry.route, status)
+            tally = self._tallies[route, status] = self._metrics.tally("GET", route, status)
         tally.add(perf_counter() - started)
 
     def _entry(self, path: bytes, query: bytes) -> Entry | None:

@@ -9,7 +9,7 @@ wrong parameters) goes on as it came. A test holds both ways equal. Event loop o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Final, NamedTuple
 
@@ -51,35 +51,34 @@ class ParkedLookups:
         self._knows = knows
         self._metrics = metrics
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         asked = _asked(scope) if scope.get("method") == "GET" else None
         # One that the caller may not read ends here whether it is known or not, so that both take as long.
         if asked is None or (self._knows(asked.topic) and caller_of(scope).read.allow(asked.topic)):
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
+        return self._wait(asked, scope, receive, send)
+
+    async def _wait(self, asked: _Asked, scope: Scope, receive: Receive, send: Send) -> None:
+        """Until the topic is known; tells why it is not. One coroutine: there are thousands of them."""
         started = perf_counter()
+        self._metrics.in_progress += 1
+        problem: Problem | None
         try:
-            problem = await self._problem(asked, scope, receive)
+            problems = await self._lookups.know([asked.topic], asked.demands, receive, caller_of(scope))
+            problem = problems.get(asked.topic)
+        except ProblemError as e:
+            problem = e.problem
         except CallerGoneError:
             self._count(asked, CALLER_GONE, started)
             return
+        finally:
+            self._metrics.in_progress -= 1
         if problem is None:
             await self._app(scope, receive, send)
             return
         told = native(problem)
         await respond_with(send, told.status, told.media_type, told.body, problem.all_headers())
         self._count(asked, told.status, started)
-
-    async def _problem(self, asked: _Asked, scope: Scope, receive: Receive) -> Problem | None:
-        """Waits until the topic is known, or tells why it is not."""
-        self._metrics.in_progress += 1
-        try:
-            problems = await self._lookups.know([asked.topic], asked.demands, receive, caller_of(scope))
-            return problems.get(asked.topic)
-        except ProblemError as e:
-            return e.problem
-        finally:
-            self._metrics.in_progress -= 1
 
     def _count(self, asked: _Asked, status: int, started: float) -> None:
         self._metrics.tally("GET", asked.route, status).add(perf_counter() - started)

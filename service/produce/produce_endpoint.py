@@ -15,6 +15,7 @@ unusual way, and documents them. Event loop only.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Awaitable
 from dataclasses import replace
 from time import perf_counter
 from typing import Final
@@ -63,16 +64,16 @@ class ProduceEndpoint:
         self._ndjson = NdjsonProduce(sidecar)
         self._tallies: dict[int, RouteTally] = {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         topic = None
         if scope["type"] == "http" and scope["method"] == "POST":
             topic = topic_of_path(scope.get("raw_path") or b"")
         if topic is None:
-            await self._app(scope, receive, send)
-            return
-        if is_ndjson(scope):
-            await self._stream(topic, scope, receive, send)
-            return
+            return self._app(scope, receive, send)
+        serve = self._stream if is_ndjson(scope) else self._serve
+        return serve(topic, scope, receive, send)
+
+    async def _serve(self, topic: str, scope: Scope, receive: Receive, send: Send) -> None:
         started = perf_counter()
         metrics = self._sidecar.http
         metrics.in_progress += 1

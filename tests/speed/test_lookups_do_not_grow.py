@@ -124,8 +124,7 @@ def test_the_answer_over_http_costs_the_same_with_few_topics_known_as_with_many(
             sent.append(message)
 
         await fast(scope, None, send)  # type: ignore[arg-type]  # a look-up has no body to receive
-        again = fast(scope, None, send)  # type: ignore[arg-type]
-        cost = cost_of(lambda: next(again.__await__(), None))
+        cost = cost_of(lambda: next(fast(scope, None, send).__await__(), None))  # type: ignore[arg-type]
         assert [message.get("status") for message in sent] == [200, None] * 2
         return cost
 
