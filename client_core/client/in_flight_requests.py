@@ -52,9 +52,9 @@ class InFlightRequests:
         self._max_per_connection = max_per_connection
         self._queues: dict[int, deque[InFlightRequest]] = {}
         self._count = 0
-        # No request in flight can time out before this moment. It may be too early, never too late, and lets
-        # a poll do without walking every queue.
-        self._nothing_expires_before_ms = FOREVER_MS
+        #: No request in flight can time out before this moment. It may be too early, never too late: a poll
+        #: need not walk every queue.
+        self.nothing_expires_before_ms = FOREVER_MS
 
     def add(self, request: InFlightRequest) -> None:
         """Queues a request as the newest of its node (INF-01)."""
@@ -65,7 +65,7 @@ class InFlightRequests:
         queue.appendleft(request)
         self._count += 1
         expires_ms = request.sent_ms + request.request.request_timeout_ms
-        self._nothing_expires_before_ms = min(self._nothing_expires_before_ms, expires_ms)
+        self.nothing_expires_before_ms = min(self.nothing_expires_before_ms, expires_ms)
 
     def oldest(self, node_id: int) -> InFlightRequest | None:
         """The request that the node's next answer belongs to; None if none is awaited."""
@@ -124,7 +124,7 @@ class InFlightRequests:
 
     def nodes_with_timed_out_requests(self, now_ms: int) -> Sequence[int]:
         """The nodes of which any request has timed out (INF-06)."""
-        if now_ms <= self._nothing_expires_before_ms:
+        if now_ms <= self.nothing_expires_before_ms:
             return ()
         nodes: list[int] = []
         earliest_ms = FOREVER_MS
@@ -134,7 +134,7 @@ class InFlightRequests:
             for request in queue:
                 expires_ms = request.sent_ms + request.throttle_ms + request.request.request_timeout_ms
                 earliest_ms = min(earliest_ms, expires_ms)
-        self._nothing_expires_before_ms = earliest_ms
+        self.nothing_expires_before_ms = earliest_ms
         return nodes
 
     def increment_throttle_ms(self, node_id: int, throttle_ms: int) -> None:

@@ -278,8 +278,10 @@ class NetworkClient:
                 self._handle_initiate_api_version_requests(now_ms)
             if self._states.connecting_nodes:
                 self._handle_timed_out_connections(responses, now_ms)
-            self._handle_timed_out_requests(responses, now_ms)
-            self._handle_rebootstrap(responses, now_ms)
+            if now_ms > self._in_flight.nothing_expires_before_ms:
+                self._handle_timed_out_requests(responses, now_ms)
+            if self._metadata_updater.needs_rebootstrap(now_ms):
+                self._handle_rebootstrap(responses, now_ms)
             if self._bootstrap_ids:
                 self._leave_bootstrap_servers()
         except BaseException:
@@ -371,10 +373,8 @@ class NetworkClient:
             self._ends.close_and_process(responses, node_id, now_ms, ended)  # NET-18
 
     def _handle_rebootstrap(self, responses: list[ClientResponse], now_ms: int) -> None:
-        """Drops every known broker if metadata is overdue, or a broker says so (UPD-12, UPD-13)."""
+        """Drops every known broker: metadata is overdue, or a broker says so (UPD-12, UPD-13)."""
         updater = self._metadata_updater
-        if not updater.needs_rebootstrap(now_ms):
-            return
         for node in updater.fetch_nodes():
             if self._is_open(node.id):
                 ended = disconnection.local("the client begins again with bootstrap.servers")

@@ -146,7 +146,8 @@ class NodeConnectionState:
 
     def is_ready(self, now_ms: int) -> bool:
         """Whether requests may be sent: READY, and no pause that the broker asked for."""
-        return self.state is ConnectionState.READY and self.throttle_delay_ms(now_ms) == 0
+        until_ms = self.throttle_until_ms
+        return self.state is ConnectionState.READY and (until_ms is None or until_ms <= now_ms)
 
     def throttle_delay_ms(self, now_ms: int) -> int:
         until_ms = self.throttle_until_ms

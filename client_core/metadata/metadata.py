@@ -104,6 +104,9 @@ class Metadata:
 
         The later of expiry (metadata.max.age.ms, or 0 when an update was asked for) and the refresh backoff.
         """
+        left_ms = self._schedule.expires_at_ms - now_ms
+        if left_ms > 0:
+            return left_ms  # one number, read whole: who asks for an update sets it to 0, and wakes us
         with self._lock:
             return self._schedule.time_to_next_update(now_ms)
 

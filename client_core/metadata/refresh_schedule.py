@@ -44,6 +44,8 @@ class RefreshSchedule:
         self.last_successful_refresh_ms: int | None = None
         self.need_full_update = False
         self.need_partial_update = False
+        #: When the next request is due, while only expiry makes one due; 0 where more is to be looked at.
+        self.expires_at_ms = 0
         #: Counts the times that topics were added; a response to an older request does not end the need.
         self.request_version = 0
         #: How many full requests were made, and which of them the last full response answers.
@@ -61,6 +63,7 @@ class RefreshSchedule:
         requested = self.need_full_update or self.need_partial_update
         expires_ms = 0 if requested else self.time_to_expire(now_ms)
         if expires_ms >= self._backoff.max_ms:
+            self.expires_at_ms = now_ms + expires_ms
             return expires_ms  # no backoff is longer: as at nearly every turn
         return max(expires_ms, self.time_to_allow_update(now_ms))
 
@@ -92,11 +95,13 @@ class RefreshSchedule:
 
     def need_full(self, reason: RefreshReason) -> None:
         """Everything must be asked for, after the backoff (META-08)."""
+        self.expires_at_ms = 0
         self.need_full_update = True
         self._remember(reason)
 
     def need_new_topics(self) -> None:
         """What was never asked for must be, without backoff (META-09)."""
+        self.expires_at_ms = 0
         self._last_refresh_ms = None
         self.need_partial_update = True
         self._equivalent_responses = 0
@@ -132,6 +137,7 @@ class RefreshSchedule:
 
     def succeeded(self, request_version: int, is_partial: bool, now_ms: int) -> None:
         """A response came (META-06). Unless `progressed` follows, it equals the one before."""
+        self.expires_at_ms = 0
         self.need_partial_update = request_version < self.request_version
         self._last_refresh_ms = now_ms
         self._attempts = 0
@@ -148,6 +154,7 @@ class RefreshSchedule:
 
     def failed(self, now_ms: int) -> None:
         """No response, or one without use: the need stays and is tried again after the backoff (META-07)."""
+        self.expires_at_ms = 0
         self._last_refresh_ms = now_ms
         self._attempts += 1
         self._equivalent_responses = 0

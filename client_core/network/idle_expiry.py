@@ -13,7 +13,8 @@ class IdleExpiry:
     def __init__(self, max_idle_ms: int, now_ms: int) -> None:
         self.max_idle_ms = max_idle_ms
         self._last_active_ms: dict[int, int] = {}
-        self._next_check_ms = now_ms + max_idle_ms
+        #: Nobody can have expired before this.
+        self.next_check_ms = now_ms + max_idle_ms
 
     def touch(self, node_id: int, now_ms: int) -> None:
         """Notes that a connection was active."""
@@ -27,11 +28,11 @@ class IdleExpiry:
 
     def expired(self, now_ms: int) -> int | None:
         """The connection that has been idle longest, if that is longer than the limit; one a call at most."""
-        if now_ms <= self._next_check_ms:
+        if now_ms <= self.next_check_ms:
             return None
         if not self._last_active_ms:
-            self._next_check_ms = now_ms + self.max_idle_ms
+            self.next_check_ms = now_ms + self.max_idle_ms
             return None
         node_id, last_active_ms = next(iter(self._last_active_ms.items()))
-        self._next_check_ms = last_active_ms + self.max_idle_ms
-        return node_id if now_ms > self._next_check_ms else None
+        self.next_check_ms = last_active_ms + self.max_idle_ms
+        return node_id if now_ms > self.next_check_ms else None

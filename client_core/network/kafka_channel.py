@@ -138,7 +138,8 @@ class KafkaChannel:
     @property
     def has_bytes_buffered(self) -> bool:
         """Whether a read would make progress without the network: a select must not wait for it (SEL-05)."""
-        return self._receive.has_frame or self._transport.has_bytes_buffered
+        receive, transport = self._receive, self._transport
+        return (receive.frame_bytes is not None and receive.has_frame) or transport.has_bytes_buffered
 
     @property
     def awaits_credentials(self) -> bool:

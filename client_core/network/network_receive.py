@@ -58,10 +58,10 @@ class NetworkReceive:
     @property
     def missing_bytes(self) -> int:
         """How many bytes the current frame still lacks: of its size, and once that is known of its body."""
-        size = self.frame_bytes
+        size, here = self.frame_bytes, len(self._data) - self._start
         if size is None:
-            return _SIZE.size - self.bytes_read
-        return 0 if size > self._max_bytes else max(_SIZE.size + size - self.bytes_read, 0)
+            return _SIZE.size - here
+        return 0 if size > self._max_bytes else max(_SIZE.size + size - here, 0)
 
     def limit(self, max_bytes: int | None) -> None:
         """How large a frame may be from now on."""

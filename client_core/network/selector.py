@@ -214,8 +214,9 @@ class Selector:
         now_ms = self._take_turns(0 if self._due or self.disconnected else timeout_ms)
         if timeout_ms and not writes_end_it and not self._has_news:
             now_ms = self._take_turns(timeout_ms)
-        if self._idle_expiry is not None:
-            self._close_idle_connection(self._idle_expiry, now_ms)
+        idle_expiry = self._idle_expiry
+        if idle_expiry is not None and now_ms > idle_expiry.next_check_ms:
+            self._close_idle_connection(idle_expiry, now_ms)
         return self._clock.now_ms()
 
     def _write_new_sends(self) -> None:

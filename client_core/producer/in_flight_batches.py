@@ -24,7 +24,8 @@ class InFlightBatches:
         self._delivery_timeout_ms = delivery_timeout_ms
         self._batches: dict[TopicPartition, list[ProducerBatch]] = {}
         self._count = 0
-        self._next_expiry_ms = FOREVER_MS
+        #: No batch expires before this. It may be too early: `expired` sets it right whenever it has come.
+        self.next_expiry_ms = FOREVER_MS
 
     def __len__(self) -> int:
         return self._count
@@ -32,15 +33,10 @@ class InFlightBatches:
     def of(self, topic_partition: TopicPartition) -> Sequence[ProducerBatch]:
         return tuple(self._batches.get(topic_partition, ()))
 
-    @property
-    def next_expiry_ms(self) -> int:
-        """No batch expires before this. It may be too early: `expired` sets it right whenever it has come."""
-        return self._next_expiry_ms
-
     def add(self, batch: ProducerBatch) -> None:
         self._batches.setdefault(batch.topic_partition, []).append(batch)
         self._count += 1
-        self._next_expiry_ms = min(self._next_expiry_ms, batch.created_ms + self._delivery_timeout_ms)
+        self.next_expiry_ms = min(self.next_expiry_ms, batch.created_ms + self._delivery_timeout_ms)
 
     def remove(self, batch: ProducerBatch) -> None:
         """Takes a batch out, if it is there."""
@@ -55,19 +51,19 @@ class InFlightBatches:
     def clear(self) -> None:
         self._batches.clear()
         self._count = 0
-        self._next_expiry_ms = FOREVER_MS
+        self.next_expiry_ms = FOREVER_MS
 
     def expired(self, now_ms: int) -> list[ProducerBatch]:
         """The batches that are too old; they stay in here until they are removed."""
-        if now_ms < self._next_expiry_ms:
+        if now_ms < self.next_expiry_ms:
             return []
         expired: list[ProducerBatch] = []
-        self._next_expiry_ms = FOREVER_MS
+        self.next_expiry_ms = FOREVER_MS
         for batches in self._batches.values():
             for batch in batches:
                 if batch.has_reached_delivery_timeout(self._delivery_timeout_ms, now_ms):
                     expired.append(batch)
                 else:
                     expiry_ms = batch.created_ms + self._delivery_timeout_ms
-                    self._next_expiry_ms = min(self._next_expiry_ms, expiry_ms)
+                    self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)
         return expired

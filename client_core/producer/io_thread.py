@@ -249,7 +249,7 @@ class IoThread:
             ):
                 if delay_ms is not None:
                     self._next_call_ms = min(self._next_call_ms, now_ms + delay_ms)
-        self._sender.run_once()
+        self._sender.run_once(now_ms)
         self._wakes_by_ms = _AWAKE
         self._completions.post()
 

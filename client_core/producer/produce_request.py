@@ -9,7 +9,7 @@ ProduceResponse, Sender.sendProduceRequest and handleProduceResponse, Kafka 4.3.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from client_core.cluster import Node, TopicPartition
 from client_core.error_codes import Errors
@@ -67,17 +67,9 @@ class ProduceRequestBuilder:
     batches: Sequence[PartitionRecords]
     topic_ids: Mapping[str, UUID]
 
-    @property
-    def api(self) -> ApiKey:
-        return ApiKey.PRODUCE
-
-    @property
-    def oldest_allowed_version(self) -> int:
-        return ApiKey.PRODUCE.min_version
-
-    @property
-    def latest_allowed_version(self) -> int:
-        return ApiKey.PRODUCE.max_version
+    api: ClassVar = ApiKey.PRODUCE
+    oldest_allowed_version: ClassVar = ApiKey.PRODUCE.min_version
+    latest_allowed_version: ClassVar = ApiKey.PRODUCE.max_version
 
     def encode(self, version: int) -> bytes:
         """The request's body.
@@ -199,14 +191,15 @@ def leader_nodes(response: ProduceResponse) -> tuple[Node, ...]:
 def _verdict(answered: PartitionProduceResponse) -> PartitionResponse:
     leader_id, leader_epoch = answered.current_leader
     if not answered.error_code and not answered.record_errors and leader_id < 0:
-        return PartitionResponse(
+        _, _, offset, log_append_ms, log_start, _, message, _ = answered
+        return PartitionResponse(  # as nearly every answer is
             Errors.NONE,
             0,
-            _none_below_zero(answered.base_offset),
-            _none_below_zero(answered.log_append_time_ms),
-            _none_below_zero(answered.log_start_offset),
+            offset if offset >= 0 else None,
+            log_append_ms if log_append_ms >= 0 else None,
+            log_start if log_start >= 0 else None,
             (),
-            answered.error_message,
+            message,
         )
     return PartitionResponse(
         error=Errors.of(answered.error_code),

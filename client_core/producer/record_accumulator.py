@@ -32,7 +32,7 @@ from client_core.record.compression import NO_COMPRESSION
 from client_core.record.compression_ratio import INITIAL_RATIO, CompressionRatioEstimator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from random import Random
 
     from client_core.backoff import ExponentialBackoff
@@ -89,6 +89,8 @@ class RecordAccumulator:
         #: Whom records without a key keep away from. Sender says who that is.
         self.lost_leaders: Final = LostLeaders(config.lost_leader_probe_interval_ms)
         self._queues = WaitingQueues(self._new_partitioner)
+        #: The partitions whose queues hold batches, to see whether there are any. Changes under the locks.
+        self.undrained: Final[Collection[TopicPartition]] = self._queues.waiting.keys()
         self._incomplete = IncompleteBatches()
         self._ratios = CompressionRatioEstimator()
         #: Its any-thread side, for who appends by the short way.
@@ -102,7 +104,9 @@ class RecordAccumulator:
             spreads=config.adaptive_partitioning,
         )
         # The I/O thread's alone:
-        self._next_batch_expiry_ms = FOREVER_MS
+        #: When the earliest batch expires, of those seen since this was last set to FOREVER_MS: by Sender,
+        #: before each round, for an expiry of the past would have it spin (ACC-11).
+        self.next_batch_expiry_ms = FOREVER_MS
         self._drain = BatchDrain(
             self._queues,
             sequences,
@@ -240,19 +244,10 @@ class RecordAccumulator:
     def delivery_timeout_ms(self) -> int:
         return self._config.delivery_timeout_ms
 
-    @property
-    def next_batch_expiry_ms(self) -> int:
-        """When the earliest batch expires, of those seen since the last reset; FOREVER_MS for none."""
-        return self._next_batch_expiry_ms
-
-    def reset_next_batch_expiry(self) -> None:
-        """Each round of expiry begins anew: an expiry of the past would have the sender spin (ACC-11)."""
-        self._next_batch_expiry_ms = FOREVER_MS
-
     def maybe_update_next_batch_expiry(self, batch: ProducerBatch) -> None:
         """Lets next_batch_expiry_ms cover a batch, such as one in flight."""
         expiry_ms = batch.created_ms + self._config.delivery_timeout_ms
-        self._next_batch_expiry_ms = min(self._next_batch_expiry_ms, expiry_ms)
+        self.next_batch_expiry_ms = min(self.next_batch_expiry_ms, expiry_ms)
 
     def expired_batches(self, now_ms: int) -> list[ProducerBatch]:
         """Takes out the queued batches whose delivery timeout is over; the caller fails them (ACC-11)."""
@@ -374,7 +369,7 @@ class RecordAccumulator:
     @property
     def has_undrained(self) -> bool:
         """Whether a queue holds a batch."""
-        return bool(self._queues.waiting)
+        return bool(self.undrained)
 
     @property
     def has_incomplete(self) -> bool:

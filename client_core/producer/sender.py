@@ -92,6 +92,7 @@ class Sender:
         # make it spin.
         self._pause_ms = max(config.retry_backoff_ms, _SHORTEST_PAUSE_MS)
         self._lost_leaders = accumulator.lost_leaders
+        self._undrained = accumulator.undrained
         self._in_flight = InFlightBatches(config.delivery_timeout_ms)
         self._settlement = BatchSettlement(
             metadata, accumulator, self._in_flight, config, events, transaction_manager
@@ -111,11 +112,12 @@ class Sender:
 
     # -- a turn ----------------------------------------------------------------------------------------------
 
-    def run_once(self) -> None:
+    def run_once(self, now_ms: int | None = None) -> None:
         """Sends what can be sent, settles what comes back, and sleeps in between as long as nothing is to
-        be done.
+        be done. `now_ms` of a caller who has just asked.
         """
-        now_ms = self._clock.now_ms()
+        if now_ms is None:
+            now_ms = self._clock.now_ms()
         if self._transaction_manager is None:
             timeout_ms = self._send_producer_data(now_ms)
         else:
@@ -172,7 +174,7 @@ class Sender:
                     self._lost_leaders.lost(node.id, now_ms)
                 not_ready_ms = min(not_ready_ms, self._client.poll_delay_ms(node, now_ms))
         sent, unbuildable = self._drain_to(able, cache, now_ms) if able else (False, False)
-        more_waits = self._accumulator.has_undrained
+        more_waits = bool(self._undrained)
         lost_changed = self._lost_leaders.node_ids is not lost_before
         if (sent and more_waits) or expired or unbuildable or lost_changed:
             # There may be more for these nodes, or what was held up may go on. Where nothing is left, the
@@ -207,7 +209,7 @@ class Sender:
             node = cache.cluster.nodes_by_id.get(node_id)
             if node is None or self._client.ready(node, now_ms):
                 lost.found(node_id)
-            elif self._accumulator.has_undrained:
+            elif self._undrained:
                 # Somebody waits for another leader: asked for as often as this one is tried, where Java lets
                 # the pauses between answers that say the same grow to retry.backoff.max.ms.
                 self._metadata.request_update(True, "leader_error")
@@ -334,9 +336,9 @@ class Sender:
 
         Whether there were any: what they held up may go on in the next turn.
         """
-        self._accumulator.reset_next_batch_expiry()
-        queued = self._accumulator.expired_batches(now_ms) if self._accumulator.has_undrained else []
-        on_their_way = self._in_flight.expired(now_ms)
+        self._accumulator.next_batch_expiry_ms = FOREVER_MS
+        queued = self._accumulator.expired_batches(now_ms) if self._undrained else ()
+        on_their_way = self._in_flight.expired(now_ms) if now_ms >= self._in_flight.next_expiry_ms else ()
         for batch in queued:
             self._expire(batch, now_ms, is_in_flight=False)
         for batch in on_their_way:

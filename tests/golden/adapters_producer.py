@@ -289,7 +289,7 @@ class TracedAccumulator:
         return {}
 
     def _do_expired_batches(self, step: dict[str, Any]) -> dict[str, Any]:
-        self._accumulator.reset_next_batch_expiry()
+        self._accumulator.next_batch_expiry_ms = FOREVER_MS
         expired = self._accumulator.expired_batches(self._now_ms)
         # Java walks the partitions by number, ours are walked as they began to wait. The sort is stable.
         expired.sort(key=lambda batch: batch.topic_partition.partition)

