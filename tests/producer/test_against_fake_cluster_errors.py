@@ -229,7 +229,7 @@ def test_silence_is_broken_off_after_the_request_timeout(api: ApiKey, reaction: 
 def test_a_broker_that_is_silent_for_ever_fails_the_records_at_the_delivery_timeout() -> None:
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("orders")
-        settings = {"request.timeout.ms": 40, "delivery.timeout.ms": 150, "batch.size": 1}
+        settings = {"request.timeout.ms": 300, "delivery.timeout.ms": 1_000, "batch.size": 1}
         with live_producer(cluster.bootstrap_servers, settings) as producer:
             assert submit(producer, "orders", [b"a"]).offsets() == [0]
             cluster.react_next(ApiKey.PRODUCE, Silence(), times=1_000)
