@@ -53,7 +53,7 @@ _SECOND: Final = "butterfly-8Lc"
 _SECRETS: Final = (*PASSWORDS.values(), _CLIENT_SECRET, _FIRST, _SECOND, "PRIVATE KEY", "eyJ")
 #: A record each: what a slow user of the library sends, so that some are always under way.
 _EVERY_S: Final = 0.02
-_TOKEN_LIFETIME_S: Final = 3
+_TOKEN_LIFETIME_S: Final = 8
 _RENEWED: Final = "Finished re-authentication"
 
 
