@@ -39,6 +39,7 @@ class ClusterConnectionStates:
         self._connection_setup_timeout = connection_setup_timeout
         self._resolver = resolver
         self._nodes: dict[int, NodeConnectionState] = {}
+        #: Those that are being connected to: ours to change.
         self.connecting_nodes: Final[set[int]] = set()
 
     @staticmethod
@@ -151,8 +152,6 @@ class ClusterConnectionStates:
 
     def nodes_with_connection_setup_timeout(self, now_ms: int) -> Sequence[int]:
         """The nodes that have been CONNECTING for longer than their timeout (CONN-07)."""
-        if not self.connecting_nodes:
-            return ()
         return [node_id for node_id in self.connecting_nodes if self._is_setup_timed_out(node_id, now_ms)]
 
     def current_address(self, node_id: int) -> str:

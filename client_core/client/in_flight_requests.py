@@ -123,9 +123,7 @@ class InFlightRequests:
         return tuple(reversed(queue))
 
     def nodes_with_timed_out_requests(self, now_ms: int) -> Sequence[int]:
-        """The nodes of which any request has timed out (INF-06)."""
-        if now_ms <= self.nothing_expires_before_ms:
-            return ()
+        """The nodes of which any request has timed out (INF-06); none before `nothing_expires_before_ms`."""
         nodes: list[int] = []
         earliest_ms = FOREVER_MS
         for node_id, queue in self._queues.items():

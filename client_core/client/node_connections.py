@@ -212,11 +212,10 @@ class NodeConnections:
     # -- what others see -------------------------------------------------------------------------------------
 
     def publish(self) -> None:
-        """Swaps in what other threads see, if anything about it has changed."""
-        if self.has_changed:
-            self.has_changed = False
-            nodes = (node for node in self.states.nodes if node.node_id not in self._left)
-            self._published = tuple(ConnectionFacts.of(node) for node in nodes)
+        """Swaps in what other threads see; needed when `has_changed`."""
+        self.has_changed = False
+        nodes = (node for node in self.states.nodes if node.node_id not in self._left)
+        self._published = tuple(ConnectionFacts.of(node) for node in nodes)
 
     def statuses(self, now_ms: int, in_flight: InFlightRequests) -> tuple[ConnectionStatus, ...]:
         """Every connection at this moment. Any thread."""

@@ -138,8 +138,7 @@ class KafkaChannel:
     @property
     def has_bytes_buffered(self) -> bool:
         """Whether a read would make progress without the network: a select must not wait for it (SEL-05)."""
-        receive, transport = self._receive, self._transport
-        return (receive.frame_bytes is not None and receive.has_frame) or transport.has_bytes_buffered
+        return self._receive.has_frame or self._transport.has_bytes_buffered
 
     @property
     def awaits_credentials(self) -> bool:

@@ -67,9 +67,9 @@ class ProduceRequestBuilder:
     batches: Sequence[PartitionRecords]
     topic_ids: Mapping[str, UUID]
 
-    api: ClassVar = ApiKey.PRODUCE
-    oldest_allowed_version: ClassVar = ApiKey.PRODUCE.min_version
-    latest_allowed_version: ClassVar = ApiKey.PRODUCE.max_version
+    api: ClassVar[ApiKey] = ApiKey.PRODUCE
+    oldest_allowed_version: ClassVar[int] = ApiKey.PRODUCE.min_version
+    latest_allowed_version: ClassVar[int] = ApiKey.PRODUCE.max_version
 
     def encode(self, version: int) -> bytes:
         """The request's body.
@@ -189,31 +189,14 @@ def leader_nodes(response: ProduceResponse) -> tuple[Node, ...]:
 
 
 def _verdict(answered: PartitionProduceResponse) -> PartitionResponse:
-    leader_id, leader_epoch = answered.current_leader
-    if not answered.error_code and not answered.record_errors and leader_id < 0:
-        _, _, offset, log_append_ms, log_start, _, message, _ = answered
-        return PartitionResponse(  # as nearly every answer is
-            Errors.NONE,
-            0,
-            offset if offset >= 0 else None,
-            log_append_ms if log_append_ms >= 0 else None,
-            log_start if log_start >= 0 else None,
-            (),
-            message,
-        )
+    _, code, offset, log_append_ms, log_start, culprits, message, (leader_id, leader_epoch) = answered
     return PartitionResponse(
-        error=Errors.of(answered.error_code),
-        code=answered.error_code,
-        base_offset=_none_below_zero(answered.base_offset),
-        log_append_time_ms=_none_below_zero(answered.log_append_time_ms),
-        log_start_offset=_none_below_zero(answered.log_start_offset),
-        record_errors=tuple(RecordError(index, message) for index, message in answered.record_errors),
-        error_message=answered.error_message,
-        current_leader=LeaderIdAndEpoch(leader_id, leader_epoch)
-        if leader_id >= 0 and leader_epoch >= 0
-        else None,
+        Errors.of(code),
+        code,
+        offset if offset >= 0 else None,
+        log_append_ms if log_append_ms >= 0 else None,
+        log_start if log_start >= 0 else None,
+        tuple(RecordError(*culprit) for culprit in culprits) if culprits else (),
+        message,
+        LeaderIdAndEpoch(leader_id, leader_epoch) if leader_id >= 0 and leader_epoch >= 0 else None,
     )
-
-
-def _none_below_zero(value: int) -> int | None:
-    return value if value >= 0 else None

@@ -22,7 +22,7 @@ from typing import Final
 
 from client_core import ProduceResult
 from service.access.caller import caller_of
-from service.asgi import ASGIApp, Receive, Scope, Send, answer_at_once, header, header_values, respond
+from service.asgi import ASGIApp, Receive, Scope, Send, answer_at_once, header_values, respond
 from service.body import announced_bytes, read_body
 from service.deps import Sidecar
 from service.errors import Problem, ProblemError, problem_of_body
@@ -138,9 +138,8 @@ class ProduceEndpoint:
         caller = caller_of(scope)
         self._producing.check(topic, caller)
         form = form_of(topic, scope, self._producing.times, self._max_records)
-        name = None
-        if header(scope, b"idempotency-key") is not None:
-            name = Name(caller.name, topic, key_of(header_values(scope, b"idempotency-key")))
+        keys = header_values(scope, b"idempotency-key")
+        name = Name(caller.name, topic, key_of(keys)) if keys else None
         with self._room.enter(announced_bytes(scope), caller) as place:
             body = await read_body(scope, receive, place, form.times.timeout_ms)
             if name is not None:
