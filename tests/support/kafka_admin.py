@@ -3,6 +3,10 @@
 None of our own client's code runs here, so that what it wrote is judged by another implementation. Blocking,
 bounded by deadlines, one thread at a time. Used with `kraft.py` and, for what it can do, with
 `service/embedded.py`.
+
+Each broker learns of a change in its own time, and librdkafka asks whichever it likes. So what waits for a
+change here waits until every broker that answers tells it (tests/support/broker_views.py): a test that asks
+any of them afterwards reads what it made.
 """
 
 from __future__ import annotations
@@ -13,10 +17,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from tests.support.broker_views import SeenPartition, views
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
 _REQUEST_TIMEOUT_S: Final = 10.0
@@ -42,15 +47,6 @@ class ReadRecord(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp_ms: int
     timestamp_type: str | None
-
-
-class SeenPartition(NamedTuple):
-    """A partition as a broker describes it."""
-
-    partition: int
-    leader: int | None
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
 
 
 class KafkaAdmin:
@@ -104,7 +100,9 @@ class KafkaAdmin:
     def delete_topic(self, topic: str, *, timeout_s: float = 60.0) -> None:
         """Removes a topic and waits until the brokers no longer know it."""
         _done(self._client.delete_topics([topic], request_timeout=_REQUEST_TIMEOUT_S)[topic])
-        wait_until(lambda: self.partitions(topic) is None, what=f"topic {topic} is gone", timeout_s=timeout_s)
+        self._wait_until_each_sees(
+            topic, lambda seen: seen is None, what=f"topic {topic} is gone", timeout_s=timeout_s
+        )
 
     def topics(self) -> tuple[str, ...]:
         """The names of all topics, in order."""
@@ -131,53 +129,65 @@ class KafkaAdmin:
 
     def leader(self, topic: str, partition: int) -> int | None:
         """Who leads a partition now, None if nobody does or it is unknown."""
-        found = self.partitions(topic)
-        return next((p.leader for p in found or () if p.partition == partition), None)
+        return _leader(self.partitions(topic), partition)
 
     def wait_until_in_sync(
         self, topic: str, *, partitions: int | None = None, timeout_s: float = 60.0
     ) -> None:
         """Waits until all replicas of the topic's partitions are in sync and each has a leader."""
 
-        def in_sync() -> bool:
-            seen = self.partitions(topic)
+        def in_sync(seen: Sequence[SeenPartition] | None) -> bool:
             return (
                 bool(seen)
                 and all(p.leader is not None and set(p.isr) == set(p.replicas) for p in seen or ())
                 and (partitions is None or len(seen or ()) == partitions)
             )
 
-        wait_until(
-            in_sync,
-            what=f"topic {topic} is in sync",
-            timeout_s=timeout_s,
-            last_seen=lambda: self.partitions(topic),
-        )
+        self._wait_until_each_sees(topic, in_sync, what=f"topic {topic} is in sync", timeout_s=timeout_s)
 
     def wait_for_leader_other_than(
         self, topic: str, partition: int, broker_id: int, *, timeout_s: float = 60.0
     ) -> int:
         """Waits until another broker leads the partition, and returns its id."""
-
-        def another() -> tuple[int, ...]:
-            leader = self.leader(topic, partition)
-            return () if leader is None or leader == broker_id else (leader,)
-
-        return wait_until(
-            another,
+        seen = self._wait_until_each_sees(
+            topic,
+            lambda seen: _leader(seen, partition) not in (None, broker_id),
             what=f"{topic}-{partition} is led by another broker than {broker_id}",
             timeout_s=timeout_s,
-            last_seen=lambda: self.partitions(topic),
-        )[0]
+        )
+        leader = _leader(seen, partition)
+        assert leader is not None
+        return leader
 
     def wait_for_leader(self, topic: str, partition: int, broker_id: int, *, timeout_s: float = 60.0) -> None:
         """Waits until this broker leads the partition."""
-        wait_until(
-            lambda: self.leader(topic, partition) == broker_id,
+        self._wait_until_each_sees(
+            topic,
+            lambda seen: _leader(seen, partition) == broker_id,
             what=f"{topic}-{partition} is led by broker {broker_id}",
             timeout_s=timeout_s,
-            last_seen=lambda: self.partitions(topic),
         )
+
+    def _wait_until_each_sees(
+        self,
+        topic: str,
+        is_awaited: Callable[[Sequence[SeenPartition] | None], bool],
+        *,
+        what: str,
+        timeout_s: float,
+    ) -> Sequence[SeenPartition] | None:
+        """Waits until every broker that answers sees the topic as awaited; what one of them saw then."""
+
+        def all_see() -> Sequence[Sequence[SeenPartition] | None]:
+            seen = list(views(self.brokers(), topic).values())
+            return seen if all(is_awaited(view) for view in seen) else ()
+
+        return wait_until(
+            all_see,
+            what=what,
+            timeout_s=timeout_s,
+            last_seen=lambda: views(self.brokers(), topic),
+        )[0]
 
     def high_watermarks(self, topic: str) -> dict[int, int]:
         """The offset behind the last committed record of each partition."""
@@ -191,6 +201,10 @@ class KafkaAdmin:
             }
         finally:
             reader.close()
+
+
+def _leader(seen: Sequence[SeenPartition] | None, partition: int) -> int | None:
+    return next((p.leader for p in seen or () if p.partition == partition), None)
 
 
 def read_back(bootstrap_servers: str, topic: str, *, timeout_s: float = 60.0) -> list[ReadRecord]:

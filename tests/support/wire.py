@@ -25,8 +25,8 @@ _PATIENCE_S: Final = 10.0
 class Wire:
     """A connection to a broker that asks one thing at a time. Correlation ids count from 1."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(address, timeout=_PATIENCE_S)
+    def __init__(self, address: tuple[str, int], *, patience_s: float = _PATIENCE_S) -> None:
+        self.socket = socket.create_connection(address, timeout=patience_s)
         self._correlation_id = 0
 
     def send(self, api: ApiKey, version: int, body: bytes, *, client_id: str | None = "test") -> None:
