@@ -6,6 +6,8 @@ UV := $(BIN)/uv
 STAMP := $(VENV)/.requirements-installed
 KAFKA_VERSION := 4.3.1
 KAFKA_JARS := .cache/kafka/$(KAFKA_VERSION)
+SPARK_JARS := .cache/spark/$(shell sed -n 's:.*<spark.version>\(.*\)</spark.version>.*:\1:p' pipeline/jars/pom.xml)
+PIPELINE_DEMO := .cache/pipeline-demo
 COMPILE := $(UV) pip compile --universal --generate-hashes --no-emit-index-url --quiet
 
 # Behind a company's proxy only the system knows its certificate; uv brings a list of its own unless told otherwise.
@@ -13,7 +15,7 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS ?= true
 endif
 
-.PHONY: help setup run demo check format docs behaviours test test-fast fuzz bench profile bench-venv kafka-jars java lock clean
+.PHONY: help setup run demo pipeline-demo check format docs behaviours test test-pipeline-killed test-fast fuzz bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -36,6 +38,12 @@ run: setup  ## the sidecar on a Kafka inside its own process, to try it out
 demo: setup  ## starts it, asks it three things, shows the answers, stops it
 	$(BIN)/python examples/demo.py
 
+pipeline-demo: setup java  ## a simulated fleet through the data pipeline, and where its report lies: a minute or two
+	rm -rf $(PIPELINE_DEMO)
+	$(BIN)/python -m pipeline.simulate --out $(PIPELINE_DEMO)/events --events 100000
+	$(BIN)/pilotfish-pipeline run --source files --input $(PIPELINE_DEMO)/events --out $(PIPELINE_DEMO)/tables
+	$(BIN)/pilotfish-pipeline report --tables $(PIPELINE_DEMO)/tables --out $(PIPELINE_DEMO)/report.html
+
 check: setup kafka-jars  ## format, lint, types, import contracts, generated code
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -53,11 +61,14 @@ docs: setup  ## the tables in the documentation, from the code and the last benc
 behaviours: setup  ## which test shows which behaviour, as a table; fails on one that none shows
 	$(BIN)/python -m tests.behaviours
 
-test: setup java kafka-jars  ## all tests, those on a real three-broker Kafka too
+test: setup java kafka-jars pipeline-jars  ## all tests, those on a real three-broker Kafka too
 	$(BIN)/pytest --numprocesses 2 --dist loadgroup
 
+test-pipeline-killed: setup java pipeline-jars  ## the pipeline's driver killed with SIGKILL at every point: minutes
+	$(BIN)/python -m tests.pipeline.killed_chain
+
 test-fast: setup  ## what needs no Java
-	$(BIN)/pytest -m "not kafka"
+	$(BIN)/pytest -m "not kafka and not spark"
 
 fuzz: setup  ## thousands of lying brokers, in simulated time and over sockets: minutes
 	$(BIN)/python -m tests.support.fake_cluster.hostile --seeds 2000
@@ -65,6 +76,9 @@ fuzz: setup  ## thousands of lying brokers, in simulated time and over sockets: 
 
 bench: bench-venv java kafka-jars  ## the figures of README and docs, measured here
 	.cache/bench-venv/bin/python -m benchmarks
+
+bench-pipeline: setup java  ## what the data pipeline costs at a million and ten million events: half an hour
+	$(BIN)/python -m benchmarks.pipeline
 
 profile: bench-venv java kafka-jars  ## where a look-up and a produce spend their time
 	.cache/bench-venv/bin/python -m benchmarks.profile
@@ -79,13 +93,20 @@ kafka-jars: $(KAFKA_JARS)/.complete  ## Apache Kafka's jars from Maven Central, 
 $(KAFKA_JARS)/.complete: | setup
 	$(BIN)/python -m tests.support.kafka_jars $(KAFKA_JARS)
 
+pipeline-jars: $(SPARK_JARS)/jars.json  ## Spark's Kafka connector and Delta from Maven Central, into .cache
+
+$(SPARK_JARS)/jars.json: pipeline/jars/pom.xml | setup
+	$(BIN)/python -m pipeline.jars.connector_jars $(SPARK_JARS)
+	@touch $@
+
 java: setup  ## finds Java 17 or newer, or installs it from Debian's packages when root
 	$(BIN)/python -m tests.support.java --require
 
 lock: $(UV)  ## compiles the pins again
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) pyproject.toml -o requirements/run.txt
-	$(COMPILE) pyproject.toml --extra embedded --extra test --extra check --extra build -c requirements/run.txt -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra pipeline -c requirements/run.txt -o requirements/pipeline.txt
+	$(COMPILE) pyproject.toml --extra embedded --extra pipeline --extra test --extra check --extra build -c requirements/run.txt -o requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra bench --extra build -c requirements/run.txt -o requirements/bench.txt
 
 clean:  ## forgets the environment and every cache

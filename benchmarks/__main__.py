@@ -27,6 +27,7 @@ ALL: Final = (
     "footprint",
     "growth",
     "failover",
+    "advice",
 )
 
 

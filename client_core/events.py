@@ -34,6 +34,7 @@ class MetadataRefreshed:
     partitions: int
     leaderless_partitions: int
     cluster_id: str | None
+    node_id: int | None = None  # who answered; below 0: an address of bootstrap.servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class MetadataRefreshFailed:
     reason: str  # why it was wanted: one of MetadataRefreshed's words
     outcome: str
     detail: str
+    duration_ms: int = 0  # request sent -> found to be in vain; 0 where none was sent
+    node_id: int | None = None  # who was asked, if anybody was
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
     python docs/tables.py            writes them
     python docs/tables.py --check    exits 1 and names the file where one is out of date
 
-A table stands between `<!-- table NAME -->` and `<!-- end of table -->`. Run by `make docs`; a test runs the
-check.
+A table stands between `<!-- table NAME -->` and `<!-- end of table -->`; the schema of events is a file of
+its own. Run by `make docs`; a test runs the check.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from service.event_log.schema import common_fields_table, fields_tables, schema_text
 from service.settings import kafka_settings_table, settings_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT: Final = Path(__file__).parent.parent
-FILES: Final = ("README.md", "docs/settings.md", "benchmarks/README.md")
+FILES: Final = ("README.md", "docs/settings.md", "docs/events.md", "benchmarks/README.md")
 TABLE: Final = re.compile(r"(<!-- table (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 #: The goals that README shows, by the beginnings of their names: the best and the worst of each kind.
@@ -42,8 +43,8 @@ SHOWN: Final = (
 )
 
 
-def results() -> dict[str, Any]:
-    read: dict[str, Any] = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
+def results(name: str = "results.json") -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((ROOT / "benchmarks" / name).read_text(encoding="utf-8"))
     return read
 
 
@@ -52,9 +53,9 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def goals_table(*beginnings: str) -> str:
+def goals_table(*beginnings: str, file: str = "results.json") -> str:
     """The goals whose names begin so, all of them without any."""
-    run = results()
+    run = results(file)
     lines = [
         f"Measured on {run['date']}, {run['machine']}.",
         "",
@@ -67,6 +68,26 @@ def goals_table(*beginnings: str) -> str:
             ours, peer, ratio = figure(goal["ours"]), figure(goal["peer"]), figure(goal["ratio"])
             bound = goal["goal"].replace("<=", "≤").replace(">=", "≥")
             lines.append(f"| {goal['name']} | {ours} | {peer} | {ratio} | {bound} | {reached} |")
+    return "\n".join(lines)
+
+
+def pipeline_costs() -> str:
+    """What runs of the pipeline cost, by number of events."""
+    lines = [
+        "| what | events | input | CPU | wall | events per CPU second | largest process |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for run in results("results-pipeline.json")["runs"]:
+        cells = [
+            run["what"],
+            f"{run['events']:,}",
+            f"{figure(run['input_bytes'] / 1e6)} MB",
+            f"{figure(run['cpu_s'])} s",
+            f"{figure(run['wall_s'])} s",
+            figure(run["events"] / run["cpu_s"]),
+            f"{figure(run['peak_bytes'] / 1e6)} MB",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -87,8 +108,15 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
     "kafka-settings": kafka_settings_table,
     "goals": goals_table,
     "missed": missed,
+    "event-fields": common_fields_table,
+    "event-types": fields_tables,
     "speed": lambda: goals_table(*SHOWN),
+    "pipeline-goals": lambda: goals_table(file="results-pipeline.json"),
+    "pipeline-costs": pipeline_costs,
 }
+
+#: Files that are made as a whole.
+WHOLE: Final[dict[str, Callable[[], str]]] = {"docs/event-v1.schema.json": schema_text}
 
 
 def written(text: str) -> str:
@@ -98,10 +126,10 @@ def written(text: str) -> str:
 
 def main() -> int:
     stale = 0
-    for name in FILES:
+    for name in (*FILES, *WHOLE):
         path = ROOT / name
-        before = path.read_text(encoding="utf-8")
-        after = written(before)
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        after = WHOLE[name]() if name in WHOLE else written(before)
         if before == after:
             continue
         if "--check" in sys.argv:

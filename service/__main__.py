@@ -91,6 +91,8 @@ def serve(config_file: str | None, kafka: tuple[str, ...], embedded: bool, **fla
     try:
         with EmbeddedCluster(topics=(DEMO_TOPIC,)) as cluster:
             settings = _loaded(given, (*kafka, f"bootstrap.servers={cluster.bootstrap_servers}"), config_file)
+            if settings.events_topic:
+                cluster.add_topic(settings.events_topic)
             sys.exit(run(settings, when_started=lambda url: click.echo(lines_to_try(url))))
     except EmbeddedClusterError as e:
         raise click.ClickException(str(e)) from e

@@ -58,15 +58,11 @@ def make_registry(app: App, collectors: Iterable[Collector] = ()) -> CollectorRe
     sidecar = app.sidecar
     registry = CollectorRegistry()
     registry.register(app.client_metrics)
-    registry.register(
-        StatusCollector(
-            sidecar.producer,
-            version=pilotfish_version(),
-            metadata_max_age_ms=sidecar.config.metadata_max_age_ms,
-        )
-    )
+    registry.register(StatusCollector(sidecar.producer, version=pilotfish_version()))
     registry.register(sidecar.http)
     registry.register(_CallersCollector(sidecar))
+    registry.register(app.advice)
+    registry.register(app.event_metrics)
     for collector in collectors:
         registry.register(collector)
     registry.register(GC_COLLECTOR)

@@ -18,13 +18,15 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel
 
 from client_core import Clock, CloseReport, EventSink, KafkaProducer, SystemClock
 from service.access.access import Access
+from service.advice.advice_at_start import AdviceAtStart
 from service.asgi import Receive, Scope, Send
 from service.completions import LoopCompletions
 from service.console import OPEN_PATHS, console_router
@@ -33,6 +35,7 @@ from service.dialects.table import dialects_of
 from service.error_answers import answer_errors
 from service.error_faces import ErrorFaces
 from service.event_fan_out import FanOut
+from service.event_log.event_metrics import EventMetrics
 from service.face import Producer
 from service.http_metrics import Observed
 from service.listener.guards import Guards, hosts_of
@@ -50,6 +53,9 @@ from service.streams.ndjson import is_ndjson_stream
 from service.version import pilotfish_version
 from service.watch import routes as watch
 from service.watch.notice import SnapshotNotice
+
+if TYPE_CHECKING:
+    from service.event_log.event_log import EventLog
 
 #: Random, so that a version of an earlier process is never taken for one of this.
 _BOOT_BYTES: Final = 4
@@ -72,10 +78,16 @@ class App:
         self.access: Final = Access(tokens_file, self.client_metrics.emit) if tokens_file else None
         clock = SystemClock() if producer is None else producer.clock
         slowness, notice = Slowness(clock), SnapshotNotice()
+        self.advice: Final = AdviceAtStart(settings.advice, settings.service_name)
+        self.event_log: Final = _make_event_log(settings, clock)
+        self.event_metrics: Final = EventMetrics(self.event_log)
+        log = () if self.event_log is None else (self.event_log,)
         #: Where the client's events go; a producer that is handed in is to be given it.
-        self.events: Final = FanOut(self.client_metrics, slowness, notice)
+        self.events: Final = FanOut(self.client_metrics, slowness, notice, self.advice, *log)
         if producer is None:
             producer = _make_producer(settings, clock, self.events, self.completions)
+        if self.event_log is not None:
+            self.event_log.follow(producer)
         boot = secrets.token_hex(_BOOT_BYTES)
         self.sidecar: Final = build_sidecar(settings, producer, boot, slowness, notice)
         endpoint = ProduceEndpoint(_never, self.sidecar)
@@ -117,14 +129,29 @@ class App:
         return topic in self.sidecar.producer.cache.topics
 
     async def close_producer(self) -> CloseReport:
-        """Flushes and closes the app's own producer within drain_timeout_ms; says what it left."""
+        """Flushes and closes the app's own producer within drain_timeout_ms; says what it left.
+
+        The event log, which hears of that, has what is left of the time.
+        """
         if self._report is None:
             self._report = CloseReport()
-            if self._owns_producer:
+            if self._owns_producer or self.event_log is not None:
                 # The one call that blocks; requests are answered meanwhile.
-                timeout_ms = self.sidecar.settings.drain_timeout_ms
-                self._report = await asyncio.to_thread(self.sidecar.producer.close, timeout_ms)
+                self._report = await asyncio.to_thread(self._close)
         return self._report
+
+    def _close(self) -> CloseReport:
+        report, producer, timeout_ms = (
+            CloseReport(),
+            self.sidecar.producer,
+            self.sidecar.settings.drain_timeout_ms,
+        )
+        deadline_ms = producer.clock.now_ms() + timeout_ms
+        if self._owns_producer:
+            report = producer.close(timeout_ms)
+        if self.event_log is not None:
+            self.event_log.close(max(deadline_ms - producer.clock.now_ms(), 0))
+        return report
 
     @asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
@@ -132,11 +159,15 @@ class App:
         self.completions.bind(loop)
         if self.access is not None:
             self.access.watch(loop)
+        if self.event_log is not None:
+            self.event_log.start()
         if self._owns_producer:
             self.sidecar.producer.start()
         if self.sidecar.settings.warm_topics:
             self.sidecar.producer.configure_topics(self.sidecar.settings.warm_topics)
+        self.advice.begin(self.sidecar.producer, loop.call_soon_threadsafe)
         yield
+        self.advice.end()
         if self.access is not None:
             self.access.close()
         self.sidecar.listing.close()
@@ -158,6 +189,15 @@ def _make_producer(
         completions=completions,
         wake_soon=completions.wake_soon,
     )
+
+
+def _make_event_log(settings: Settings, clock: Clock) -> EventLog | None:
+    """None where events go nowhere; nothing of it is loaded then."""
+    if not (settings.events_topic or settings.events_folder):
+        return None
+    from service.event_log.from_settings import make_event_log
+
+    return make_event_log(settings, clock, Random())
 
 
 def _any_of(tests: Sequence[Callable[[Scope], bool]]) -> Callable[[Scope], bool]:

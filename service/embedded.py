@@ -62,6 +62,12 @@ class EmbeddedCluster:
             self._bootstrap_servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
         return self._bootstrap_servers
 
+    def add_topic(self, topic: str) -> None:
+        """Makes one more topic, unless it is there; raises EmbeddedClusterError where that fails."""
+        if self._admin is None:
+            raise EmbeddedClusterError("the embedded cluster is not running")
+        self._create_topic(self._admin, topic)
+
     @staticmethod
     def _create_topic(admin: AdminClient, topic: str) -> None:
         """Asks for a topic until the cluster, which creates what it is asked for, has it."""

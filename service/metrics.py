@@ -296,10 +296,9 @@ class ClientMetrics(Collector):
 class StatusCollector(Collector):
     """What the client is doing at this moment, read when it is asked for."""
 
-    def __init__(self, producer: Producer, *, version: str, metadata_max_age_ms: int) -> None:
+    def __init__(self, producer: Producer, *, version: str) -> None:
         self._producer = producer
         self._version = version
-        self._metadata_max_age_ms = metadata_max_age_ms
 
     def collect(self) -> Iterator[Metric]:
         """The gauges, for Prometheus. Admin thread."""
@@ -312,7 +311,9 @@ class StatusCollector(Collector):
         yield _gauge("metadata_request_version", "Full updates asked for.", metadata.request_version)
         if metadata.age_ms is not None:
             yield _gauge("metadata_age_seconds", "Since the last successful refresh.", metadata.age_ms / 1000)
-        yield _gauge("metadata_max_age_seconds", "metadata.max.age.ms.", self._metadata_max_age_ms / 1000)
+        yield _gauge(
+            "metadata_max_age_seconds", "At what age it is fetched again.", metadata.max_age_ms / 1000
+        )
         yield _gauge("metadata_topics", "Topics known.", metadata.topics)
         yield _gauge("metadata_partitions", "Partitions known.", metadata.partitions)
         cluster_id = self._producer.cache.cluster_id

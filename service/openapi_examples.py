@@ -65,6 +65,7 @@ _STATUS: Final[dict[str, Any]] = {
         "update_version": 42,
         "request_version": 1,
         "age_ms": 17000,
+        "max_age_ms": 300000,
         "refresh_in_progress": False,
         "topics": 3,
         "partitions": 36,

@@ -28,7 +28,7 @@ from service.listener.listener_tls import ListenerTls, tls_of
 from service.listener.listeners import Listener
 from service.listener.unix_socket import UnixSocket, bind_unix_socket
 from service.logs import set_up_logging
-from service.settings import Settings
+from service.settings import Settings, SettingsError
 from service.version import pilotfish_version
 from service.watched_file import FileFaultError
 
@@ -77,7 +77,7 @@ def serve(settings: Settings, when_started: Callable[[str], None] | None = None)
         except ConfigError as e:
             _log.error("kafka: %s", e.message)
             return WRONG_SETTING
-        except FileFaultError as e:
+        except (FileFaultError, SettingsError) as e:
             _log.error("%s", e)
             return WRONG_SETTING
         _log.info("kafka: %r", app.sidecar.config)  # which masks its secrets

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -34,6 +34,7 @@ from pydantic_settings import (
 )
 
 from client_core import OPTIONS, ConfigError, ProducerConfig
+from service.topic_names import fault_of_topic_name
 
 PREFIX: Final = "PILOTFISH_"
 KAFKA_PREFIX: Final = "PILOTFISH_KAFKA_"
@@ -79,6 +80,13 @@ def _split(value: object) -> object:
     return (
         [part for part in (p.strip() for p in value.split(",")) if part] if isinstance(value, str) else value
     )
+
+
+def _topic_or_empty(value: str) -> str:
+    fault = fault_of_topic_name(value) if value else None
+    if fault is not None:
+        raise ValueError(fault)
+    return value
 
 
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
@@ -151,6 +159,43 @@ class Settings(BaseSettings):
     )
     warm_topics: Names = Field(
         default=(), description="Topics to know from the start on and never to forget."
+    )
+    service_name: str = Field(
+        default="",
+        description="The service that the sidecar is for, by which events and advice are told apart.",
+    )
+    advice: str = Field(
+        default="",
+        description="A file with the pipeline's advice (docs/advice.md), read at the start; none if empty.",
+    )
+    sidecar_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,128}$")] = Field(
+        default="", description="Who this sidecar is in its events; the host's name if empty."
+    )
+    events_topic: Annotated[str, AfterValidator(_topic_or_empty)] = Field(
+        default="", description="The Kafka topic that events go to (docs/events.md); none if empty."
+    )
+    events_folder: str = Field(
+        default="", description="The folder that events go to, as files of JSON lines; none if empty."
+    )
+    events_window_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = Field(
+        default=10_000, description="How long a time is summed up by one event of each partition produced to."
+    )
+    events_heartbeat_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = Field(
+        default=60_000, description="How often an event says that the sidecar lives."
+    )
+    events_max_waiting_bytes: int = Field(
+        default=8 * 1024 * 1024,
+        ge=65_536,
+        description="How many bytes of events may wait for the topic, and for the folder.",
+    )
+    events_file_max_bytes: int = Field(
+        default=16 * 1024 * 1024, ge=4_096, description="The size at which a file of events is finished."
+    )
+    events_file_max_age_ms: Annotated[int, Field(ge=1_000, le=86_400_000)] = Field(
+        default=600_000, description="The age at which a file of events is finished."
+    )
+    events_files: int = Field(
+        default=150, ge=1, description="How many finished files are kept; the oldest are deleted."
     )
     lookup_wait_ms: Milliseconds = Field(
         default=5_000,
@@ -290,6 +335,16 @@ class Settings(BaseSettings):
         repr=False,
         description="Kafka's producer settings by Kafka's names, such as linger.ms.",
     )
+
+    @field_validator("advice")
+    @classmethod
+    def _advice_is_a_file(cls, value: str) -> str:
+        if value.startswith("topic:"):
+            raise ValueError(
+                "a sidecar only writes to topics and can't read advice from one; have it in a file, which "
+                "`pilotfish-pipeline advise --out FILE` or a consumer of that topic writes (docs/advice.md)"
+            )
+        return value
 
     @classmethod
     def settings_customise_sources(

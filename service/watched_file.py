@@ -47,6 +47,10 @@ class FileFaultError(Exception):
     """A file can't be read or can't be used. The message names the file, the place in it, and the remedy."""
 
 
+class FileTooLargeError(FileFaultError):
+    """A file is larger than what is read at once."""
+
+
 class Reading(NamedTuple):
     """What the files hold at one moment, in the order of their paths, or why that can't be said."""
 
@@ -163,23 +167,24 @@ class WatchedFiles(Generic[_Made]):
 def read_files(paths: Sequence[Path]) -> Reading:
     """What all of them hold. Never raises, and never waits on what is no file."""
     try:
-        return Reading(tuple(_content(path) for path in paths))
+        return Reading(tuple(read_file(path) for path in paths))
     except FileFaultError as error:
         return Reading(fault=str(error))
 
 
-def _content(path: Path) -> bytes:
+def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """What a file holds. Raises FileFaultError; never waits on what is no file."""
     try:
         # Asked before it is opened: a pipe would wait for somebody who writes.
         if not stat.S_ISREG(path.stat().st_mode):
             raise FileFaultError(f"{path} is no file; name one")
         with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
+            content = file.read(max_bytes + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise FileFaultError(
             f"can't read {path}: {reason}; name a file that this process may read"
         ) from error
-    if len(content) > MAX_FILE_BYTES:
-        raise FileFaultError(f"{path} is larger than {MAX_FILE_BYTES} bytes; it is hardly the right file")
+    if len(content) > max_bytes:
+        raise FileTooLargeError(f"{path} is larger than {max_bytes} bytes; it is hardly the right file")
     return content

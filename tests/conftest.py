@@ -58,11 +58,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Takes out what stands for the empty set of cases of an optional folder, and says what goes together.
 
     Where two processes share the tests (`make test`), those of a file stay together, and so do all those on
-    the real brokers: these wait most of the time, while the others use the other core.
+    the real brokers: these wait most of the time, while the others use the other core. Those on Spark share a
+    session, which takes long to start.
     """
     for item in items:
-        on_brokers = item.get_closest_marker("kafka") is not None
-        item.add_marker(pytest.mark.xdist_group("kafka" if on_brokers else item.path.name))
+        shared = [mark for mark in ("kafka", "spark") if item.get_closest_marker(mark) is not None]
+        item.add_marker(pytest.mark.xdist_group((shared or [item.path.name])[0]))
         if item.get_closest_marker("tools") is not None:
             item.add_marker(pytest.mark.timeout(_INSTALLING_S), append=False)
     absent = [item for item in items if _is_over_nothing(config, item)]

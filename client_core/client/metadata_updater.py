@@ -145,6 +145,7 @@ class _InProgress(NamedTuple):
     is_partial: bool
     reason: str
     sent_ms: int
+    node_id: int
 
 
 class DefaultMetadataUpdater:
@@ -218,7 +219,9 @@ class DefaultMetadataUpdater:
             asked = self._metadata.new_metadata_request_and_version(now_ms)
             # Before it is sent: sending may fail at once, and that must find and clear it. Java sets it
             # after.
-            self._in_progress = _InProgress(asked.request_version, asked.is_partial, asked.reason, now_ms)
+            self._in_progress = _InProgress(
+                asked.request_version, asked.is_partial, asked.reason, now_ms, node.id
+            )
             self._has_told_no_node = False
             _log.debug("Sending metadata request (%s) %s to node %s", asked.reason, asked.builder, node)
             client.send_internal_metadata_request(asked.builder, node.id, now_ms)
@@ -270,7 +273,8 @@ class DefaultMetadataUpdater:
         if response.error_code == Errors.REBOOTSTRAP_REQUIRED.code and self._config.rebootstraps:
             _log.info("Rebootstrap requested by server.")
             self._broker_asks_for_rebootstrap = True
-            self._tell_failure(in_progress, "error", "the broker asked to begin again with bootstrap.servers")
+            detail = "the broker asked to begin again with bootstrap.servers"
+            self._tell_failure(now_ms, in_progress, "error", detail)
         elif not response.brokers:
             # A broker that is just starting knows no brokers yet, itself included.
             _log.debug("Ignoring empty metadata response with correlation id %d.", correlation_id)
@@ -305,12 +309,16 @@ class DefaultMetadataUpdater:
 
     def _failed(self, now_ms: int, in_progress: _InProgress | None, outcome: str, detail: str) -> None:
         self._metadata.failed_update(now_ms)
-        self._tell_failure(in_progress, outcome, detail)
+        self._tell_failure(now_ms, in_progress, outcome, detail)
 
-    def _tell_failure(self, in_progress: _InProgress | None, outcome: str, detail: str) -> None:
-        reason = self._metadata.refresh_reason if in_progress is None else in_progress.reason
-        _log.info("Metadata refresh (%s) failed: %s", reason, detail)
-        self._events.emit(MetadataRefreshFailed(reason, outcome, detail))
+    def _tell_failure(self, now_ms: int, in_progress: _InProgress | None, outcome: str, detail: str) -> None:
+        if in_progress is None:
+            failed = MetadataRefreshFailed(self._metadata.refresh_reason, outcome, detail)
+        else:
+            _, _, reason, sent_ms, node_id = in_progress
+            failed = MetadataRefreshFailed(reason, outcome, detail, now_ms - sent_ms, node_id)
+        _log.info("Metadata refresh (%s) failed: %s", failed.reason, detail)
+        self._events.emit(failed)
 
     # -- beginning again -------------------------------------------------------------------------------------
 
@@ -347,6 +355,7 @@ def _refreshed(in_progress: _InProgress, summary: UpdateSummary, now_ms: int) ->
         partitions=summary.partitions,
         leaderless_partitions=summary.leaderless_partitions,
         cluster_id=summary.cluster_id,
+        node_id=in_progress.node_id,
     )
 
 

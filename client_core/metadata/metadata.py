@@ -144,6 +144,16 @@ class Metadata:
         """When the last full response came; None before the first."""
         return self._schedule.last_successful_refresh_ms
 
+    @property
+    def max_age_ms(self) -> int:
+        """After how long a full response is too old: metadata.max.age.ms, unless it was lowered."""
+        return self._schedule.max_age_ms
+
+    def lower_max_age(self, max_age_ms: int) -> None:
+        """Refreshes at least so often from now on. Java's client has no such call: its age is its setting."""
+        with self._changed:
+            self._schedule.lower_max_age(max_age_ms)
+
     def request_update(
         self, reset_equivalent_response_backoff: bool, reason: RefreshReason = "manual"
     ) -> int:

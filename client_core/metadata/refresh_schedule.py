@@ -33,7 +33,8 @@ class RefreshSchedule:
 
     def __init__(self, backoff: ExponentialBackoff, max_age_ms: int) -> None:
         self._backoff = backoff
-        self._max_age_ms = max_age_ms
+        #: After how long metadata is too old. It may fall, and never rises (`lower_max_age`).
+        self.max_age_ms = max_age_ms
         # None: never, or so long ago that no backoff is left (Java's 0, which needs a calendar for a clock).
         self._last_refresh_ms: int | None = None
         self._attempts = 0
@@ -84,7 +85,7 @@ class RefreshSchedule:
         """Milliseconds until the last full response is too old; 0 if there was none."""
         if self.last_successful_refresh_ms is None:
             return 0
-        return max(self.last_successful_refresh_ms + self._max_age_ms - now_ms, 0)
+        return max(self.last_successful_refresh_ms + self.max_age_ms - now_ms, 0)
 
     def _backoff_left_ms(self, attempts: int, now_ms: int) -> int:
         if self._last_refresh_ms is None or now_ms - self._last_refresh_ms >= self._backoff.max_ms:
@@ -92,6 +93,11 @@ class RefreshSchedule:
         return max(self._last_refresh_ms + self._backoff.backoff_ms(attempts) - now_ms, 0)
 
     # -- what is needed --------------------------------------------------------------------------------------
+
+    def lower_max_age(self, max_age_ms: int) -> None:
+        """Metadata is too old sooner from now on; an age above the one in force changes nothing."""
+        self.expires_at_ms = 0
+        self.max_age_ms = min(self.max_age_ms, max_age_ms)
 
     def need_full(self, reason: RefreshReason) -> None:
         """Everything must be asked for, after the backoff (META-08)."""

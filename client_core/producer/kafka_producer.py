@@ -210,6 +210,16 @@ class KafkaProducer:
         self._metadata.configure_topics(topics)
         self.wakeup()
 
+    def lower_metadata_max_age(self, max_age_ms: int) -> None:
+        """Refreshes metadata at least so often from now on, never seldomer than it was.
+
+        `status().metadata.max_age_ms` is what is in force. Raises IllegalArgumentError below 1 ms.
+        """
+        if max_age_ms < 1:
+            raise IllegalArgumentError("The age must be at least 1 ms.")
+        self._metadata.lower_max_age(max_age_ms)
+        self.wakeup()
+
     def request_topics(
         self,
         names: Iterable[str],

@@ -59,6 +59,7 @@ def metadata_status(metadata: ProducerMetadata, refreshes: RefreshFailures, now_
         update_version=cache.update_version,
         request_version=metadata.request_version,
         age_ms=None if refreshed_ms is None else max(now_ms - refreshed_ms, 0),
+        max_age_ms=metadata.max_age_ms,
         refresh_in_progress=refreshes.in_progress,
         topics=len(cache.topics),
         partitions=cache.partition_total,

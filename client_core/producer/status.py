@@ -34,6 +34,7 @@ class MetadataStatus:
     update_version: int
     request_version: int
     age_ms: int | None
+    max_age_ms: int
     refresh_in_progress: bool
     topics: int
     partitions: int

@@ -53,6 +53,7 @@ class MetadataState(BaseModel):
     update_version: int
     request_version: int
     age_ms: int | None
+    max_age_ms: int = Field(description="The age at which it is fetched again; advice may have lowered it.")
     refresh_in_progress: bool
     topics: int
     partitions: int

@@ -244,6 +244,7 @@ def test_from_bootstrap_to_the_first_metadata() -> None:
         partitions=3,
         leaderless_partitions=0,
         cluster_id="cluster",
+        node_id=node_id,
     )
 
 
@@ -252,12 +253,13 @@ def test_a_response_without_brokers_is_a_failed_update() -> None:
     metadata = make_metadata()
     bench = Bench(metadata=metadata)
     node_id = bring_up(bench)
+    bench.clock.advance(7)
     bench.answer(node_id, metadata_message(()))
     bench.poll()
     assert metadata.fetch().is_bootstrap_configured
     assert metadata.time_to_next_update(bench.now_ms) == BACKOFF_MS
     [event] = bench.sink.of(MetadataRefreshFailed)
-    assert event == MetadataRefreshFailed("initial", "error", "the response lists no brokers")
+    assert event == MetadataRefreshFailed("initial", "error", "the response lists no brokers", 7, node_id)
 
 
 @pytest.mark.behaviour("UPD-08", "UPD-09")
@@ -279,12 +281,13 @@ def test_a_lost_metadata_request_backs_off_and_is_asked_again() -> None:
 
 def test_a_metadata_request_that_is_not_answered_in_time_is_a_timeout() -> None:
     bench = Bench(metadata=make_metadata())
-    bring_up(bench)
+    node_id = bring_up(bench)
     bench.clock.advance(TEST_CONFIG.request_timeout_ms + 1)
     bench.poll()
     [event] = bench.sink.of(MetadataRefreshFailed)
     assert isinstance(event, MetadataRefreshFailed)
-    assert event.outcome == "timeout"
+    assert (event.outcome, event.node_id) == ("timeout", node_id)
+    assert event.duration_ms == TEST_CONFIG.request_timeout_ms + 1
 
 
 def test_an_unreadable_metadata_response_is_a_failed_update() -> None:

@@ -44,8 +44,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import pytest
 
-from tests.support.java import JavaMissingError, find_java
-from tests.support.kafka_jars import JarsMissingError, ensure_jars
+from pipeline.jars.fetched_jars import JarsMissingError
+from pipeline.java import JavaMissingError
+from tests.support.java import find_java
+from tests.support.kafka_jars import ensure_jars
 from tests.support.kraft import KraftCluster
 from tests.support.secured_kraft import SecuredKraft
 

@@ -40,6 +40,17 @@ def test_a_full_response_lasts_for_its_age(schedule: RefreshSchedule) -> None:
     assert schedule.time_to_next_update(50 + MAX_AGE_MS) == 0
 
 
+def test_an_age_that_is_lowered_counts_at_once_and_is_never_raised(schedule: RefreshSchedule) -> None:
+    schedule.succeeded(0, False, 0)
+    assert schedule.time_to_next_update(4_000) == MAX_AGE_MS - 4_000
+    schedule.lower_max_age(5_000)
+    assert schedule.time_to_next_update(4_000) == 1_000
+    schedule.lower_max_age(6_000)
+    assert (schedule.max_age_ms, schedule.time_to_next_update(4_000)) == (5_000, 1_000)
+    schedule.lower_max_age(1_000)
+    assert schedule.time_to_next_update(4_000) == 0
+
+
 @pytest.mark.behaviour("META-06", "META-10")
 def test_a_partial_response_does_not_make_the_rest_younger(schedule: RefreshSchedule) -> None:
     schedule.succeeded(0, False, 0)

@@ -537,6 +537,16 @@ def test_configured_topics_are_held_for_ever() -> None:
     assert rig.metadata.contains_topic("orders")
 
 
+def test_metadata_is_refreshed_as_often_as_it_was_lowered_to() -> None:
+    rig = ProducerRig(topics={"orders": 1}, metadata_max_age_ms=60_000)
+    rig.producer.lower_metadata_max_age(20_000)
+    rig.producer.lower_metadata_max_age(30_000)
+    assert rig.producer.status().metadata.max_age_ms == 20_000
+    assert rig.metadata.time_to_next_update(rig.clock.now_ms()) == 20_000
+    with pytest.raises(IllegalArgumentError, match="at least 1 ms"):
+        rig.producer.lower_metadata_max_age(0)
+
+
 @pytest.mark.parametrize("address", ["nonsense", "localhost:99999"])
 @pytest.mark.behaviour("PROD-14")
 def test_a_wrong_address_is_refused_when_the_producer_is_made(address: str) -> None:

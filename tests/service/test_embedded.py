@@ -52,6 +52,12 @@ def test_the_topics_asked_for_are_there_with_replicas_on_all_brokers(cluster: Em
         assert set(partition.replicas) == {1, 2, 3}
 
 
+def test_a_topic_can_be_added_while_it_runs(cluster: EmbeddedCluster) -> None:
+    cluster.add_topic("refunds")
+    cluster.add_topic("refunds")
+    assert KafkaAdmin(cluster.bootstrap_servers).topics() == ("orders", "payments", "refunds")
+
+
 def test_records_are_kept_until_it_is_closed(cluster: EmbeddedCluster) -> None:
     from confluent_kafka import Producer
 

@@ -199,6 +199,20 @@ def test_what_kubernetes_puts_there_for_a_service_is_left_alone(monkeypatch: pyt
     )
 
 
+def test_the_name_of_the_service_is_no_link_of_kubernetes(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = load(
+        monkeypatch,
+        {
+            "PILOTFISH_SERVICE_NAME": "checkout",
+            "PILOTFISH_SERVICE_HOST": "10.0.0.1",
+            "PILOTFISH_EVENTS_SERVICE_HOST": "10.0.0.1",
+            "PILOTFISH_EVENTS_PORT": "tcp://10.0.0.1:80",
+            "PILOTFISH_EVENTS_TOPIC": "pilotfish.events",
+        },
+    )
+    assert (loaded.service_name, loaded.events_topic) == ("checkout", "pilotfish.events")
+
+
 def test_making_settings_reads_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PILOTFISH_API_PORT", "2")
     assert Settings().api_port == 8085

@@ -96,6 +96,8 @@ class FakeProducer:
     submitted: list[list[ProducerRecord]] = field(default_factory=list)
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     configured: list[str] = field(default_factory=list)
+    #: metadata.max.age.ms; `lower_metadata_max_age` lowers it.
+    max_age_ms: int = 300_000
     report: CloseReport = field(default_factory=CloseReport)
     state: str = "starting"
     turns: int = 0
@@ -189,6 +191,9 @@ class FakeProducer:
 
     def configure_topics(self, names: Iterable[str]) -> None:
         self.configured = list(names)
+
+    def lower_metadata_max_age(self, max_age_ms: int) -> None:
+        self.max_age_ms = min(self.max_age_ms, max_age_ms)
 
     def request_topics(
         self,
@@ -289,6 +294,7 @@ class FakeProducer:
                 update_version=self.cache.update_version,
                 request_version=0,
                 age_ms=None if refreshed_ms is None else self.clock.now_ms() - refreshed_ms,
+                max_age_ms=self.max_age_ms,
                 refresh_in_progress=False,
                 topics=len(self.cache.topics),
                 partitions=sum(self._counts().values()),

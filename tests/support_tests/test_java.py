@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.java import JavaMissingError, candidates, find_java, version_of, what_to_install
+from pipeline.java import JavaMissingError, candidates, version_of, what_to_install
+from tests.support.java import find_java
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.kafka_jars import COORDINATES, JarsMissingError, ensure_jars
+from pipeline.jars.fetched_jars import JarsMissingError
+from tests.support.kafka_jars import WANTED, ensure_jars
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_NAMES = sorted("{1}-{2}.jar".format(*coordinate.split(":")) for coordinate in COORDINATES)
+_NAMES = sorted(WANTED.file_names)
 
 
 class FakeMaven:

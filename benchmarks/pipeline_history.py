@@ -1,0 +1,139 @@
+"""Leader history from bronze, in one Spark session: by silver's facts, and by windows over all events.
+
+    python -m benchmarks.pipeline_history TABLES ROUNDS       TABLES: the folder that a run has filled
+
+    facts      as the pipeline does it: one row an epoch and boot, one an epoch, then lead() over those
+    windows    row_number, min, max and collect_set over the events of each epoch, then lead(): as many
+               columns
+    lags       the least that plain windows can do: lag() over the events of a partition, without last_seen,
+               observers and conflicts
+
+Contestants take turns after one turn each that does not count (Java compiles meanwhile). Their CPU is that of
+this process and the JVM below it; no Python runs in the work itself. Nothing is written (Spark's noop sink).
+Prints a JSON object: contestant to a list of [CPU s, wall s], and the rows of each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from benchmarks.measure import process_cpu_s
+from pipeline.event_v1 import PARTITION
+from pipeline.gold import GOLD
+from pipeline.session import spark_session
+from pipeline.silver import SILVER
+from pipeline.stores.opening import open_store
+from pipeline.stores.store import PARQUET
+from pipeline.tables import BRONZE_EVENTS, GOLD_LEADER_HISTORY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_PARTITION_KEY: Final = ("cluster_id", "topic_key", "partition")
+
+
+def facts(events: DataFrame) -> DataFrame:
+    """As the job does it, but for the tables in between being written."""
+    silver = {table.name: table for table in SILVER}
+
+    def read(name: str) -> DataFrame:
+        if name == BRONZE_EVENTS:
+            return events
+        table = silver[name]
+        return table.of(read(table.source))
+
+    return GOLD[GOLD_LEADER_HISTORY](read)
+
+
+def windows(events: DataFrame) -> DataFrame:
+    """What one writes who knows window functions: all that the facts tell, from the events themselves."""
+    of_epoch = Window.partitionBy(*_PARTITION_KEY, "leader_epoch")
+    firsts = (
+        _sightings(events)
+        .select(
+            "*",
+            F.row_number().over(of_epoch.orderBy("observed_at", "sidecar_id")).alias("n"),
+            F.max("observed_at").over(of_epoch).alias("last_seen"),
+            F.min("leader").over(of_epoch).alias("leader_lo"),
+            F.max("leader").over(of_epoch).alias("leader_hi"),
+            F.size(F.collect_set("sidecar_id").over(of_epoch)).alias("observers"),
+        )
+        .where("n = 1")
+    )
+    return _history(firsts, "leader_lo", "last_seen", "observers", "leader_hi")
+
+
+def lags(events: DataFrame) -> DataFrame:
+    """The shortest that gives intervals of leaders."""
+    in_order = Window.partitionBy(*_PARTITION_KEY).orderBy("leader_epoch", "observed_at", "sidecar_id")
+    before = F.lag("leader_epoch").over(in_order)
+    firsts = _sightings(events).withColumn("before", before)
+    return _history(firsts.where("before IS NULL OR before < leader_epoch"), "leader")
+
+
+def _sightings(events: DataFrame) -> DataFrame:
+    told = events.where((F.col("type") == PARTITION) & (F.col("leader_epoch") >= 0))
+    return told.withColumn("topic_key", F.coalesce("topic_id", "topic"))
+
+
+def _history(firsts: DataFrame, leader: str, *more: str) -> DataFrame:
+    by_epoch = Window.partitionBy(*_PARTITION_KEY).orderBy("leader_epoch")
+    return firsts.select(
+        *_PARTITION_KEY,
+        "topic",
+        "leader_epoch",
+        leader,
+        *more,
+        F.col("observed_at").alias("valid_from"),
+        F.lead("observed_at").over(by_epoch).alias("valid_to"),
+        F.col("sidecar_id").alias("first_observer"),
+        (F.lag(leader).over(by_epoch) != F.col(leader)).alias("is_leader_change"),
+    )
+
+
+CONTESTANTS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {
+    "facts": facts,
+    "windows": windows,
+    "lags": lags,
+}
+
+
+def main() -> None:
+    tables, rounds = sys.argv[1], int(sys.argv[2])
+    spark = spark_session("pilotfish-bench", master="local[2]", driver_memory="4g")
+    try:
+        events = open_store(spark, tables, PARQUET, to_write=False).read(BRONZE_EVENTS)
+        rows = {name: history(events).count() for name, history in CONTESTANTS.items()}
+        costs: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTESTANTS}
+        for _ in range(rounds):
+            for name, history in CONTESTANTS.items():
+                costs[name].append(_cost(spark, history(events)))
+    finally:
+        spark.stop()
+    print(json.dumps({"costs": costs, "rows": rows}))
+
+
+def _cost(spark: SparkSession, rows: DataFrame) -> tuple[float, float]:
+    """CPU and wall seconds of making all rows."""
+    cpu_s, wall_s = _cpu_s(spark), time.perf_counter()
+    rows.write.format("noop").mode("overwrite").save()
+    return _cpu_s(spark) - cpu_s, time.perf_counter() - wall_s
+
+
+def _cpu_s(spark: SparkSession) -> float:
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None, "the session was started by this process"
+    return process_cpu_s(os.getpid()) + process_cpu_s(gateway.proc.pid)
+
+
+if __name__ == "__main__":
+    main()

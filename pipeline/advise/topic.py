@@ -1,0 +1,93 @@
+"""Advice into a compacted topic, through a sidecar's HTTP API.
+
+Not through Spark's Kafka writer: these are a handful of records, and a sidecar brings an idempotent producer,
+Kafka's security and the retries, where Spark would bring fourteen jars, seconds of start and a second place
+for the cluster's credentials. A record that is written twice is the same record to a compacted topic, so the
+request is simply made again until it has its outcome.
+"""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import TYPE_CHECKING, ClassVar, Final
+from urllib.parse import quote
+
+from pipeline.advise.document import document
+from pipeline.datasource.answers import Again, Refused, Written, verdict_of
+from pipeline.datasource.errors import SidecarUnreachableError
+from pipeline.datasource.options import Access, address_of
+from pipeline.datasource.patience import Patience
+from pipeline.datasource.sidecar_http import SidecarConnection
+from pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Protocol
+
+    from pipeline.advise.document import Entry
+    from pipeline.datasource.answers import Verdict
+    from pipeline.datasource.sidecar_http import Answer
+
+    class Asks(Protocol):
+        """A SidecarConnection, or one of a test."""
+
+        def ask(self, method: str, path: str, body: bytes) -> Answer: ...
+
+
+#: Some 2.5 MB, with a hundred topics of the longest names each: far below a sidecar's max_body_bytes.
+RECORDS_PER_REQUEST: Final = 100
+
+#: How long a request may take, and for how long it is made again.
+_TIMEOUT_MS: Final = 30_000
+_RETRY_MS: Final = 60_000
+
+
+class NotPublishedError(PipelineError):
+    """Some advice is not in the topic; the message says why."""
+
+    exit_code: ClassVar[int] = 1
+
+
+def publish_by(
+    url: str, topic: str, entries: Sequence[Entry], token_file: str | None = None, ca_file: str | None = None
+) -> None:
+    """The same as `publish`, through the sidecar at `url`. Raises PipelineError."""
+    access = Access(address_of(url), _TIMEOUT_MS, _RETRY_MS, token_file, ca_file)
+    with SidecarConnection(access) as sidecar:
+        publish(sidecar, topic, entries, Patience(_RETRY_MS, Random()))
+
+
+def publish(sidecar: Asks, topic: str, entries: Sequence[Entry], patience: Patience) -> None:
+    """Returns when every entry is acknowledged. Raises NotPublishedError."""
+    for begin in range(0, len(entries), RECORDS_PER_REQUEST):
+        _publish(sidecar, topic, entries[begin : begin + RECORDS_PER_REQUEST], patience)
+
+
+def _publish(sidecar: Asks, topic: str, entries: Sequence[Entry], patience: Patience) -> None:
+    """One request, made until each of its records is acknowledged, or one of them never will be."""
+    records = [{"key": entry.key, "value": document([entry]).decode().rstrip("\n")} for entry in entries]
+    body = json.dumps({"key_format": "text", "value_format": "text", "records": records}).encode()
+    while True:
+        verdict = _verdict(sidecar, topic, body, len(records))
+        after_ms = verdict.after_ms if isinstance(verdict, Again) else 0
+        if isinstance(verdict, Written):
+            if not verdict.failed:
+                return
+            worst = min(verdict.failed, key=lambda item: item.retriable)
+            reason = (
+                f"{len(verdict.failed)} of {len(records)} failed, {entries[worst.place].key}: {worst.message}"
+            )
+            is_final = not worst.retriable
+        else:
+            reason, is_final = verdict.reason, isinstance(verdict, Refused)
+        if is_final or not patience.wait(after_ms):
+            raise NotPublishedError(f"The advice is not all in topic {topic}: {reason}")
+
+
+def _verdict(sidecar: Asks, topic: str, body: bytes, records: int) -> Verdict:
+    path = f"/v1/topics/{quote(topic, safe='')}/records"
+    try:
+        return verdict_of(sidecar.ask("POST", path, body), records)
+    except SidecarUnreachableError as error:
+        return Again(0, str(error))

@@ -1,0 +1,293 @@
+"""Lines into events and rejects: each line that is not empty is in exactly one of the two.
+
+    classified = parse(raw)          # raw: line, source, received_at, as sources.py gives them
+    events(classified)               # bronze_events: the fields of event v1, times as timestamps
+    rejects(classified)              # bronze_rejects: why, and what the line looked like
+
+A line is read once, by Spark's JSON reader, which is quick and too kind: it takes a number or an object for a
+text, and the first value of a line for all of it, and of a field that it can't read it says no more than that
+there is one. So what it gave is looked at for signs of that, which costs little, and a line that shows them
+is read again by one that knows exactly (`json_faults.py`).
+
+Of a field given twice the last one counts, as everywhere in Spark. Fields that event v1 does not have are not
+looked at. Native expressions only: no action, no clock, no Python at run time. They are SQL text: as Columns
+they would be thousands of calls to Java for each batch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pipeline import event_v1
+from pipeline.json_faults import BUCKETS, fault, json_fault
+from pipeline.reject_reasons import (
+    BAD_TIME,
+    CLOCK_AHEAD,
+    INVALID_UTF8,
+    MISSING_FIELD,
+    NO_VERSION,
+    TOO_LONG,
+    TOO_OLD,
+    UNKNOWN_TYPE,
+    UNKNOWN_VERSION,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import DataFrame
+
+#: Columns of what `parse` gives; events have a field `reason` of their own.
+REJECT_REASON: Final = "reject_reason"
+REJECT_DETAIL: Final = "reject_detail"
+#: An event has some 400 bytes; one with a hundred replicas, or with every error there is, a few thousand.
+MAX_LINE_BYTES: Final = 256 * 1024
+#: What of a rejected line is kept, in characters.
+LINE_HEAD_CHARS: Final = 1_000
+#: A clock that is further ahead is wrong, and would put events into hours that are still to come.
+MAX_AHEAD_S: Final = 3_600
+#: A clock that was never set begins in 1970 or 2000.
+OLDEST: Final = "2020-01-01T00:00:00Z"
+
+#: Of what every event has: it is null until the brokers have told it.
+_MAY_BE_NULL: Final = ("cluster_id",)
+_TIMES: Final = ("observed_at", "started_at")
+_HISTOGRAM: Final = "latency_us"
+#: Behind the time: Z or an offset. Spark alone would take "2026" and "10:00", too.
+_RFC_3339: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)$"
+_NUMBER: Final = r"^-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?$"
+_DETAIL_CHARS: Final = 200
+#: No broker has this number, and no count is less than 0.
+_IN_VAIN: Final = -(2**31)
+
+#: The line is read as the only element of an array, and a mark behind it: whatever ends before its end, or
+#: goes on after its value, breaks the whole, makes a second element, or swallows the mark.
+_BEFORE: Final = '{"lines":['
+_AFTER: Final = '],"end":1}'
+_READ: Final = StructType(
+    [
+        StructField("lines", ArrayType(event_v1.SCHEMA)),
+        StructField("end", IntegerType()),
+        StructField("refused", StringType()),
+    ]
+)
+_OPTIONS: Final = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": "refused",
+    # Spark's defaults take both, which JSON does not have.
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+#: The line without what may stand around a JSON value: white space, and the mark that some editors put first.
+_TEXT: Final = r"""
+    CASE WHEN startswith(line, '{') AND endswith(line, '}') THEN line
+         ELSE btrim(line, ' \t\r\n\uFEFF') END"""
+_IS_READABLE: Final = f"(octet_length(line) <= {MAX_LINE_BYTES} AND is_valid_utf8(line))"
+_EVENT: Final = "get(read.lines, 0)"
+
+_KINDS: Final[dict[str, DataType]] = event_v1.COMMON | event_v1.FIELDS
+
+
+def _event_fields() -> list[StructField]:
+    return [StructField(name, TimestampType() if name in _TIMES else kind) for name, kind in _KINDS.items()]
+
+
+EVENTS_SCHEMA: Final = StructType([*_event_fields(), StructField("received_at", TimestampType())])
+REJECTS_SCHEMA: Final = StructType(
+    [
+        StructField("reason", StringType()),
+        StructField("detail", StringType()),
+        StructField("line_head", StringType()),
+        StructField("line_bytes", IntegerType()),
+        StructField("line_sha256", StringType()),
+        StructField("source", StringType()),
+        StructField("received_at", TimestampType()),
+    ]
+)
+
+
+def parse(raw: DataFrame) -> DataFrame:
+    """The lines with what they say and what is wrong with them: the columns of bronze_events, and
+    `reject_reason` (null: an event), `reject_detail`, `source`, and `line` (null for an event).
+
+    Both tables are made of it: cache it, or its work is done for each of them.
+    """
+    return (
+        _fields(_read(raw))
+        .selectExpr("*", f"{_once(_fault())} AS fault")
+        .selectExpr(
+            *(f"{_read_as(name)} AS {name}" for name in EVENTS_SCHEMA.names),
+            f"fault.reason AS {REJECT_REASON}",
+            f"left(fault.detail, {_DETAIL_CHARS}) AS {REJECT_DETAIL}",
+            "source",
+            "CASE WHEN fault IS NOT NULL THEN line END AS line",
+        )
+    )
+
+
+def events(classified: DataFrame) -> DataFrame:
+    """bronze_events: the lines that are events of version 1."""
+    return classified.where(f"{REJECT_REASON} IS NULL").select(*EVENTS_SCHEMA.names)
+
+
+def rejects(classified: DataFrame) -> DataFrame:
+    """bronze_rejects: the other lines. Bytes and hash are of the line as it came."""
+    return classified.where(f"{REJECT_REASON} IS NOT NULL").selectExpr(
+        f"{REJECT_REASON} AS reason",
+        f"{REJECT_DETAIL} AS detail",
+        f"make_valid_utf8(left(line, {LINE_HEAD_CHARS})) AS line_head",
+        "octet_length(line) AS line_bytes",
+        "sha2(CAST(line AS BINARY), 256) AS line_sha256",
+        "source",
+        "received_at",
+    )
+
+
+def _once(value: str) -> str:
+    """The value, as one that Spark does not copy into a filter above it, to be worked out there again.
+
+    It would, dozens of times, for all of this is free of side effects. It leaves alone what may differ from
+    one evaluation to the next, as the number of a partition could; but that is never negative.
+    """
+    return f"CASE WHEN spark_partition_id() >= 0 THEN {value} END"
+
+
+def _read(raw: DataFrame) -> DataFrame:
+    """The lines that are not empty, with what the quick reader makes of them in `read`."""
+    # Apart from the reading, which Spark interprets together with all that goes into it.
+    whole = _once(f"CASE WHEN {_IS_READABLE} THEN concat('{_BEFORE}', {_TEXT}, '{_AFTER}') END")
+    lines = raw.where(f"{_TEXT} <> ''").selectExpr("line", "source", "received_at", f"{whole} AS whole")
+    return lines.select("line", "source", "received_at", F.from_json("whole", _READ, _OPTIONS).alias("read"))
+
+
+def _fields(read: DataFrame) -> DataFrame:
+    """The fields of the event, the times as texts and as timestamps, and what the reader had to say."""
+    is_one = f"read.end IS NOT NULL AND size(read.lines) = 1 AND {_EVENT} IS NOT NULL"
+    return read.selectExpr(
+        "line",
+        "source",
+        "received_at",
+        *(f"{_EVENT}.{name} AS {name}" for name in _KINDS),
+        *(f"{_time(f'{_EVENT}.{name}')} AS {_read_as(name)}" for name in _TIMES),
+        "read.refused IS NOT NULL AS is_refused",
+        f"coalesce({is_one}, false) AS is_one",
+    )
+
+
+def _read_as(name: str) -> str:
+    """The column that holds a field as bronze_events has it."""
+    return f"{name}_read" if name in _TIMES else name
+
+
+def _time(text: str) -> str:
+    """The text as a timestamp; null if it is no time by RFC 3339."""
+    return f"CASE WHEN {text} RLIKE r'{_RFC_3339}' THEN try_cast({text} AS TIMESTAMP) END"
+
+
+def _fault() -> str:
+    """struct<reason, detail> of what is wrong with a line; null for an event."""
+    return f"coalesce(CASE WHEN {_is_doubted()} THEN {_line_fault()} END, {_event_fault()})"
+
+
+def _is_doubted() -> str:
+    """Whether a line may be something else than what was read of it."""
+    signs = ["NOT is_one", "is_refused", _is_no_histogram(_HISTOGRAM)]
+    for name, kind in _KINDS.items():
+        match kind:
+            case StringType() if name in _TIMES:
+                signs.append(f"({name} IS NOT NULL AND {_read_as(name)} IS NULL)")
+            case StringType():
+                signs.append(_may_be_no_text(name))
+            case ArrayType():
+                signs.append(_has_null(name))
+            case MapType():
+                signs.append(_has_odd_entry(name))
+            case _:  # A number is one, or it was refused.
+                continue
+    return f"({' OR '.join(signs)})"
+
+
+def _may_be_no_text(name: str) -> str:
+    """Whether a text may have been a number, a truth value, an array or an object: those look like this."""
+    return f"""(
+        {name} IS NOT NULL AND (startswith({name}, '{{') OR startswith({name}, '[')
+        OR {name} IN ('true', 'false') OR ({name} < ':' AND {name} RLIKE r'{_NUMBER}')))"""
+
+
+def _has_null(name: str) -> str:
+    """Whether an array holds a null: only then the answer to a search in vain is neither yes nor no."""
+    return f"({name} IS NOT NULL AND array_contains({name}, {_IN_VAIN}) IS NULL)"
+
+
+def _has_odd_entry(name: str) -> str:
+    """Whether a map holds a null, or a key twice."""
+    has_null = f"array_contains(map_values({name}), {_IN_VAIN}L) IS NULL"
+    return f"({name} IS NOT NULL AND size({name}) > 0 AND ({has_null} OR {_has_key_twice(name)}))"
+
+
+def _has_key_twice(name: str) -> str:
+    return f"size(array_distinct(map_keys({name}))) <> size({name})"
+
+
+def _is_no_histogram(name: str) -> str:
+    """Whether a map has a key that is no bucket. All are one text, a comma behind each and none within."""
+    keys = f"concat(array_join(map_keys({name}), ','), ',')"
+    commas = f"octet_length({keys}) - octet_length(replace({keys}, ',', ''))"
+    are_buckets = f"({keys} RLIKE r'^(?:{BUCKETS},)*$' AND {commas} = size({name}))"
+    return f"({name} IS NOT NULL AND size({name}) > 0 AND NOT {are_buckets})"
+
+
+def _line_fault() -> str:
+    """What is wrong with the line, as far as it can be told without knowing what the fields mean."""
+    maps = [name for name, kind in _KINDS.items() if isinstance(kind, MapType)]
+    has_key_twice = " OR ".join(f"coalesce({_has_key_twice(name)}, false)" for name in maps)
+    return f"""CASE
+        WHEN octet_length(line) > {MAX_LINE_BYTES} THEN {fault(TOO_LONG, "octet_length(line) || ' bytes'")}
+        WHEN NOT is_valid_utf8(line) THEN {fault(INVALID_UTF8)}
+        ELSE {json_fault(_TEXT, f"(is_refused OR {has_key_twice})")} END"""
+
+
+def _event_fault() -> str:
+    """What is wrong with an event whose fields are of the right types."""
+    known = ", ".join(f"'{kind}'" for kind in event_v1.OF_TYPE)
+    latest = f"received_at + INTERVAL {MAX_AHEAD_S} SECONDS"
+    found = [
+        f"v IS NULL THEN {fault(NO_VERSION)}",
+        f"v <> {event_v1.VERSION} THEN {fault(UNKNOWN_VERSION, 'v')}",
+        f"type NOT IN ({known}) THEN {fault(UNKNOWN_TYPE, 'type')}",
+        f"{_missing_field()} IS NOT NULL THEN {fault(MISSING_FIELD, _missing_field())}",
+    ]
+    for reason, is_so in (
+        (BAD_TIME, "{text} IS NOT NULL AND {read} IS NULL"),
+        (CLOCK_AHEAD, f"{{read}} > {latest}"),
+        (TOO_OLD, f"{{read}} < TIMESTAMP '{OLDEST}'"),
+    ):
+        for name in _TIMES:
+            told = fault(reason, f"'{name}: ' || {name}")
+            found.append(f"{is_so.format(text=name, read=_read_as(name))} THEN {told}")
+    return "CASE " + " ".join(f"WHEN {each}" for each in found) + " END"
+
+
+def _missing_field() -> str:
+    """The name of the first field that an event of its type must have and has not; null if it has all."""
+    common = [name for name in event_v1.COMMON if name not in _MAY_BE_NULL]
+    by_type = " ".join(
+        f"WHEN '{kind}' THEN {_first_null(required)}" for kind, (required, _) in event_v1.OF_TYPE.items()
+    )
+    return f"coalesce({_first_null(common)}, CASE type {by_type} END)"
+
+
+def _first_null(names: Iterable[str]) -> str:
+    return "CASE " + " ".join(f"WHEN {name} IS NULL THEN '{name}'" for name in names) + " END"

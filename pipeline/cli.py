@@ -1,0 +1,59 @@
+"""The command `pilotfish-pipeline`: a line for each of its commands, each loaded when it is called.
+
+So `--help` needs neither Spark nor Java, and `report` no Kafka connector. A command lives in the module that
+the table names; what it does, in the module that it calls.
+
+Exit codes: 0 for done, 1 for failed, 2 for wrong input, said in one sentence.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final, NamedTuple
+
+import click
+
+
+class _Lazy(NamedTuple):
+    """Where a command is, and what the list of commands says about it."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+_COMMANDS: Final[dict[str, _Lazy]] = {
+    "advise": _Lazy("pipeline.commands.advise", "advise", "Write advice for sidecars that start."),
+    "jars": _Lazy("pipeline.commands.jars", "jars", "Fetch Spark's Kafka and Delta connectors."),
+    "report": _Lazy("pipeline.commands.report", "report", "Write what the tables say as one HTML file."),
+    "run": _Lazy("pipeline.commands.run", "run", "Read events, and bring every table up to date."),
+}
+
+
+class _LazyGroup(click.Group):
+    """Commands that are imported when they are called, not when they are listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        lazy = _COMMANDS.get(cmd_name)
+        if lazy is None:
+            return None
+        command: click.Command = getattr(import_module(lazy.module), lazy.attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name].help) for name in self.list_commands(ctx)])
+
+
+@click.group(
+    cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+def main() -> None:
+    """What a fleet of sidecars saw: its events into tables, a report and advice."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""`pilotfish-pipeline run`: what was typed is looked at first, then Spark starts, then the job runs.
+
+Ends with a table on standard output: what was read, and which tables hold how much and where.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from pipeline.commands.run_options import RunOptions, kafka_settings, refuse_what_cannot_be
+from pipeline.commands.sentences import FAILED, said_in_a_sentence
+from pipeline.stores.store import DELTA, KINDS, PARQUET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from pyspark.sql import SparkSession
+
+    from pipeline.commands.sentences import JavaLog
+    from pipeline.job import Summary
+    from pipeline.sources import Source
+    from pipeline.stores.store import Store
+
+_UNITS_S: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
+_DEFAULT_TOPIC: Final = "pilotfish.events"
+
+
+class _Duration(click.ParamType[float]):
+    """`30s`, `5m`: seconds."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        match = _DURATION.fullmatch(str(value).strip())
+        if match is None or float(match[1]) == 0:
+            self.fail(f"{value!r} is no time: say 30s, 5m or 1h.", param, ctx)
+        return float(match[1]) * _UNITS_S[match[2]]
+
+
+@click.command()
+@click.option("--source", type=click.Choice(["files", "kafka"]), required=True, help="Where the events are.")
+@click.option(
+    "--input", metavar="DIR", help="files: the folder with the sidecars' event files. May be empty."
+)
+@click.option("--bootstrap-servers", metavar="HOST:PORT,…", help="kafka: the brokers.")
+@click.option("--topic", default=_DEFAULT_TOPIC, show_default=True, help="kafka: the topic of events.")
+@click.option(
+    "--starting",
+    type=click.Choice(["earliest", "latest"]),
+    default="earliest",
+    show_default=True,
+    help="kafka: where a first run begins; later ones go on where the last one ended.",
+)
+@click.option(
+    "--kafka", "kafka_pairs", multiple=True, metavar="NAME=VALUE", help="A Kafka setting. Repeatable."
+)
+@click.option(
+    "--kafka-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file with a Kafka setting a line: for secrets, which a command line shows to everyone.",
+)
+@click.option("--out", required=True, metavar="DIR", help="The folder of the tables; made if it isn't there.")
+@click.option(
+    "--store", type=click.Choice(KINDS), default=PARQUET, show_default=True, help="The tables' format."
+)
+@click.option(
+    "--once/--follow", default=True, show_default=True, help="Read what there is, or go on until SIGTERM."
+)
+@click.option(
+    "--trigger",
+    type=_Duration(),
+    default="60s",
+    show_default=True,
+    help="--follow: how often to look for more.",
+)
+@click.option(
+    "--rebuild", "rebuilds", is_flag=True, help="Make silver and gold from all of bronze again first."
+)
+@click.option("--max-files-per-batch", type=click.IntRange(min=1), default=1000, show_default=True)
+@click.option("--max-records-per-batch", type=click.IntRange(min=1), help="kafka; no limit unless given.")
+@click.option("--master", help="Spark's master. Default: all cores of this machine, or spark-submit's.")
+@click.option(
+    "--jars",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where `pilotfish-pipeline jars` put them; for --source kafka and --store delta. Default: as there.",
+)
+@click.option(
+    "--memory", metavar="SIZE", help="Of Spark's driver, as 4g; on one machine that is all of Spark."
+)
+@click.option("--progress/--no-progress", default=None, help="What is being done. Default: on a terminal.")
+@click.option("--verbose", is_flag=True, help="All that Spark says, and the stack of what went wrong.")
+def run(
+    kafka_pairs: tuple[str, ...],
+    kafka_file: Path | None,
+    once: bool,
+    trigger: float,
+    progress: bool | None,
+    verbose: bool,
+    **typed: Any,
+) -> None:
+    """Read events, and bring every table up to date.
+
+    What was read before is known in --out and not read again; a run that was killed is simply run again.
+    Lines that are no events end up in bronze_rejects, with the reason, and fail nothing.
+    """
+    with said_in_a_sentence(verbose=verbose) as java_log:
+        options = RunOptions(
+            **typed, kafka=kafka_settings(kafka_pairs, kafka_file), every_s=None if once else trigger
+        )
+        is_cut_short = _run(options, java_log, shows=sys.stderr.isatty() if progress is None else progress)
+    if is_cut_short:
+        click.echo("Stopped before the end: run it again to go on from here.", err=True)
+        sys.exit(FAILED)
+
+
+def _run(options: RunOptions, java_log: JavaLog, *, shows: bool) -> bool:
+    """Whether it was cut short by a signal."""
+    refuse_what_cannot_be(options)
+    from pipeline.progress import Progress
+
+    started_s = time.monotonic()
+    progress = Progress(sys.stderr, time.monotonic, shows=shows)
+    source = _source(options)
+    progress.doing("starting Spark")
+    with _session(options, java_log) as spark, stop_at_signals() as stop:
+        from pipeline.job import Job
+        from pipeline.stores.opening import open_store
+
+        try:
+            source.check()
+            store = open_store(spark, options.out, options.store, to_write=True)
+            summary = Job(spark, source, store, progress, stop=stop).run(
+                options.every_s, rebuilds=options.rebuilds
+            )
+        finally:
+            progress.end()
+        _say(summary, store, time.monotonic() - started_s)
+        return summary.is_cut_short
+
+
+def _source(options: RunOptions) -> Source:
+    """What was named, not looked for yet."""
+    from pipeline.sources import FilesSource, KafkaSource
+
+    if options.input is not None:
+        return FilesSource(options.input, options.max_files_per_batch)
+    assert options.bootstrap_servers is not None, "refuse_what_cannot_be"
+    return KafkaSource(
+        options.bootstrap_servers,
+        options.topic,
+        settings=options.kafka,
+        starting=options.starting,
+        max_records_per_batch=options.max_records_per_batch,
+    )
+
+
+@contextmanager
+def _session(options: RunOptions, java_log: JavaLog) -> Iterator[SparkSession]:
+    """Spark, with the connectors on its class path if something of ours needs them.
+
+    One that somebody else started is used, and left running.
+    """
+    from pyspark.sql import SparkSession
+
+    from pipeline.jars.connector_jars import connector_jars, default_folder
+    from pipeline.session import is_submitted, spark_session
+
+    needs_jars = options.source == "kafka" or options.store == DELTA
+    # A submitter gives jars to Spark itself, and where they lie is its business.
+    jars = connector_jars(options.jars or default_folder()) if needs_jars and not is_submitted() else ()
+    is_ours = SparkSession.getActiveSession() is None
+    with java_log.given_to_java():
+        spark = spark_session(master=options.master, jars=jars, driver_memory=options.memory)
+    try:
+        yield spark
+    finally:
+        if is_ours:
+            spark.stop()
+
+
+@contextmanager
+def stop_at_signals() -> Iterator[threading.Event]:
+    """Set at the first SIGTERM or SIGINT: the job stops after its batch. The second one ends it at once."""
+    stop = threading.Event()
+
+    def ask(number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        click.echo("Stopping after this batch.", err=True)
+
+    # After Spark's start, which sets a handler of its own for SIGINT.
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say(summary: Summary, store: Store, seconds: float) -> None:
+    """The table that a run ends with."""
+    rejects = ", ".join(f"{reason} {lines:,}" for reason, lines in sorted(summary.rejects.items()))
+    click.echo(
+        f"{summary.lines:,} lines in {summary.batches:,} batches: {summary.events:,} events,"
+        f" {sum(summary.rejects.values()):,} rejects{f' ({rejects})' if rejects else ''}; {seconds:.1f} s"
+    )
+    click.echo(f"Tables in {store.out} ({store.kind}):")
+    for name, rows in summary.rows.items():
+        click.echo(f"  {name:<26}{rows:>14,}")

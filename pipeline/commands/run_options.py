@@ -1,0 +1,94 @@
+"""What was typed after `pilotfish-pipeline run`, and what of it can be seen to be wrong without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.errors import PipelineError
+from pipeline.stores.mark import MARK, read_json_object, refuse_if_foreign
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class RunOptionsError(PipelineError):
+    """Options that don't go together, or a folder that isn't there."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What was typed."""
+
+    source: str
+    input: str | None
+    bootstrap_servers: str | None
+    topic: str
+    starting: str
+    kafka: Mapping[str, str]
+    out: str
+    store: str
+    every_s: float | None
+    max_files_per_batch: int | None
+    max_records_per_batch: int | None
+    master: str | None
+    jars: Path | None
+    memory: str | None
+    rebuilds: bool
+
+
+def kafka_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
+    """Kafka settings of the file, then of the command line. Raises RunOptionsError; shows no value."""
+    lines = [] if file is None else file.read_text(encoding="utf-8").splitlines()
+    named = [(f"{file}, line {number}", line.strip()) for number, line in enumerate(lines, 1)]
+    settings = {}
+    for where, pair in [*named, *(("--kafka", pair) for pair in pairs)]:
+        if not pair or pair.startswith("#"):
+            continue
+        name, sign, value = pair.partition("=")
+        if not sign or not name.strip():
+            raise RunOptionsError(f"{where}: a Kafka setting is name=value, as in security.protocol=SSL.")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+def refuse_what_cannot_be(options: RunOptions) -> None:
+    """Raises RunOptionsError for what needs no Spark to be seen to be wrong."""
+    if options.source == "files" and options.input is None:
+        raise RunOptionsError("--source files reads a folder: give it by --input.")
+    if options.source == "kafka" and options.bootstrap_servers is None:
+        raise RunOptionsError("--source kafka asks brokers: give them by --bootstrap-servers host:port.")
+    for option, value, source in (
+        ("--input", options.input, "files"),
+        ("--bootstrap-servers", options.bootstrap_servers, "kafka"),
+        ("--kafka", options.kafka or None, "kafka"),
+        ("--max-records-per-batch", options.max_records_per_batch, "kafka"),
+    ):
+        if value is not None and options.source != source:
+            raise RunOptionsError(
+                f"{option} is for --source {source}, and this is --source {options.source}."
+            )
+    if "://" not in options.out:
+        _refuse_out(Path(options.out).resolve(), options.store)
+        if options.input is not None and "://" not in options.input:
+            _refuse_input(Path(options.input).resolve(), Path(options.out).resolve())
+
+
+def _refuse_out(out: Path, store: str) -> None:
+    """What `open_store` finds wrong too, but only once Spark is there."""
+    if out.exists() and not out.is_dir():
+        raise RunOptionsError(f"--out {out} is a file: give a folder.")
+    if (out / MARK).exists():
+        refuse_if_foreign(read_json_object(str(out / MARK), (out / MARK).read_text("utf-8")), str(out), store)
+
+
+def _refuse_input(source: Path, out: Path) -> None:
+    if not source.exists():
+        raise RunOptionsError(f"--input {source} is not there: it may be empty, but make it first.")
+    if not source.is_dir():
+        raise RunOptionsError(f"--input {source} is a file: give the folder that it is in.")
+    if out.is_relative_to(source):
+        raise RunOptionsError(
+            f"--out {out} lies in --input {source}, where tables would be read as events: put it elsewhere."
+        )

@@ -1,0 +1,48 @@
+"""A sidecar as a Spark data source: its topics, partitions and brokers as tables, and rows out as records.
+
+    from pipeline.datasource import register
+
+    register(spark)
+    spark.read.format("pilotfish").option("table", "partitions").option("topics", "orders*").load()
+    frame.write.format("pilotfish").option("topic", "orders").mode("append").save()
+    frame.writeStream.format("pilotfish").option("topic", "orders").option("checkpointLocation", …).start()
+
+    source ──▶ reader ──▶ tables ──▶ sidecar_http        source    what Spark calls; options, schemas
+           └─▶ writer ──▶ delivery ─▶ sidecar_http       delivery  a chunk until it has an outcome
+                      └─▶ chunks      answers            answers   what an answer means, pure
+
+Executors import this package too: install it there, or send it along (`--py-files`). It speaks HTTP by the
+standard library alone and knows nothing else of the sidecar. The guarantee of a write is at least once;
+docs/pipeline-datasource.md says what the idempotency keys spare, and what they do not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.datasource.errors import (
+    DeliveryFailedError,
+    InvalidOptionError,
+    PilotfishError,
+    SidecarRefusedError,
+    SidecarUnreachableError,
+)
+from pipeline.datasource.source import PilotfishSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "DeliveryFailedError",
+    "InvalidOptionError",
+    "PilotfishError",
+    "PilotfishSource",
+    "SidecarRefusedError",
+    "SidecarUnreachableError",
+    "register",
+]
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the format `pilotfish` known to a session. May be called again."""
+    spark.dataSource.register(PilotfishSource)

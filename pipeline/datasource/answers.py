@@ -1,0 +1,136 @@
+"""What an answer of the sidecar means for the records of a request: decided here, done elsewhere. Pure.
+
+    200, 202                 all are written
+    207                      some: each item tells of its record
+    429, 503, broken line    nothing was written, or nobody knows: the same request under the same key
+    504, written unknown     the same again; once the sidecar says from memory that nobody will ever know,
+                             those records under a new key, which risks a second copy
+    else                     it stays so: the reason, with a remedy
+
+Source: docs/http.md, "Once, however often it is sent" and "Errors".
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipeline.datasource.sidecar_http import Answer
+
+REPLAYED: Final = "pilotfish-replayed"
+
+_REMEDIES: Final = {
+    400: "see the options of this write",
+    401: "give a token of its tokens file, with the option token_file",
+    403: "the token's entry in the tokens file, and the sidecar's own user in Kafka, must allow it",
+    404: "create the topic, or name another",
+    413: "lower the option batch_bytes or batch_records, or raise the sidecar's limit",
+    415: "is that a Pilotfish?",
+    421: "name the sidecar by a host that its allowed_hosts has",
+    422: "see the row it names",
+}
+
+
+class Item(NamedTuple):
+    """A record that was not written, by its place in the request; `message` is the sidecar's reason."""
+
+    place: int
+    message: str
+    retriable: bool
+    #: It may be in the log all the same.
+    is_unknown: bool
+
+
+class Written(NamedTuple):
+    """The request has its outcome: `failed` are the ones that are not in the log, or may not be."""
+
+    failed: Sequence[Item]
+    replayed: bool
+
+
+class Again(NamedTuple):
+    """The same request under the same key, not before `after_ms`."""
+
+    after_ms: int
+    reason: str
+
+
+class Refused(NamedTuple):
+    """It stays so."""
+
+    reason: str
+
+
+Verdict = Written | Again | Refused
+
+
+def verdict_of(answer: Answer, records: int) -> Verdict:
+    """What to do after this answer to a request of so many records."""
+    replayed = answer.headers.get(REPLAYED) == "true"
+    if answer.status in (200, 202):
+        return Written((), replayed)
+    told = _document(answer)
+    if told is None:
+        reason = f"{answer.status}, and not as Pilotfish's API answers"
+        # Something in between, such as a proxy that found nobody.
+        return Again(retry_after_ms(answer), reason) if answer.status >= 500 else Refused(reason)
+    results = told.get("results")
+    failed = _failed(results) if isinstance(results, list) and len(results) == records else None
+    if failed is not None and answer.status in (207, 504):
+        if replayed or not any(item.is_unknown for item in failed):
+            return Written(failed, replayed)
+        return Again(0, "the outcome of some records is not known yet")
+    reason = _reason(answer.status, told)
+    if answer.status in (408, 429, 503, 504) or (answer.status != 404 and told.get("retriable") is True):
+        return Again(retry_after_ms(answer), reason)
+    return Refused(reason)
+
+
+def retry_after_ms(answer: Answer) -> int:
+    """What Retry-After says, in milliseconds; 0 where it says nothing in seconds."""
+    text = answer.headers.get("retry-after", "").strip()
+    return int(text) * 1000 if text.isascii() and text.isdigit() else 0
+
+
+def reason_of(answer: Answer) -> str:
+    """The sidecar's own words about a look-up that failed, with a remedy."""
+    told = _document(answer)
+    if told is None:
+        return f"{answer.status}, and not as Pilotfish's API answers; is that a Pilotfish?"
+    return _reason(answer.status, told)
+
+
+def _document(answer: Answer) -> dict[str, Any] | None:
+    try:
+        read = json.loads(answer.body)
+    except ValueError:
+        return None
+    return read if isinstance(read, dict) else None
+
+
+def _failed(results: Sequence[Any]) -> list[Item] | None:
+    """The items with an error; None where these are no results."""
+    found: list[Item] = []
+    for place, item in enumerate(results):
+        if not isinstance(item, dict):
+            return None
+        error = item.get("error")
+        if error is None:
+            continue
+        if not isinstance(error, dict):
+            return None
+        unknown = error.get("written") == "unknown"
+        name = error.get("kafka_error")
+        message = str(error.get("message", "no reason given")) + (f" [{name}]" if name else "")
+        found.append(Item(place, message, unknown or error.get("retriable") is True, unknown))
+    return found
+
+
+def _reason(status: int, told: dict[str, Any]) -> str:
+    detail = told.get("detail") or told.get("title") or "no reason given"
+    name = told.get("kafka_error")
+    remedy = _REMEDIES.get(status)
+    return f"{status}: {detail}" + (f" [{name}]" if name else "") + (f"; {remedy}" if remedy else "")

@@ -1,0 +1,150 @@
+"""A chunk, asked for until each of its records has an outcome or time is up.
+
+    send under a key ──▶ written ──▶ some failed, retriable or unknown for good ──▶ those under a new key
+           ▲      └────▶ again: broken line, 429, 503, 504; after Retry-After or backoff, the same key
+           └──────────────────┘
+    refused, or time is up: DeliveryFailedError with rows and reasons
+
+One task, one thread, one request at a time: the records of a topic keep their order in a partition, but for
+those that were sent again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import quote
+
+from pipeline.datasource.answers import Again, Item, Refused, Verdict, verdict_of
+from pipeline.datasource.chunks import key_of
+from pipeline.datasource.errors import DeliveryFailedError, SidecarUnreachableError
+from pipeline.datasource.patience import Patience
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Protocol
+
+    from pipeline.datasource.chunks import Chunk
+    from pipeline.datasource.columns import Columns
+    from pipeline.datasource.sidecar_http import Answer
+
+    class Asks(Protocol):
+        """A SidecarConnection, or one of a test."""
+
+        def ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer: ...
+
+
+#: Failures that an error lists by row; more are counted.
+_SHOWN: Final = 5
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a task did."""
+
+    records: int = 0
+    bytes: int = 0
+    requests: int = 0
+    retries: int = 0
+    #: Requests that the sidecar answered from memory: doubles that were spared.
+    replayed: int = 0
+    #: Records that were sent again although nobody knows whether they had been written.
+    doubtful: int = 0
+
+
+class TaskKeys(NamedTuple):
+    """What all keys of a task begin with."""
+
+    write_id: str
+    partition: int
+
+
+class Delivery:
+    """Writes the chunks of one task, and counts."""
+
+    def __init__(
+        self,
+        sidecar: Asks,
+        where: str,
+        keys: TaskKeys,
+        columns: Columns,
+        *,
+        timeout_ms: int,
+        patience: Callable[[], Patience],
+    ) -> None:
+        """`where` names the sidecar in errors; `patience` is asked for a new one for each chunk."""
+        self._sidecar = sidecar
+        self._where = where
+        self._keys = keys
+        self._columns = columns
+        self._timeout_ms = timeout_ms
+        self._patience = patience
+        self.counts = Counts()
+
+    def write(self, chunk: Chunk) -> None:
+        """Returns when all of it is acknowledged. Raises DeliveryFailedError."""
+        patience = self._patience()
+        left, hopeless, resend = chunk, list[tuple[int, Item]](), 0
+        while True:
+            failed = self._outcome(left, resend, patience)
+            self.counts.records += len(left.records) - len(failed)
+            hopeless += [(left.rows[item.place], item) for item in failed if not item.retriable]
+            again = [item for item in failed if item.retriable]
+            if not again:
+                break
+            if not patience.wait():
+                hopeless += [(left.rows[item.place], item) for item in again]
+                break
+            self.counts.doubtful += sum(item.is_unknown for item in again)
+            left, resend = left.only([item.place for item in again]), resend + 1
+        self.counts.retries += patience.retries
+        if hopeless:
+            raise DeliveryFailedError(self._told_of(chunk, hopeless, patience))
+
+    def _outcome(self, chunk: Chunk, resend: int, patience: Patience) -> Sequence[Item]:
+        """The records that are not written, once the request has its outcome."""
+        body = chunk.body(self._columns.key_format, self._columns.value_format)
+        key = key_of(self._keys.write_id, self._keys.partition, chunk.number, resend, body)
+        path = f"/v1/topics/{quote(chunk.topic, safe='')}/records?timeout_ms={self._timeout_ms}"
+        while True:
+            verdict = self._verdict(path, body, key, len(chunk.records))
+            if isinstance(verdict, Refused):
+                raise DeliveryFailedError(f"{self._place(chunk)}: {verdict.reason}")
+            if not isinstance(verdict, Again):
+                self.counts.bytes += len(body)
+                self.counts.replayed += verdict.replayed
+                return verdict.failed
+            if not patience.wait(verdict.after_ms):
+                raise DeliveryFailedError(
+                    f"{self._place(chunk)}: {verdict.reason}; tried {patience.retries + 1} times in "
+                    f"{patience.spent_ms} ms (option retry_timeout_ms)"
+                )
+
+    def _verdict(self, path: str, body: bytes, key: str, records: int) -> Verdict:
+        self.counts.requests += 1
+        try:
+            answer = self._sidecar.ask("POST", path, body, {"Idempotency-Key": f'"{key}"'})
+        except SidecarUnreachableError as error:
+            return Again(0, str(error))
+        return verdict_of(answer, records)
+
+    def _place(self, chunk: Chunk) -> str:
+        first, last = chunk.rows[0], chunk.rows[-1]
+        return (
+            f"rows {first} to {last} of task {self._keys.partition} to topic {chunk.topic} at {self._where}"
+        )
+
+    def _told_of(self, chunk: Chunk, failed: Sequence[tuple[int, Item]], patience: Patience) -> str:
+        shown = "; ".join(f"row {row}: {item.message}" for row, item in sorted(failed)[:_SHOWN])
+        more = f"; and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
+        return (
+            f"{self._place(chunk)}: {len(failed)} of {len(chunk.records)} records were not written, the "
+            f"others are ({patience.retries} retries in {patience.spent_ms} ms): {shown}{more}"
+        )
+
+
+def patience_for(retry_timeout_ms: int) -> Callable[[], Patience]:
+    """A maker of patience with that budget, on the real clock."""
+    random = Random()
+    return lambda: Patience(retry_timeout_ms, random)

@@ -1,0 +1,123 @@
+"""What runs on executors when rows are written, and what the driver does once all tasks are through.
+
+Batch and stream are given Arrow batches, not rows: a row each is what pyspark would otherwise make of them
+first (measured in docs/pipeline-datasource.md). pyspark 4.0.0 hands them to a stream's writer too if it is a
+DataSourceArrowWriter; it looks at the class and not at whether the job streams.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from pipeline.datasource.chunks import chunks_of
+from pipeline.datasource.columns import columns_of, records_of
+from pipeline.datasource.delivery import Counts, Delivery, TaskKeys, patience_for
+from pipeline.datasource.errors import InvalidOptionError
+from pipeline.datasource.sidecar_http import SidecarConnection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from pipeline.datasource.columns import Columns, Record
+    from pipeline.datasource.options import WriteOptions
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Delivered(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    counts: Counts
+
+
+class RecordsWriter(DataSourceArrowWriter):
+    """Writes rows to topics; made on the driver, sent to each task."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        """Raises InvalidOptionError."""
+        if overwrite:
+            raise InvalidOptionError("a topic can't be overwritten; write with mode append")
+        self._options = options
+        self._columns: Columns = columns_of(schema, options.topic)
+        #: One for all tasks of the job and for all attempts at them.
+        self._write_id = options.write_id or uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Delivered:
+        """Writes the rows of one task. Raises DeliveryFailedError, InvalidOptionError."""
+        context = TaskContext.get()
+        assert context is not None, "write runs in a task"
+        options = self._options
+        with SidecarConnection(options.access) as sidecar:
+            delivery = Delivery(
+                sidecar,
+                str(options.access.address),
+                TaskKeys(self.write_id_in(context), context.partitionId()),
+                self._columns,
+                timeout_ms=options.access.timeout_ms,
+                patience=patience_for(options.access.retry_timeout_ms),
+            )
+            for chunk in chunks_of(self._records(iterator), options.batch_records, options.batch_bytes):
+                delivery.write(chunk)
+        return Delivered(delivery.counts)
+
+    def write_id_in(self, context: TaskContext) -> str:
+        """What the keys of this write begin with."""
+        return self._write_id
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """All tasks are through: their records are in the log already."""
+        logger.info("written: %s", told_of(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """A task failed. What others wrote stays: a log takes nothing back."""
+        logger.warning("the write failed; what finished tasks wrote stays: %s", told_of(messages))
+
+    def _records(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Record]:
+        rows = 0
+        for batch in batches:
+            yield from records_of(self._columns, self._options.topic, batch, rows)
+            rows += batch.num_rows
+
+
+class StreamedRecordsWriter(RecordsWriter):
+    """Writes the micro-batches of a query; the id and number of a batch are the same after a restart."""
+
+    def write_id_in(self, context: TaskContext) -> str:
+        query = self._options.write_id or context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        return self._write_id if query is None or batch is None else f"{query}-{batch}"
+
+    def commit(  # a stream's has a batch number
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int | None = None,
+    ) -> None:
+        logger.info("batch %s written: %s", batchId, told_of(messages))
+
+    def abort(  # likewise
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int | None = None,
+    ) -> None:
+        logger.warning("batch %s failed; what finished tasks wrote stays: %s", batchId, told_of(messages))
+
+
+def told_of(messages: Sequence[WriterCommitMessage | None]) -> str:
+    """The sums over tasks, on one line."""
+    sums: Counter[str] = Counter()
+    done = [message for message in messages if isinstance(message, Delivered)]
+    for message in done:
+        sums.update(asdict(message.counts))
+    told: dict[str, Any] = {name: sums[name] for name in asdict(Counts())}
+    return f"tasks={len(done)} " + " ".join(f"{name}={count}" for name, count in told.items())

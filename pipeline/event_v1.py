@@ -1,0 +1,117 @@
+"""Event v1 as Spark reads it: one flat row for all types, each field null in the types that have none.
+
+The sidecar owns the format (docs/events.md, docs/event-v1.schema.json); a test holds the two equal. Fields
+that a later sidecar adds are not read; a field that it lacks is null. Times are texts here, RFC 3339 with
+microseconds in UTC, and become timestamps in bronze.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+VERSION: Final = 1
+
+PARTITION: Final = "metadata.partition"
+TOPIC: Final = "metadata.topic"
+REFRESH: Final = "metadata.refresh"
+WINDOW: Final = "produce.window"
+CONNECTION: Final = "connection"
+HEARTBEAT: Final = "heartbeat"
+
+#: What every event has.
+COMMON: Final[dict[str, DataType]] = {
+    "v": ShortType(),
+    "type": StringType(),
+    "cluster_id": StringType(),
+    "sidecar_id": StringType(),
+    "service": StringType(),
+    "boot_id": LongType(),
+    "seq": LongType(),
+    "observed_at": StringType(),
+}
+
+#: What the types have beyond that. A name means the same in each of them.
+FIELDS: Final[dict[str, DataType]] = {
+    "topic": StringType(),
+    "topic_id": StringType(),
+    "partition": IntegerType(),
+    "leader": IntegerType(),
+    "leader_epoch": IntegerType(),
+    "isr": ArrayType(IntegerType()),
+    "replicas": ArrayType(IntegerType()),
+    "offline": ArrayType(IntegerType()),
+    "metadata_version": LongType(),
+    "broker": IntegerType(),
+    "reason": StringType(),
+    "change": StringType(),
+    "partitions": IntegerType(),
+    "topics": IntegerType(),
+    "changed": IntegerType(),
+    "duration_us": LongType(),
+    "outcome": StringType(),
+    "started_at": StringType(),
+    "records": LongType(),
+    "batches": LongType(),
+    "bytes": LongType(),
+    "retries": LongType(),
+    "errors": MapType(StringType(), LongType()),
+    "latency_us": MapType(StringType(), LongType()),
+    "state": StringType(),
+    "uptime_ms": LongType(),
+    "dropped": LongType(),
+    "metadata_max_age_ms": LongType(),
+    "version": StringType(),
+}
+
+#: The fields of each type; those behind the bar may be null or missing.
+OF_TYPE: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    PARTITION: (
+        ("topic", "partition", "isr", "replicas", "offline", "metadata_version", "reason"),
+        ("topic_id", "leader", "leader_epoch", "broker"),
+    ),
+    TOPIC: (("topic", "change", "metadata_version"), ("topic_id", "partitions")),
+    REFRESH: (
+        ("duration_us", "topics", "partitions", "changed", "reason", "outcome", "metadata_version"),
+        ("broker",),
+    ),
+    WINDOW: (
+        ("topic", "partition", "started_at", "records", "batches", "bytes", "retries", "errors", "latency_us"),
+        ("broker",),
+    ),
+    CONNECTION: (("broker", "state"), ("reason",)),
+    HEARTBEAT: (("uptime_ms", "dropped", "topics", "partitions", "metadata_max_age_ms", "version"), ()),
+}
+
+SCHEMA: Final = StructType([StructField(name, kind) for name, kind in (COMMON | FIELDS).items()])
+
+#: The latency histogram: a bucket's number, and the microseconds that fall into it. Four buckets per
+#: doubling, so a bound is at most a quarter above what was measured; the numbers can be added up.
+SUB_BUCKETS: Final = 4
+
+
+def bucket_of(latency_us: int) -> int:
+    """The bucket that a latency falls into."""
+    if latency_us < SUB_BUCKETS:
+        return max(latency_us, 0)
+    shift = latency_us.bit_length() - 3
+    return SUB_BUCKETS * shift + (latency_us >> shift)
+
+
+def upper_bound_us(bucket: int) -> int:
+    """The first latency beyond the bucket."""
+    if bucket < SUB_BUCKETS:
+        return bucket + 1
+    shift, mantissa = bucket // SUB_BUCKETS - 1, bucket % SUB_BUCKETS + SUB_BUCKETS
+    return (mantissa + 1) << shift

@@ -1,0 +1,207 @@
+"""What a service's sidecars would better know when they start: topics to warm, and how often to refresh.
+
+A row for each service on each cluster that was heard of in the last LOOK_BACK_DAYS before `as_of`, the latest
+event of all. docs/advice.md justifies the numbers here.
+
+    warm_topics         produced to by at least a tenth of those of its boots that produced anything
+    refresh_max_age_ms  so short that one of the leaders it follows is out of date for at most a twentieth
+                        of the time:
+
+        of the time  =  moves / observed_ms  x  delay,     delay  =  staleness x refresh_max_age_ms
+
+Moves are counted in minutes in which at least one leader moved: what a broker's restart moves within seconds,
+one refresh sets right. Staleness is what part of its interval a sidecar took to see a new epoch, on average;
+as a part, it doesn't change with the interval that the advice changes. A service that learns from its
+produces long before the next refresh has little of it, and is left at Kafka's default.
+
+Pure: no clock, no action. Whole numbers throughout, so the order of rows can't be seen in the result.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+
+from pipeline.silver.topic_ends import GONE
+from pipeline.tables import (
+    GOLD_LEADER_HISTORY,
+    GOLD_STALENESS,
+    SILVER_EPOCH_SIGHTS,
+    SILVER_PRODUCE_WINDOWS,
+    SILVER_SIDECARS,
+    SILVER_TOPIC_ENDS,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from pipeline.gold.read import Read
+
+#: A week has every weekday's jobs in it.
+LOOK_BACK_DAYS: Final = 7
+
+#: Of the boots that produced anything, how many in a hundred must have produced to a topic.
+WARM_SHARE_PERCENT: Final = 10
+
+#: A tenth of what a sidecar takes: one metadata request still answers in one piece.
+MOST_WARM_TOPICS: Final = 100
+
+#: For how much of the time, in thousandths, one of the leaders that a service follows may be out of date.
+OUT_OF_DATE_PERMILLE: Final = 50
+
+#: The bounds of the interval; the upper one is Kafka's default of metadata.max.age.ms.
+SHORTEST_MAX_AGE_MS: Final = 10_000
+LONGEST_MAX_AGE_MS: Final = 300_000
+
+#: Where no second sidecar saw an epoch: elections come at any time of the interval, on average in its middle.
+_UNMEASURED_STALENESS_PERMILLE: Final = 500
+
+#: Less than this of observation is taken for this much: two moves in a minute's data are no churn.
+_LEAST_OBSERVED_MS: Final = 3_600_000
+
+#: As long as it looks back: after that none of what it was computed from would be looked at any more.
+TTL_MS: Final = LOOK_BACK_DAYS * 24 * 3_600_000
+
+_SERVICE: Final = ["cluster_id", "service"]
+_BOOT: Final = ["sidecar_id", "boot_id"]
+
+
+def advice(read: Read) -> DataFrame:
+    """gold_advice, from silver and from leader history and staleness."""
+    sidecars = read(SILVER_SIDECARS)
+    # One row: joined to each of the others at no cost, and no action is needed to know it.
+    as_of = f.broadcast(sidecars.agg(f.max("last_event").alias("as_of")))
+
+    def recent(rows: DataFrame, at: str) -> DataFrame:
+        """The rows of known clusters that are not too old."""
+        since = f.col("as_of") - f.expr(f"INTERVAL {LOOK_BACK_DAYS} DAYS")
+        return rows.crossJoin(as_of).where((f.col("cluster_id") != "") & (f.col(at) >= since))
+
+    services = _services(recent(sidecars, "last_event"))
+    produced = _produced(recent(_windows(read(SILVER_PRODUCE_WINDOWS)), "started_at"))
+    followed = recent(read(SILVER_EPOCH_SIGHTS), "last_seen").select(*_SERVICE, "topic").distinct()
+    moves = recent(read(GOLD_LEADER_HISTORY).where("is_leader_change"), "valid_from")
+    found = (
+        services.join(_warm_topics(produced, read(SILVER_TOPIC_ENDS)), _SERVICE, "left")
+        .join(_producing(produced), _SERVICE, "left")
+        .join(_moves(followed, moves), _SERVICE, "left")
+        .join(_staleness(recent(read(GOLD_STALENESS), "fleet_first_seen")), _SERVICE, "left")
+    )
+    return found.select(
+        *_SERVICE,
+        f.coalesce("warm_topics", f.array().cast("array<string>")).alias("warm_topics"),
+        _refresh_max_age_ms().alias("refresh_max_age_ms"),
+        f.col("as_of").alias("computed_at"),
+        f.lit(TTL_MS).cast("bigint").alias("ttl_ms"),
+        f.struct(
+            "boots",
+            _count("boots_that_produced"),
+            _count("topics_produced_to"),
+            _count("topics_followed"),
+            _count("minutes_with_moves"),
+            "observed_ms",
+            _count("staleness_observations"),
+            "staleness_permille",
+        ).alias("evidence"),
+    )
+
+
+def _services(boots: DataFrame) -> DataFrame:
+    """Each service, its boots, and how long any of them was watched within the time looked back on."""
+    since = f.col("as_of") - f.expr(f"INTERVAL {LOOK_BACK_DAYS} DAYS")
+    watched_ms = f.unix_millis("as_of") - f.unix_millis(f.min(f.greatest("first_event", since)))
+    return boots.groupBy(*_SERVICE, "as_of").agg(
+        f.count_distinct(*_BOOT).alias("boots"),
+        f.greatest(watched_ms, f.lit(_LEAST_OBSERVED_MS)).alias("observed_ms"),
+    )
+
+
+# -- topics --------------------------------------------------------------------------------------------------
+
+
+def _windows(windows: DataFrame) -> DataFrame:
+    """Windows in which something was acknowledged."""
+    inner = [f.col(f"window.{name}") for name in (*_SERVICE, "topic", "started_at", "ended_at", "records")]
+    return windows.select(*_BOOT, *inner).where(f.col("records") > 0)
+
+
+def _produced(windows: DataFrame) -> DataFrame:
+    """A row for each boot and topic: the records, and when the last of them was."""
+    return windows.groupBy(*_SERVICE, "topic", *_BOOT).agg(
+        f.sum("records").alias("records"), f.max("ended_at").alias("last")
+    )
+
+
+def _producing(produced: DataFrame) -> DataFrame:
+    return produced.groupBy(*_SERVICE).agg(
+        f.count_distinct(*_BOOT).alias("boots_that_produced"),
+        f.count_distinct("topic").alias("topics_produced_to"),
+    )
+
+
+def _warm_topics(produced: DataFrame, ends: DataFrame) -> DataFrame:
+    """The topics of each service: most boots first, then most records, then by name."""
+    gone = ends.where(f.col("change") == GONE).groupBy("cluster_id", "topic")
+    topics = produced.groupBy(*_SERVICE, "topic").agg(
+        f.count("*").alias("boots_of_topic"), f.sum("records").alias("records"), f.max("last").alias("last")
+    )
+    wanted = (
+        topics.join(_producing(produced), _SERVICE)
+        .where(f.col("boots_of_topic") * 100 >= f.col("boots_that_produced") * WARM_SHARE_PERCENT)
+        .join(gone.agg(f.max("observed_at").alias("gone_at")), ["cluster_id", "topic"], "left")
+        .where(f.col("gone_at").isNull() | (f.col("gone_at") <= f.col("last")))
+    )
+    rank = f.struct((-f.col("boots_of_topic")).alias("b"), (-f.col("records")).alias("r"), "topic")
+    ranked = f.slice(f.sort_array(f.collect_list(rank)), 1, MOST_WARM_TOPICS)
+    return wanted.groupBy(*_SERVICE).agg(ranked.getField("topic").alias("warm_topics"))
+
+
+# -- the interval --------------------------------------------------------------------------------------------
+
+
+def _moves(followed: DataFrame, moves: DataFrame) -> DataFrame:
+    """How many topics each service follows, and the minutes in which one of their leaders moved."""
+    minute = f.date_trunc("minute", "valid_from").alias("minute")
+    at = moves.select("cluster_id", "topic", minute).distinct()
+    return (
+        followed.join(at, ["cluster_id", "topic"], "left")
+        .groupBy(*_SERVICE)
+        .agg(
+            f.count_distinct("topic").alias("topics_followed"),
+            f.count_distinct("minute").alias("minutes_with_moves"),
+        )
+    )
+
+
+def _staleness(rows: DataFrame) -> DataFrame:
+    """What part of its interval a sidecar took to see an epoch that another one had seen, in thousandths.
+
+    The first to see an epoch tells nothing of that. Nor does one that ended before its interval was over;
+    one that had not seen it when the interval was over took all of it, and more than that no interval mends.
+    """
+    delay_ms, interval_ms = f.col("delay_ms"), f.col("metadata_max_age_ms")
+    is_first = ~f.col("is_censored") & (delay_ms <= 0)
+    ended_early = f.col("is_censored") & (delay_ms < interval_ms)
+    told = rows.where((interval_ms > 0) & ~is_first & ~ended_early)
+    permille = f.floor(f.least(delay_ms, interval_ms) * 1000 / interval_ms)
+    return told.groupBy(*_SERVICE).agg(
+        f.count("*").alias("staleness_observations"),
+        f.floor(f.sum(permille) / f.count("*")).alias("staleness_permille"),
+    )
+
+
+def _refresh_max_age_ms() -> Column:
+    """The interval of whole seconds that keeps to OUT_OF_DATE_PERMILLE, within its bounds."""
+    staleness = f.coalesce("staleness_permille", f.lit(_UNMEASURED_STALENESS_PERMILLE))
+    weight = f.coalesce("minutes_with_moves", f.lit(0)) * staleness
+    exact_ms = OUT_OF_DATE_PERMILLE * f.col("observed_ms") / f.nullif(weight, f.lit(0))
+    seconds = f.floor(exact_ms / 1000)
+    # `least` skips null, which is what comes of no weight at all.
+    at_most = f.least(seconds * 1000, f.lit(LONGEST_MAX_AGE_MS))
+    return f.greatest(at_most, f.lit(SHORTEST_MAX_AGE_MS)).cast("bigint")
+
+
+def _count(name: str) -> Column:
+    """A count, 0 where nothing was counted."""
+    return f.coalesce(name, f.lit(0)).cast("bigint").alias(name)

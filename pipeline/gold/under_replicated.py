@@ -1,0 +1,131 @@
+"""gold_urp: when a partition had fewer replicas in sync than it has, with the bounds of what is known.
+
+Sidecars look now and then. Of a shortage is known when the partition was last seen whole before it, when it
+was first and last seen short, and when it was first seen whole again:
+
+    whole          short            short          whole
+    start_after    start_by    ...  end_after      end_by       it lasts at least start_by..end_after
+                                                                and at most start_after..end_by
+
+Since metadata version 3.6 a replica that falls behind raises no leader epoch (KAFKA-15021), so that within an
+epoch only clocks order what was seen: one that is wrong by more than a shortage lasts can split it in two.
+
+    states   per partition, epoch and hour, by time      a partition that half of all events are about is
+       │     runs of states that are equally short       spread over its epochs and hours
+       ▼
+    runs     per partition, by epoch, hour and time      few: a run has hundreds of states
+             neighbours that are equally short are one
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as f
+
+from pipeline.gold.times import hour_of, ms_between
+from pipeline.gold.topic_lives import first_end_after, topic_ends
+from pipeline.silver.columns import NOBODY, PARTITION_KEY
+from pipeline.tables import SILVER_ISR_OBS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, WindowSpec
+
+    from pipeline.gold.read import Read
+
+_EPOCH_KEY: Final = (*PARTITION_KEY, "leader_epoch")
+
+
+def urp(read: Read) -> DataFrame:
+    """gold_urp."""
+    least_ms = f.greatest(ms_between(f.col("first"), f.col("last")), f.lit(0))
+    most_ms = ms_between(f.col("start_after"), f.col("end_by"))
+    return (
+        _with_their_neighbours(_runs(_runs_of_an_hour(_states(read))))
+        .where("is_short")
+        .join(topic_ends(read), ["cluster_id", "topic_key"], "left")
+        .select("*", f.coalesce("whole_by", first_end_after(f.col("last"))).alias("end_by"))
+        .select(
+            "cluster_id",
+            "topic",
+            "topic_key",
+            "partition",
+            "start_after",
+            f.col("first").alias("start_by"),
+            f.col("last").alias("end_after"),
+            "end_by",
+            f.col("isr").alias("min_isr"),
+            "replicas",
+            "is_leaderless",
+            least_ms.alias("min_duration_ms"),
+            f.when(most_ms.isNotNull(), f.greatest(most_ms, least_ms)).alias("max_duration_ms"),
+        )
+    )
+
+
+def _states(read: Read) -> DataFrame:
+    isr, replicas = f.size("state.isr"), f.size("state.replicas")
+    return read(SILVER_ISR_OBS).select(
+        *_EPOCH_KEY,
+        hour_of("observed_at"),
+        "observed_at",
+        "sidecar_id",
+        "topic",
+        (isr < replicas).alias("is_short"),
+        isr.alias("isr"),
+        replicas.alias("replicas"),
+        (f.col("state.leader") == NOBODY).alias("is_leaderless"),
+    )
+
+
+def _runs_of_an_hour(states: DataFrame) -> DataFrame:
+    """Runs of equally short states within an epoch's hour."""
+    by_time = Window.partitionBy(*_EPOCH_KEY, "hour").orderBy("observed_at", "sidecar_id")
+    return (
+        _numbered(states, by_time)
+        .groupBy(*_EPOCH_KEY, "hour", "run")
+        .agg(f.min("observed_at").alias("first"), f.max("observed_at").alias("last"), *_what_a_run_is_like())
+    )
+
+
+def _runs(runs_of_hours: DataFrame) -> DataFrame:
+    """Runs over the whole of a partition. With another epoch time may go back, if clocks differ."""
+    pieces = runs_of_hours.withColumnRenamed("run", "piece")
+    place = ("leader_epoch", "hour", "piece")
+    return (
+        _numbered(pieces, Window.partitionBy(*PARTITION_KEY).orderBy(*place))
+        .groupBy(*PARTITION_KEY, "run")
+        .agg(
+            f.min_by("first", f.struct(*place)).alias("first"),
+            f.max_by("last", f.struct(*place)).alias("last"),
+            *_what_a_run_is_like(),
+        )
+    )
+
+
+def _with_their_neighbours(runs: DataFrame) -> DataFrame:
+    beside = Window.partitionBy(*PARTITION_KEY).orderBy("run")
+    return runs.select(
+        "*", f.lag("last").over(beside).alias("start_after"), f.lead("first").over(beside).alias("whole_by")
+    )
+
+
+def _numbered(rows: DataFrame, order: WindowSpec) -> DataFrame:
+    """The rows with the number of the run of equally short ones that each is in."""
+    is_other = f.coalesce(f.col("is_short") != f.lag("is_short").over(order), f.lit(False))
+    up_to_here = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return rows.select("*", is_other.alias("is_other")).select(
+        "*", f.count_if("is_other").over(up_to_here).alias("run")
+    )
+
+
+def _what_a_run_is_like() -> list[Column]:
+    """All of its states are equally short."""
+    return [
+        f.bool_or("is_short").alias("is_short"),
+        f.min("isr").alias("isr"),
+        f.max("replicas").alias("replicas"),
+        f.bool_or("is_leaderless").alias("is_leaderless"),
+        f.min("topic").alias("topic"),
+    ]

@@ -1,0 +1,154 @@
+"""What is to be said of the sidecars and their events: who lags, is silent, what got lost or can't be read.
+
+An event that is missing makes every other number of its sidecar a lower bound, so that is said as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pipeline.report import words
+from pipeline.report.finding import Finding, Grade
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+    from pipeline.report.view import ClusterView
+
+#: A lost event here and there hides nothing.
+_MISSING: Final = 0.001
+_MOST: Final = 3
+#: Why a line is none, in words; and what to do about it.
+REASONS: Final = {
+    "too_long": "longer than 256 KiB: no sidecar writes such lines, so look who else writes to this place",
+    "invalid_utf8": "not UTF-8: bytes were lost or changed on the way",
+    "not_json": "no JSON: most often half a line, of a file that was copied while it was written",
+    "not_an_object": "JSON, but no object: something else than a sidecar writes there",
+    "no_version": "without a version: something else than a sidecar writes there",
+    "unknown_version": "of a version unknown to this pipeline: update the pipeline before the sidecars",
+    "wrong_type": "with a field of the wrong type: something else than a sidecar writes there",
+    "unknown_type": "of a type unknown to this pipeline: update the pipeline before the sidecars",
+    "missing_field": "without a field that every sidecar writes: something cuts fields out on the way",
+    "bad_time": "with a time that is none",
+    "clock_ahead": "from more than an hour ahead: the clock of that sidecar's host is wrong",
+    "too_old": "from before 2020: the clock of that sidecar's host is not set",
+}
+
+
+def held_back(view: ClusterView) -> Iterator[Finding]:
+    """Sidecars that did not see an epoch within twice their refresh interval."""
+    of_sidecars = view.staleness_summary[view.staleness_summary["sidecar_id"].notna()]
+    beyond = of_sidecars[of_sidecars["beyond_twice_the_interval"] > 0].sort_values(
+        ["beyond_twice_the_interval", "sidecar_id"], ascending=[False, True]
+    )
+    wrong_clocks = set(view.quality[view.quality["is_clock_suspect"]]["sidecar_id"])
+    trusted = beyond[~beyond["sidecar_id"].isin(wrong_clocks)]
+    if trusted.empty:
+        return
+    worst = trusted.iloc[0]
+    more = len(trusted) - 1
+    told = [
+        f"{words.name(row.sidecar_id)} ({words.count(row.beyond_twice_the_interval)})"
+        for row in trusted.itertuples()
+    ]
+    never = f" {words.count(worst['censored'])} of them it never saw." if worst["censored"] else ""
+    yield Finding(
+        Grade.SOON,
+        f"Sidecar {words.name(worst['sidecar_id'])}"
+        + (f" and {words.counted(more, 'other')}" if more else "")
+        + " did not refresh in time:"
+        f" {words.counted(worst['beyond_twice_the_interval'], 'new leader')} took it more than twice its"
+        " refresh interval.",
+        f"Of {words.counted(worst['observations'], 'new leader')} that the fleet saw, the last after"
+        f" {words.duration(worst['max_ms'])}.{never}"
+        + (f" All of them: {words.listed(told, 6)}." if more else ""),
+        "Its process was held up: a CPU limit that throttles it, a frozen or swapping host, no way to any"
+        " broker. Its /v1/status says which; services on it produced to brokers that no longer lead.",
+        "staleness",
+    )
+
+
+def silent(view: ClusterView) -> Iterator[Finding]:
+    """Sidecars that stopped without a last heartbeat."""
+    gone = view.quality[view.quality["is_silent"]].sort_values(["last_event", "sidecar_id"])
+    if gone.empty:
+        return
+    names = [words.name(sidecar_id) for sidecar_id in gone["sidecar_id"].unique()]
+    yield Finding(
+        Grade.SOON,
+        f"{words.counted(len(names), 'sidecar has', 'sidecars have')} said nothing for more than three"
+        f" minutes, without a goodbye: {words.listed(names)}.",
+        f"The first since {words.moment(gone.iloc[0]['last_event'])}; the fleet was last heard of at"
+        f" {words.moment(view.until)}.",
+        "See whether the process is still there: it was killed (out of memory, node lost), or its events"
+        " don't get out (a full disk, no broker takes them). What they saw since is missing below.",
+        "quality",
+    )
+
+
+def lossy(view: ClusterView) -> Iterator[Finding]:
+    """Boots of which events are missing."""
+    sums = view.quality.groupby("sidecar_id")[["received", "missing", "dropped_reported"]].sum()
+    lost = (sums["missing"] / (sums["received"] + sums["missing"]).clip(lower=1)).sort_values(
+        ascending=False, kind="stable"
+    )
+    lost = lost[lost >= _MISSING]
+    if lost.empty:
+        return
+    worst = lost.index[0]
+    dropped, missing = sums["dropped_reported"][worst], sums["missing"][worst]
+    yield Finding(
+        Grade.SOON if lost.iloc[0] >= 10 * _MISSING else Grade.KNOW,
+        f"Events of {words.counted(len(lost), 'sidecar')} are missing, of {words.name(worst)} most:"
+        f" {words.share(lost.iloc[0])}.",
+        f"{words.count(missing)} of its numbers never came; {words.count(min(dropped, missing))} of them it"
+        " dropped itself, as its queue was full.",
+        "Dropped by the sidecar: its sink is too slow or was away, so give the queue more room or mend the"
+        " sink. Lost on the way: see who ships the files, and whether the topic keeps records long enough.",
+        "quality",
+    )
+
+
+def wrong_clocks(view: ClusterView) -> Iterator[Finding]:
+    """Sidecars whose clock is not that of the others."""
+    wrong = view.quality[view.quality["is_clock_suspect"]]
+    wrong = wrong.loc[wrong["clock_offset_ms"].abs().sort_values(ascending=False, kind="stable").index]
+    wrong = wrong.drop_duplicates("sidecar_id")
+    if wrong.empty:
+        return
+    told = [f"{words.name(row.sidecar_id)} ({_how_wrong(row.clock_offset_ms)})" for row in wrong.itertuples()]
+    is_certain = bool((wrong["clock_offset_ms"] < 0).all())
+    yield Finding(
+        Grade.SOON,
+        f"The clock of {words.counted(len(wrong), 'sidecar')} {'is' if is_certain else 'seems to be'} wrong:"
+        f" {words.listed(told)}.",
+        "Measured against the rest of the fleet, by when each first saw the same new leaders."
+        + ("" if is_certain else " One that seems ahead may be right, and refresh seldom."),
+        "Have their hosts keep time (NTP, chrony). Until then the times that they saw first are off by that"
+        " much: a clock that is behind makes the whole rest of the fleet look late.",
+        "quality",
+    )
+
+
+def _how_wrong(offset_ms: float) -> str:
+    """Nobody sees a leader before its election: early is the clock alone, late may be the sidecar."""
+    said = words.duration(abs(offset_ms))
+    return f"{said} behind" if offset_ms < 0 else f"{said} ahead, or that late to hear"
+
+
+def unreadable(rejects: pd.DataFrame) -> Iterator[Finding]:
+    """Lines that are no events."""
+    if rejects.empty:
+        return
+    worst = rejects.iloc[0]
+    reasons = [f"{row.reason} ({words.count(row.lines)})" for row in rejects.itertuples()]
+    what = REASONS.get(str(worst["reason"]), "for a reason that this report does not know")
+    yield Finding(
+        Grade.KNOW,
+        f"{words.counted(rejects['lines'].sum(), 'line')} could not be read.",
+        f"By reason: {words.listed(reasons, 12)}. None of them is in any other number here.",
+        f"Most are {what}. An example of each is below.",
+        "quality",
+    )

@@ -1,0 +1,79 @@
+"""Reads gold tables for the report: Parquet on a disk without Spark, everything else through the store.
+
+A table comes whole as a pandas frame, times in UTC; only staleness, which has a row for each epoch and
+sidecar, is read in batches. A table that is not there has no rows: an older job may not have made it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pyarrow.dataset as ds
+
+from pipeline.stores.mark import MARK, refuse_if_foreign
+from pipeline.stores.store import PARQUET, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+    import pyarrow as pa
+
+    from pipeline.stores.store import Store
+
+
+class Gold(Protocol):
+    """Gold tables, wherever they are kept."""
+
+    def frame(self, table: str) -> pd.DataFrame | None:
+        """All rows; None if the table is not there."""
+        ...
+
+    def batches(self, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns of all rows, piece by piece; nothing if the table is not there."""
+        ...
+
+
+class ParquetGold:
+    """The Parquet store's folders, read by pyarrow. Raises StoreError for a folder that is none of them."""
+
+    def __init__(self, out: Path) -> None:
+        mark = out / MARK
+        if not mark.is_file():
+            raise StoreError(f"{out} holds no tables: `pilotfish-pipeline run` with --out {out} makes them.")
+        try:
+            says = json.loads(mark.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise StoreError(f"{mark} is no JSON: it isn't Pilotfish's, or was cut short.") from error
+        refuse_if_foreign(says, str(out), PARQUET)
+        self._out: Final = out
+
+    def frame(self, table: str) -> pd.DataFrame | None:
+        dataset = self._dataset(table)
+        return None if dataset is None else dataset.to_table().to_pandas()
+
+    def batches(self, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        dataset = self._dataset(table)
+        if dataset is not None:
+            yield from dataset.to_batches(columns=list(columns))
+
+    def _dataset(self, table: str) -> ds.Dataset | None:
+        folder = self._out / table
+        # pyarrow skips what begins with a dot or a lowline, as Spark does.
+        return ds.dataset(folder, format="parquet") if folder.is_dir() else None
+
+
+class StoreGold:
+    """Any store, read by Spark and handed over as Arrow: what is read must fit into this process."""
+
+    def __init__(self, store: Store) -> None:
+        self._store: Final = store
+
+    def frame(self, table: str) -> pd.DataFrame | None:
+        return self._store.read(table).toArrow().to_pandas() if self._store.has(table) else None
+
+    def batches(self, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        if self._store.has(table):
+            yield from self._store.read(table).select(*columns).toArrow().to_batches()

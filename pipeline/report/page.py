@@ -1,0 +1,173 @@
+"""The one HTML file: what to do first, then the key figures, then what they are computed from.
+
+A browser that opens it runs nothing and asks nobody for anything: the page forbids both to itself.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+from pipeline.report import sections_of_brokers as of_brokers
+from pipeline.report import sections_of_load as of_load
+from pipeline.report import sections_of_sidecars as of_sidecars
+from pipeline.report import words
+from pipeline.report.findings import findings_of, findings_of_rejects
+from pipeline.report.markup import Markup, element, paragraph, text, together
+from pipeline.report.view import lost_boots, rejects_of, views_of
+from pipeline.stores.store import StoreError
+
+if TYPE_CHECKING:
+    from pipeline.report.finding import Finding
+    from pipeline.report.gold import Gold
+    from pipeline.report.section import Section
+    from pipeline.report.view import ClusterView
+
+#: Nothing but the styles of the page itself.
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
+#: Clusters in one report, unless one is asked for.
+_MOST_CLUSTERS: Final = 5
+
+
+def report_html(gold: Gold, cluster: str | None = None) -> str:
+    """The report on every cluster, or on one. Raises StoreError when there is nothing to report on."""
+    views = views_of(gold, cluster)
+    if not views:
+        raise StoreError(_why_nothing(gold, cluster))
+    rejects = rejects_of(gold)
+    parts = [
+        _cluster(view, f"c{number}", len(views)) for number, view in enumerate(views[:_MOST_CLUSTERS], 1)
+    ]
+    if len(views) > _MOST_CLUSTERS:
+        more = ", ".join(words.name(view.cluster_id) for view in views[_MOST_CLUSTERS:][:20])
+        parts.append(paragraph(f"And more clusters, each to be had by --cluster: {more}."))
+    lost = lost_boots(gold)
+    if len(lost):
+        names = [words.name(sidecar_id) for sidecar_id in lost["sidecar_id"].unique()]
+        said = f"{words.counted(len(names), 'sidecar')} never reached a cluster: {words.listed(names)}."
+        parts.append(paragraph(said))
+    told = findings_of_rejects(rejects)
+    lines = [
+        element("h2", text("Lines that could not be read"), id="rejects"),
+        *([_list(told, "rejects-advice", "")] if told else []),
+        of_sidecars.rejects(rejects),
+    ]
+    parts.append(element("section", *lines, aria_labelledby="rejects"))
+    return _document(views, together(parts))
+
+
+def _why_nothing(gold: Gold, cluster: str | None) -> str:
+    known = [view.cluster_id for view in views_of(gold)]
+    if cluster is not None and known:
+        return f"No sidecar told of a cluster {words.name(cluster)}: known: {words.listed(known, 5)}."
+    return "No sidecar has told of a cluster yet: let `pilotfish-pipeline run` read some events first."
+
+
+def _document(views: list[ClusterView], inside: Markup) -> str:
+    style = resources.files(__package__).joinpath("style.css").read_text(encoding="utf-8")
+    since, until = min(view.since for view in views), max(view.until for view in views)
+    span = f"{words.moment(since)} to {words.moment(until)} UTC"
+    head = together(
+        [
+            Markup('<meta charset="utf-8">'),
+            Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
+            Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+            Markup('<meta name="color-scheme" content="light dark">'),
+            element("title", text(f"Pilotfish fleet report, {span}")),
+            element("style", Markup(style)),
+        ]
+    )
+    top = element(
+        "header",
+        element("h1", text("Pilotfish fleet report")),
+        paragraph(f"What the sidecars saw from {span}. All times are UTC."),
+        class_="top",
+    )
+    body = together([top, element("main", inside), _footer()])
+    return f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{body}\n</body>\n</html>\n'
+
+
+def _footer() -> Markup:
+    said = "Computed by pilotfish-pipeline from its gold tables; docs/pipeline.md says what they mean."
+    return element("footer", paragraph(said))
+
+
+def _cluster(view: ClusterView, prefix: str, clusters: int) -> Markup:
+    findings = findings_of(view)
+    sections = [
+        of_brokers.leaders(view, prefix),
+        of_brokers.churn(view, prefix),
+        of_brokers.replicas(view, prefix),
+        of_sidecars.staleness(view, prefix),
+        of_load.latency(view, prefix),
+        of_load.skew(view, prefix),
+        of_sidecars.quality(view),
+    ]
+    advice = [
+        element("h3", text("What to do")),
+        _list(findings, f"{prefix}-advice", prefix) if findings else _all_well(view),
+    ]
+    figures = [element("h3", text("Key figures")), of_sidecars.figures(view)]
+    parts = [
+        element("h2", text(f"Cluster {words.name(view.cluster_id)}"), id=prefix),
+        _contents(sections, prefix, clusters),
+        element("section", *advice, class_="advice"),
+        element("section", *figures),
+        *(_section(section, prefix) for section in sections),
+    ]
+    return element("article", *parts, aria_labelledby=prefix)
+
+
+def _all_well(view: ClusterView) -> Markup:
+    return element(
+        "p",
+        element("strong", text("Nothing to do.")),
+        text(
+            f" In {words.duration(view.hours * 3.6e6)} no broker, partition or sidecar did anything that"
+            " somebody should look into."
+        ),
+        class_="well",
+    )
+
+
+def _contents(sections: list[Section], prefix: str, clusters: int) -> Markup:
+    links = [
+        element("li", element("a", text(section.title), href=f"#{prefix}-{section.key}"))
+        for section in sections
+    ]
+    label = "Sections" if clusters == 1 else f"Sections of cluster {prefix.removeprefix('c')}"
+    return element("nav", element("ul", *links), aria_label=label)
+
+
+def _section(section: Section, prefix: str) -> Markup:
+    name = f"{prefix}-{section.key}"
+    return element(
+        "section",
+        element("h3", text(section.title), id=name),
+        paragraph(section.how_to_read, class_="how"),
+        section.content,
+        aria_labelledby=name,
+    )
+
+
+def _link(prefix: str, section: str) -> Markup:
+    return element("a", text("See the numbers"), href=f"#{prefix}-{section}", class_="see")
+
+
+def _list(findings: list[Finding], name: str, prefix: str) -> Markup:
+    """The findings; each leads to the section with its numbers, where it has one."""
+    items = []
+    for finding in findings:
+        grade = element("span", text(finding.grade.words), class_=f"grade grade-{finding.grade.name.lower()}")
+        evidence = [text(finding.evidence)]
+        if prefix:
+            evidence += [text(" "), _link(prefix, finding.section)]
+        items.append(
+            element(
+                "li",
+                element("p", grade, text(" "), element("strong", text(finding.sentence))),
+                element("p", *evidence, class_="evidence"),
+                element("p", element("b", text("What to do: ")), text(finding.remedy)),
+            )
+        )
+    return element("ol", *items, id=name, class_="findings")

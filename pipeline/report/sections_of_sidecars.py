@@ -1,0 +1,227 @@
+"""The sections about the sidecars and their events: key figures, staleness, data quality."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pandas as pd
+
+from pipeline.report import words
+from pipeline.report.figures.spread import spread
+from pipeline.report.findings_of_brokers import typical_hour
+from pipeline.report.findings_of_sidecars import REASONS
+from pipeline.report.markup import Markup, code, element, folded, paragraph, plot, table, text, together
+from pipeline.report.section import Section
+from pipeline.report.view import BINS_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipeline.report.view import ClusterView
+
+_MOST: Final = 20
+_LONGEST_EXAMPLE: Final = 160
+
+
+def figures(view: ClusterView) -> Markup:
+    """The key figures, as a list of terms."""
+    fleet = view.staleness_summary[view.staleness_summary["service"].isna()]
+    p95 = fleet["p95_ms"].iloc[0] if len(fleet) else None
+    records, failed = view.produce["records"].sum(), view.produce["failed"].sum()
+    p99 = typical_hour(view.produce, ["cluster_id"], "p99_us")
+    quality = view.quality
+    lost = quality["missing"].sum()
+    told = [
+        (
+            "Sidecars",
+            words.count(quality["sidecar_id"].nunique()),
+            words.counted(quality["service"].nunique(), "service"),
+        ),
+        ("Brokers", words.count(view.skew["broker"].nunique()), "that lead or led"),
+        (
+            "Partitions",
+            words.count(len(view.current)),
+            words.counted(view.current["topic"].nunique(), "topic"),
+        ),
+        (
+            "Leader changes",
+            words.count(view.history["is_leader_change"].sum()),
+            words.counted(view.churn["elections"].sum(), "election"),
+        ),
+        ("Records", words.compact(records), f"{words.share(failed / max(records + failed, 1))} failed"),
+        ("Produce p99", words.latency(p99.iloc[0]) if len(p99) else "none", "in a typical hour"),
+        (
+            "New leaders known",
+            "none" if p95 is None or pd.isna(p95) else words.duration(p95),
+            "to 95 % of the sidecars",
+        ),
+        ("Events", words.compact(quality["received"].sum()), f"{words.count(lost)} missing"),
+    ]
+    cards = [
+        element(
+            "div",
+            element("dt", text(name)),
+            element("dd", text(value)),
+            element("dd", text(more), class_="more"),
+        )
+        for name, value, more in told
+    ]
+    return element("dl", *cards, class_="figures")
+
+
+def staleness(view: ClusterView, prefix: str) -> Section:
+    """How long new leaders took to reach the sidecars."""
+    title = "How fast news reaches the sidecars"
+    how = (
+        "For each new leader epoch and each sidecar that knew the partition: the time from the fleet's"
+        " first sight to its own. Hatched are those that had not seen it when they were last heard of:"
+        " they count as still waiting, or the slowest would make the numbers look better."
+    )
+    if view.staleness.observations == 0:
+        return Section("staleness", title, how, _nothing_to_wait_for())
+    fleet = view.staleness_summary[view.staleness_summary["service"].isna()]
+    quantiles = [
+        (name, float(fleet[column].iloc[0]))
+        for name, column in (("p50", "p50_ms"), ("p95", "p95_ms"), ("p99", "p99_ms"))
+        if len(fleet) and not pd.isna(fleet[column].iloc[0]) and fleet[column].iloc[0] > 0
+    ]
+    said = ", ".join(f"{name} {words.duration(at)}" for name, at in quantiles)
+    drawn = spread(
+        f"{prefix}-staleness-plot",
+        "Time from the fleet's first sight of a new leader to each sidecar's own",
+        f"{words.counted(view.staleness.observations, 'sight')}, {words.count(view.staleness.censored.sum())}"
+        f" of them still waiting. {said}.",
+        BINS_MS,
+        view.staleness.reached,
+        view.staleness.censored,
+        quantiles,
+    )
+    services = view.staleness_summary[
+        view.staleness_summary["sidecar_id"].isna() & view.staleness_summary["service"].notna()
+    ].sort_values(["p95_ms", "service"], ascending=[False, True], na_position="first")
+    sidecars = view.staleness_summary[view.staleness_summary["sidecar_id"].notna()].sort_values(
+        ["beyond_twice_the_interval", "p95_ms", "sidecar_id"], ascending=[False, False, True]
+    )
+    content = [
+        plot(drawn, title),
+        _summary("By service", "Service", "service", services),
+        folded("The slowest sidecars", _summary("By sidecar", "Sidecar", "sidecar_id", sidecars)),
+    ]
+    return Section("staleness", title, how, together(content))
+
+
+def _nothing_to_wait_for() -> Markup:
+    return paragraph("No leader changed while two sidecars watched it.", class_="nothing")
+
+
+def _summary(caption: str, head: str, name: str, frame: pd.DataFrame) -> Markup:
+    heads = (
+        head,
+        "New leaders",
+        "Still waiting",
+        "Beyond twice the interval",
+        "p50",
+        "p95",
+        "p99",
+        "Longest",
+    )
+    rows: list[Sequence[str | float]] = [
+        (
+            words.name(getattr(row, name)) or "without a name",
+            int(row.observations),
+            int(row.censored),
+            int(row.beyond_twice_the_interval),
+            *(
+                "beyond all seen" if pd.isna(at) else words.duration(at)
+                for at in (row.p50_ms, row.p95_ms, row.p99_ms)
+            ),
+            "" if pd.isna(row.max_ms) else words.duration(row.max_ms),
+        )
+        for row in frame.head(_MOST).itertuples()
+    ]
+    more = len(frame) - _MOST
+    rest = [paragraph(f"And {words.counted(more, 'more')}.", class_="rest")] if more > 0 else []
+    return together([table(caption, heads, rows), *rest])
+
+
+def quality(view: ClusterView) -> Section:
+    """Whose events are missing, late, or of a wrong clock."""
+    title = "Data quality"
+    how = (
+        "Each sidecar numbers its events, so what is missing is known. What follows is as good as these"
+        " numbers."
+    )
+    boots = view.quality
+    bad = boots[
+        (boots["missing"] > 0)
+        | boots["is_silent"]
+        | boots["is_clock_suspect"]
+        | (boots["epoch_conflicts"] > 0)
+    ].sort_values(
+        ["is_silent", "is_clock_suspect", "missing", "sidecar_id"], ascending=[False, False, False, True]
+    )
+    suspects = view.history["is_clock_suspect"].sum()
+    missed = view.history["missed_epochs"].sum()
+    told = [
+        paragraph(
+            f"{words.counted(len(boots), 'boot')} of"
+            f" {words.counted(boots['sidecar_id'].nunique(), 'sidecar')}; {words.counted(len(bad), 'boot')}"
+            f" with something to say about. {words.counted(missed, 'epoch')} no sidecar saw;"
+            f" {words.counted(suspects, 'epoch was', 'epochs were')} first seen before the one that came"
+            " before."
+        )
+    ]
+    if len(bad):
+        heads = (
+            "Sidecar",
+            "Service",
+            "Last heard of",
+            "Events",
+            "Missing",
+            "Dropped by itself",
+            "Clock",
+            "Silent",
+        )
+        rows = [
+            (
+                words.name(row.sidecar_id),
+                words.name(row.service),
+                words.moment(row.last_event),
+                int(row.received),
+                int(row.missing),
+                int(row.dropped_reported),
+                _offset(row.clock_offset_ms),
+                "silent" if row.is_silent else "",
+            )
+            for row in bad.head(_MOST).itertuples()
+        ]
+        told.append(table("Sidecars with something to say about", heads, rows))
+        if len(bad) > _MOST:
+            told.append(paragraph(f"And {words.counted(len(bad) - _MOST, 'more boot')}.", class_="rest"))
+    return Section("quality", title, how, together(told))
+
+
+def _offset(milliseconds: float) -> str:
+    if pd.isna(milliseconds):
+        return "not known"
+    if abs(milliseconds) < 1_000:
+        return "right"
+    return f"{words.duration(abs(milliseconds))} {'ahead' if milliseconds > 0 else 'behind'}"
+
+
+def rejects(frame: pd.DataFrame) -> Markup:
+    """Why lines could not be read, an example of each as it was."""
+    if frame.empty:
+        return paragraph("Every line could be read.", class_="nothing")
+    heads = ("Reason", "What it is", "Lines", "Last", "Example")
+    rows = [
+        (
+            words.name(row.reason),
+            REASONS.get(str(row.reason), ""),
+            int(row.lines),
+            words.moment(row.last_received),
+            code(words.name(row.example, _LONGEST_EXAMPLE)),
+        )
+        for row in frame.head(_MOST).itertuples()
+    ]
+    return table("Lines that could not be read, of all clusters", heads, rows)

@@ -1,0 +1,202 @@
+"""A cluster's gold tables, ready to be asked: each a pandas frame with the rows of this cluster.
+
+Read-only, made once for a report. What is not there is an empty frame with the columns that are looked at, so
+that no question has to ask first whether there are rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pandas as pd
+
+from pipeline import tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pipeline.report.gold import Gold
+
+_PARTITION: Final = ("cluster_id", "topic", "topic_key", "partition")
+#: What is looked at, by table. The staleness of each epoch is read apart.
+_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    tables.GOLD_LEADER_HISTORY: (
+        *(*_PARTITION, "leader_epoch", "leader", "valid_from", "valid_to", "is_current", "last_seen"),
+        *("missed_epochs", "is_conflict", "is_clock_suspect", "is_leader_change"),
+    ),
+    tables.GOLD_CURRENT_LEADER: (*_PARTITION, "leader", "leader_epoch", "since", "last_seen"),
+    tables.GOLD_CHURN: ("cluster_id", "hour", "topic", "elections", "leader_changes", "partitions"),
+    tables.GOLD_CHURN_BROKERS: ("cluster_id", "hour", "broker", "gained", "lost"),
+    tables.GOLD_FLAPPING: (*_PARTITION, "flapping_from", "flapping_to", "leader_changes"),
+    tables.GOLD_URP: (
+        *(*_PARTITION, "start_after", "start_by", "end_after", "end_by", "min_isr", "replicas"),
+        *("is_leaderless", "min_duration_ms", "max_duration_ms"),
+    ),
+    tables.GOLD_STALENESS_SUMMARY: (
+        *("cluster_id", "service", "sidecar_id", "observations", "censored", "beyond_twice_the_interval"),
+        *("p50_ms", "p95_ms", "p99_ms", "max_ms"),
+    ),
+    tables.GOLD_PRODUCE_SLO: (
+        *("cluster_id", "hour", "topic", "broker", "records", "batches", "bytes", "retries", "failed"),
+        *("errors", "p50_us", "p95_us", "p99_us"),
+    ),
+    tables.GOLD_LEADER_SKEW: (
+        *("cluster_id", "broker", "leaders", "share", "fair_share", "excess", "records", "load_share"),
+    ),
+    tables.GOLD_DATA_QUALITY: (
+        *("cluster_id", "sidecar_id", "boot_id", "service", "version", "first_event", "last_event"),
+        *("received", "missing", "dropped_reported", "is_silent", "clock_offset_ms", "is_clock_suspect"),
+        "epoch_conflicts",
+    ),
+    tables.GOLD_REJECTS: ("reason", "lines", "first_received", "last_received", "example"),
+}
+
+#: Bounds of the staleness histogram: 24 bins a decade from 10 ms to twelve days, and all below and beyond.
+BINS_MS: Final = np.concatenate([[0.0], np.logspace(1, 9, 8 * 24 + 1)])
+
+
+@dataclass(frozen=True)
+class Staleness:
+    """How long epochs took to reach sidecars: in each bin of BINS_MS, how many did and how many had not."""
+
+    reached: np.ndarray
+    censored: np.ndarray
+
+    @property
+    def observations(self) -> int:
+        return int(self.reached.sum() + self.censored.sum())
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """The tables of one cluster."""
+
+    cluster_id: str
+    history: pd.DataFrame
+    current: pd.DataFrame
+    churn: pd.DataFrame
+    churn_brokers: pd.DataFrame
+    flapping: pd.DataFrame
+    urp: pd.DataFrame
+    staleness_summary: pd.DataFrame
+    staleness: Staleness
+    produce: pd.DataFrame
+    skew: pd.DataFrame
+    quality: pd.DataFrame
+
+    @property
+    def since(self) -> pd.Timestamp:
+        """When the first event was seen."""
+        return _of_right_clocks(self.quality)["first_event"].min()
+
+    @property
+    def until(self) -> pd.Timestamp:
+        """When the last event was seen; the report knows no other clock."""
+        return _of_right_clocks(self.quality)["last_event"].max()
+
+    @property
+    def hours(self) -> float:
+        """How long the fleet was watched, at least a minute."""
+        watched_s: float = (self.until - self.since).total_seconds()
+        return max(watched_s, 60.0) / 3600
+
+
+#: The table of each field of ClusterView.
+_FIELDS: Final = {
+    "history": tables.GOLD_LEADER_HISTORY,
+    "current": tables.GOLD_CURRENT_LEADER,
+    "churn": tables.GOLD_CHURN,
+    "churn_brokers": tables.GOLD_CHURN_BROKERS,
+    "flapping": tables.GOLD_FLAPPING,
+    "urp": tables.GOLD_URP,
+    "staleness_summary": tables.GOLD_STALENESS_SUMMARY,
+    "produce": tables.GOLD_PRODUCE_SLO,
+    "skew": tables.GOLD_LEADER_SKEW,
+    "quality": tables.GOLD_DATA_QUALITY,
+}
+
+
+def views_of(gold: Gold, only: str | None = None) -> list[ClusterView]:
+    """Every cluster that sidecars know by its id, the one with most events first; or only one of them.
+
+    Sidecars that never reached a cluster belong to none; `lost_boots` has them.
+    """
+    frames = {table: _frame(gold, table) for table in _FIELDS.values()}
+    quality = frames[tables.GOLD_DATA_QUALITY]
+    by_size = quality.groupby("cluster_id")["received"].sum().sort_values(ascending=False, kind="stable")
+    wanted = [str(cluster) for cluster in by_size.index if cluster and only in (None, cluster)]
+    staleness = _staleness(gold, wanted)
+    return [
+        ClusterView(
+            cluster_id=cluster,
+            staleness=staleness[cluster],
+            **{field: _of(frames[table], cluster) for field, table in _FIELDS.items()},
+        )
+        for cluster in wanted
+    ]
+
+
+def rejects_of(gold: Gold) -> pd.DataFrame:
+    """Lines that nobody could read: they belong to no cluster."""
+    return _frame(gold, tables.GOLD_REJECTS).sort_values(["lines", "reason"], ascending=[False, True])
+
+
+def lost_boots(gold: Gold) -> pd.DataFrame:
+    """Boots that never learned which cluster they are in."""
+    quality = _frame(gold, tables.GOLD_DATA_QUALITY)
+    return quality[quality["cluster_id"] == ""]
+
+
+def _frame(gold: Gold, table: str) -> pd.DataFrame:
+    """The table with the columns that are looked at, in an order that does not hang on that of its files."""
+    frame = gold.frame(table)
+    columns = list(_COLUMNS[table])
+    if frame is None:
+        frame = pd.DataFrame({column: pd.Series(dtype=_kind(column)) for column in columns})
+    sortable = [column for column in columns if column != "errors"]
+    return frame[columns].sort_values(sortable, kind="stable", ignore_index=True)
+
+
+_TIMES: Final = ("valid_", "since", "last_", "hour", "flapping_", "start_", "end_", "first_")
+_TEXTS: Final = ("cluster_id", "topic", "service", "sidecar_id", "version", "errors", "reason", "example")
+_FRACTIONS: Final = ("_ms", "_us", "share", "excess")
+
+
+def _kind(column: str) -> str:
+    """pandas' name for what a column without rows would hold."""
+    if column.startswith(_TIMES):
+        return "datetime64[us, UTC]"
+    if column.startswith(_TEXTS):
+        return "object"
+    if column.endswith(_FRACTIONS):
+        return "float64"
+    return "bool" if column.startswith("is_") else "int64"
+
+
+def _of(frame: pd.DataFrame, cluster: str) -> pd.DataFrame:
+    return frame[frame["cluster_id"] == cluster].reset_index(drop=True)
+
+
+def _of_right_clocks(quality: pd.DataFrame) -> pd.DataFrame:
+    """The boots whose clock is trusted; all of them, if none is."""
+    return quality[~quality["is_clock_suspect"]] if not quality["is_clock_suspect"].all() else quality
+
+
+def _staleness(gold: Gold, clusters: Iterable[str]) -> dict[str, Staleness]:
+    """One pass over a table that may have a hundred million rows."""
+    bins = len(BINS_MS)
+    counted = {cluster: Staleness(np.zeros(bins), np.zeros(bins)) for cluster in clusters}
+    for batch in gold.batches(tables.GOLD_STALENESS, ("cluster_id", "delay_ms", "is_censored")):
+        ids = batch.column("cluster_id").dictionary_encode()
+        places = ids.indices.to_numpy(zero_copy_only=False)
+        delays = batch.column("delay_ms").to_numpy(zero_copy_only=False)
+        is_censored = batch.column("is_censored").to_numpy(zero_copy_only=False).astype(bool)
+        found = np.searchsorted(BINS_MS, delays, side="right") - 1
+        for place, cluster in enumerate(ids.dictionary.to_pylist()):
+            if cluster in counted:
+                here = places == place
+                counted[cluster].reached[:] += np.bincount(found[here & ~is_censored], minlength=bins)
+                counted[cluster].censored[:] += np.bincount(found[here & is_censored], minlength=bins)
+    return counted

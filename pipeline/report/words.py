@@ -1,0 +1,101 @@
+"""Numbers, times and names as people write them. Everything here is plain text: the page escapes it."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+_LONGEST_NAME: Final = 64
+_UNITS_MS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
+
+
+def count(number: float) -> str:
+    """1234567 as 1,234,567."""
+    return f"{number:,.0f}"
+
+
+def compact(number: float) -> str:
+    """1234567 as 1.2 M: for places without room."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(number) >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:,.0f}"
+
+
+def counted(number: float, noun: str, plural: str | None = None) -> str:
+    """1 with "sidecar" as "1 sidecar", 2 as "2 sidecars"; `plural` where an s is not enough."""
+    return f"{count(number)} {noun if number == 1 else plural or noun + 's'}"
+
+
+def times(number: float) -> str:
+    """2 as "twice"."""
+    return {1: "once", 2: "twice"}.get(round(number), f"{count(number)} times")
+
+
+def share(part: float) -> str:
+    """0.123 as 12 %, and what is not nothing never as 0 %."""
+    percent = 100 * part
+    if 0 < percent < 0.01:
+        return "below 0.01 %"
+    return f"{percent:.0f} %" if percent >= 10 or percent == 0 else f"{percent:.2g} %"
+
+
+def duration(milliseconds: float) -> str:
+    """61000 as 1 min 1 s, 12.3 as 12 ms; two units at most."""
+    if milliseconds < 1_000:
+        return f"{milliseconds:.0f} ms" if milliseconds >= 10 else f"{milliseconds:.2g} ms"
+    if milliseconds < 10_000:
+        return f"{milliseconds / 1_000:.3g} s"
+    left = round(milliseconds / 1_000) * 1_000
+    said: list[tuple[int, str]] = []
+    for unit, size in _UNITS_MS:
+        if left >= size or said:
+            said.append((left // size, unit))
+            left %= size
+    return " ".join(f"{number} {unit}" for number, unit in said[:2] if number)
+
+
+def latency(microseconds: float) -> str:
+    """Microseconds as a duration."""
+    return duration(microseconds / 1_000) if microseconds >= 1_000 else f"{microseconds:.0f} µs"
+
+
+def moment(at: datetime) -> str:
+    """As 2026-09-01 11:05:30, in UTC; the page says so once."""
+    return at.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def clock(at: datetime) -> str:
+    """As 11:05:30."""
+    return at.strftime("%H:%M:%S")
+
+
+def listed(words: Sequence[str], most: int = 3) -> str:
+    """a, b and c; a, b, c and 7 more."""
+    shown = list(words[:most])
+    if len(words) > most:
+        return f"{', '.join(shown)} and {count(len(words) - most)} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
+
+
+def name(given: object, longest: int = _LONGEST_NAME) -> str:
+    """A name that somebody else chose: the invisible shows, nothing turns the line round, long is cut."""
+    seen = "".join(
+        "�" if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") else letter
+        for letter in str(given)
+    )
+    return seen if len(seen) <= longest else f"{seen[: longest - 1]}…"
+
+
+def partition(topic: object, number: int) -> str:
+    """orders-3, as Kafka's tools write it."""
+    return f"{name(topic)}-{number}"
+
+
+def broker(number: int) -> str:
+    """Broker 3; the leader that is none has no number."""
+    return "no leader" if number < 0 else f"broker {number}"

@@ -1,0 +1,244 @@
+"""The Spark session of all jobs: one place for its settings.
+
+    spark = spark_session("pilotfish-pipeline", jars=connector_jars("kafka", "delta"))
+
+Three ways to run are told apart by what is already decided outside:
+
+- A plain `python`: Spark starts inside this process, on `local[*]` or the master that is given, by a Java 17
+  or 21 that is looked for here; JavaMissingError says what to install.
+- `spark-submit` (its gateway is in the environment): master, jars, memory and addresses are the submitter's
+  and are left alone; only what the tables depend on is set.
+- Spark Connect (a master `sc://host:port`, or SPARK_REMOTE): the server's own settings can't be changed from
+  here; those of the session are set, the Kafka and Delta jars must be the server's.
+
+A session that is already active is taken as it is. Blocks; a start takes several seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from pipeline.errors import PipelineError
+from pipeline.jars.connector_jars import spark_jars
+from pipeline.java import first_fitting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+#: Spark 4.0 is tested on 17 and 21 (its documentation, "Downloading"); from 23 on Hadoop's login fails, as
+#: Subject.getSubject is gone without a security manager (JEP 486).
+_JAVA_VERSIONS: Final = range(17, 22)
+_LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
+_LOOPBACK: Final = "127.0.0.1"
+_DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
+_DELTA_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+_EXTENSIONS_KEY: Final = "spark.sql.extensions"
+_JAVA_OPTIONS_KEY: Final = "spark.driver.extraJavaOptions"
+
+#: What the tables depend on, or what every run is better with: session settings, allowed everywhere.
+SESSION_SETTINGS: Final[Mapping[str, str]] = {
+    # Event times are UTC instants; hours of gold are UTC hours.
+    "spark.sql.session.timeZone": "UTC",
+    # Spark 4's default, written down: an overflow is an error and not another number.
+    "spark.sql.ansi.enabled": "true",
+    # Spark's default for Parquet is INT96, which has no statistics and which others are giving up.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Of a key given twice the last one counts, for a variant as for every other reader of JSON here.
+    "spark.sql.variant.allowDuplicateKeys": "true",
+}
+#: Delta's log is read with 50 tasks by default; a table of ours has few files.
+_DELTA_SESSION_SETTINGS: Final[Mapping[str, str]] = {"spark.databricks.delta.snapshotPartitions": "1"}
+
+
+class SessionError(PipelineError):
+    """The session that is wanted can't be had; the message says why, and what to do."""
+
+
+def spark_session(
+    app_name: str = "pilotfish-pipeline",
+    *,
+    master: str | None = None,
+    jars: Sequence[Path] = (),
+    shuffle_partitions: int | None = None,
+    driver_memory: str | None = None,
+    shows_progress: bool = False,
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """The active session, or a new one.
+
+    `master` is Spark's (`local[2]`, `spark://…`, `sc://…`); None: `local[*]`, or the submitter's. `jars` are
+    put on the class path; Delta is set up when its jar is among them or among Spark's own.
+    `shuffle_partitions`: None is twice the cores on one machine, and Spark's 200, merged as sizes allow, on a
+    cluster. `driver_memory` is Java's, as "4g". `shows_progress` draws Spark's bar of stages on stderr.
+    `settings` are Spark's own by name and win over all of these; other users of the machine can see them in
+    the list of processes, so that secrets belong into Spark's own files.
+
+    Raises JavaMissingError without Java 17 to 21, and SessionError when Spark doesn't start, or an active
+    session lacks the Delta that is asked for.
+    """
+    _quieten()
+    session_settings = _session_settings(settings, shuffle_partitions)
+    remote = _remote(master)
+    if remote is not None:
+        return _connected(app_name, remote, session_settings)
+    active = _active()
+    if active is not None:
+        return _fit(active, jars)
+    if is_submitted():
+        return _started({"spark.app.name": app_name, **_submitted_settings(), **session_settings})
+    own = _own_process_settings(master, jars, driver_memory, shows_progress=shows_progress)
+    delta = _delta_settings(jar.name for jar in (*jars, *spark_jars()))
+    java_options = _java_options(settings)
+    java = first_fitting(_JAVA_VERSIONS, "Spark 4 needs Java 17 or 21.")
+    with _environment(JAVA_HOME=str(java.home), PYSPARK_PYTHON=sys.executable):
+        return _started({"spark.app.name": app_name, **own, **delta, **session_settings, **java_options})
+
+
+def _quieten() -> None:
+    """Python's half of Spark, made to say what it says once: in the exception that it raises.
+
+    py4j at DEBUG would log every option that a reader is given, secrets among them.
+    """
+    logging.getLogger("py4j").setLevel(logging.INFO)
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit started this process: Spark is then already there, and waits at a gateway."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def has_delta(spark: SparkSession) -> bool:
+    """Whether the session can read and write Delta tables."""
+    return _DELTA_EXTENSION in (spark.conf.get(_EXTENSIONS_KEY, "") or "")
+
+
+def _session_settings(settings: Mapping[str, str] | None, shuffle_partitions: int | None) -> dict[str, str]:
+    wanted = dict(SESSION_SETTINGS)
+    if shuffle_partitions is not None:
+        wanted["spark.sql.shuffle.partitions"] = str(shuffle_partitions)
+    return wanted | dict(settings or {})
+
+
+def _own_process_settings(
+    master: str | None, jars: Sequence[Path], driver_memory: str | None, *, shows_progress: bool
+) -> dict[str, str]:
+    """What only the one who starts Spark can say."""
+    master = master or "local[*]"
+    wanted = {
+        "spark.master": master,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": str(shows_progress).lower(),
+        "spark.log.structuredLogging.enabled": "false",
+    }
+    if master.startswith("local"):
+        wanted |= {
+            "spark.driver.host": _LOOPBACK,
+            "spark.driver.bindAddress": _LOOPBACK,
+            "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        }
+    if jars:
+        wanted["spark.jars"] = ",".join(str(jar) for jar in jars)
+    if driver_memory is not None:
+        wanted["spark.driver.memory"] = driver_memory
+    return wanted
+
+
+def _java_options(settings: Mapping[str, str] | None) -> dict[str, str]:
+    """Where Java finds our log settings; options that are given come behind and win."""
+    given = (settings or {}).get(_JAVA_OPTIONS_KEY, "")
+    return {_JAVA_OPTIONS_KEY: f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} {given}".strip()}
+
+
+def _delta_settings(jar_names: Iterable[str], extensions: str = "") -> dict[str, str]:
+    """What Delta needs beyond its jar; nothing when the jar is not there."""
+    if not any(name.startswith("delta-spark_") for name in jar_names):
+        return {}
+    named = [name for name in extensions.split(",") if name and name != _DELTA_EXTENSION]
+    return {
+        _EXTENSIONS_KEY: ",".join([*named, _DELTA_EXTENSION]),
+        "spark.sql.catalog.spark_catalog": _DELTA_CATALOG,
+        **_DELTA_SESSION_SETTINGS,
+    }
+
+
+def _submitted_settings() -> dict[str, str]:
+    """Delta's settings when the submitter gave its jar; by path, or by its coordinate."""
+    SparkContext._ensure_initialized()
+    conf = SparkConf()
+    given = f"{conf.get('spark.jars', '')},{conf.get('spark.jars.packages', '')}".split(",")
+    names = [name.rpartition("/")[2].removeprefix("io.delta:") for name in given]
+    return _delta_settings([*names, *(jar.name for jar in spark_jars())], conf.get(_EXTENSIONS_KEY, ""))
+
+
+def _remote(master: str | None) -> str | None:
+    """The Spark Connect server to use, if it is to be one; a master that is given decides."""
+    named = master if master is not None else os.environ.get("SPARK_REMOTE")
+    return named if named is not None and named.startswith("sc://") else None
+
+
+def _connected(app_name: str, remote: str, settings: Mapping[str, str]) -> SparkSession:
+    try:
+        session = SparkSession.builder.appName(app_name).remote(remote).getOrCreate()
+        for name, value in settings.items():
+            session.conf.set(name, value)
+    except (ImportError, PySparkException) as error:
+        raise SessionError(
+            f"Spark Connect at {remote} gives no session: {error}. It needs pip install 'pyspark[connect]',"
+            " and a server of Spark 4.0."
+        ) from error
+    return session
+
+
+def _started(settings: Mapping[str, str]) -> SparkSession:
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
+        raise SessionError(f"Spark does not start: {error}. What Java said is above.") from error
+
+
+def _active() -> SparkSession | None:
+    """The session of this thread, or of the process: foreachBatch runs in a thread of its own."""
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
+
+
+def _fit(active: SparkSession, jars: Sequence[Path]) -> SparkSession:
+    if _delta_settings(jar.name for jar in jars) and not has_delta(active):
+        raise SessionError(
+            "The Spark session that is active was started without Delta: stop it, or start it by"
+            " spark_session with the same jars."
+        )
+    return active
+
+
+@contextlib.contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Sets variables for what is started meanwhile, and puts back what was there."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,77 @@
+"""Who saw which leader epoch of a partition, when, and with what leader.
+
+A leader is elected once an epoch, so that all that was ever told of an epoch is one fact, and the first and
+the last time that it was told are a minimum and a maximum.
+
+    silver_epoch_sights    per boot of a sidecar: what staleness and clocks are measured by. A partition that
+                           half of all events are about is spread over as many keys as there are sidecars
+    silver_leader_epochs   of the whole fleet: what leader history is made of. Each task of Spark's first adds
+                           up what it has read, so that next to nothing is shuffled, however skewed
+
+leader_lo and leader_hi differ when two leaders were told for one epoch, which Kafka rules out: it is an
+alarm. A broker that can't reach an epoch's leader tells the epoch without one (LEADER_NOT_AVAILABLE, or
+LISTENER_NOT_FOUND): that contradicts nobody, so only real leaders are compared, and null, which loses
+against all of them, means that nobody named one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+
+from pipeline.event_v1 import PARTITION
+from pipeline.silver.columns import BOOT_KEY, PARTITION_KEY, cluster_id, of_type, service, topic_key
+from pipeline.silver.silver_table import Merge, SilverTable
+from pipeline.tables import SILVER_EPOCH_SIGHTS, SILVER_LEADER_EPOCHS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+_FACTS: Final[Mapping[str, Merge]] = {
+    "leader_lo": Merge.MIN,
+    "leader_hi": Merge.MAX,
+    "first_seen": Merge.MIN,
+    "last_seen": Merge.MAX,
+}
+_EPOCH_KEY: Final = (*PARTITION_KEY, "leader_epoch")
+_SIGHT_KEY: Final = (*_EPOCH_KEY, *BOOT_KEY)
+
+
+def _told(events: DataFrame) -> DataFrame:
+    told = of_type(events, PARTITION).where(f.col("leader_epoch") >= 0)
+    leader = f.when(f.col("leader") >= 0, f.col("leader"))
+    return told.select(
+        cluster_id(),
+        topic_key(),
+        "partition",
+        "leader_epoch",
+        *BOOT_KEY,
+        "topic",
+        service(),
+        leader.alias("leader_lo"),
+        leader.alias("leader_hi"),
+        f.col("observed_at").alias("first_seen"),
+        f.col("observed_at").alias("last_seen"),
+    )
+
+
+def _of_the_fleet(events: DataFrame) -> DataFrame:
+    """Merged by topic's name, too: Spark hashes for a least number or time, but sorts for a least text."""
+    facts = [merge.aggregate(name).alias(name) for name, merge in _FACTS.items()]
+    return _told(events).groupBy(*_EPOCH_KEY, "topic").agg(*facts)
+
+
+EPOCH_SIGHTS: Final = SilverTable(
+    SILVER_EPOCH_SIGHTS,
+    # A topic's id has one name and a boot one service: in the key they cost less than as a least text.
+    keys=(*_SIGHT_KEY, "topic", "service"),
+    rows=_told,
+    merges=_FACTS,
+)
+
+LEADER_EPOCHS: Final = SilverTable(
+    SILVER_LEADER_EPOCHS, keys=_EPOCH_KEY, rows=_of_the_fleet, merges={"topic": Merge.MIN, **_FACTS}
+)

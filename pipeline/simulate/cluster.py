@@ -1,0 +1,313 @@
+"""What truly happens: brokers fail and come back, leaders move, replicas fall behind, topics come and go.
+
+As a KRaft cluster does it: a broker that fails is fenced 9 s later (broker.session.timeout.ms); its
+partitions get the first replica that is in sync as leader, and an epoch; the last replica in sync stays in
+the ISR and leaves the partition without a leader. A broker that is back joins the ISR when it has caught up,
+and gets its leaders back at the next check for preferred ones (leader.imbalance.check.interval.seconds, 300).
+A change of the ISR alone has no epoch of its own (metadata version 3.6 and later).
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from pipeline.simulate import names
+from pipeline.simulate.plan import SECOND_US, Plan
+from pipeline.simulate.timeline import (
+    NO_LEADER,
+    Failure,
+    Life,
+    PartitionChange,
+    Slot,
+    State,
+    Timeline,
+    TopicChange,
+)
+
+_SESSION_TIMEOUT_US: Final = 9 * SECOND_US
+_PREFERRED_CHECK_US: Final = 300 * SECOND_US
+_REPLICATION_FACTOR: Final = 3
+#: Of the failures, so many are the last broker's.
+_SHAKY_SHARE: Final = 0.6
+_MOST_FLAPS: Final = 12
+_FLAP_EVERY_US: Final = 90 * SECOND_US
+_LAGS_AN_HOUR: Final = 6
+#: How often the replicas of the partition with most of the load fall out of its ISR and catch up.
+_HOT_PERIODS_S: Final = (20, 600)
+
+
+def timeline_of(plan: Plan) -> Timeline:
+    """The cluster's history: the same for the same plan."""
+    return _Model(plan).run()
+
+
+class _Action(NamedTuple):
+    """Something due; `order` decides between those of one moment."""
+
+    at_us: int
+    order: int
+    kind: str
+    subject: int
+    other: int
+
+
+@dataclass
+class _Copy:
+    """A slot while time passes."""
+
+    leader: int
+    epoch: int
+    isr: list[int]
+    is_there: bool = False
+
+
+class _Model:
+    """The cluster while time passes: what is due, and what has happened."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan: Final = plan
+        self.random: Final = random.Random(f"{plan.seed} cluster")
+        self.brokers: Final = list(range(1, plan.brokers + 1))
+        self.lives: Final[list[Life]] = []
+        self.slots: Final[list[Slot]] = []
+        self.copies: Final[list[_Copy]] = []
+        self.partitions_at_first: Final[list[int]] = []
+        self.down: Final[set[int]] = set()
+        self.changes: Final[list[PartitionChange]] = []
+        self.topic_changes: Final[list[TopicChange]] = []
+        self.failures: Final[list[Failure]] = []
+        self._due: Final[list[_Action]] = []
+        self._order: Final = itertools.count()
+
+    def run(self) -> Timeline:
+        plan = self.plan
+        cluster_id = names.kafka_uuid(self.random)
+        for topic in names.topics(plan.topics):
+            self._plan(plan.start_us, "created", self._new_life(topic, plan.partitions))
+        if plan.churn > 0:
+            self._plan_failures()
+            self._plan_topics()
+            self._plan_lags()
+            self._plan_flapping()
+        self._pass_time()
+        return Timeline(
+            cluster_id,
+            self.brokers[1 % plan.brokers],
+            self.lives,
+            self.slots,
+            self.changes,
+            self.topic_changes,
+            self.failures,
+        )
+
+    # -- what will happen ------------------------------------------------------------------------------------
+
+    def _plan(self, at_us: int, kind: str, subject: int, other: int = 0) -> None:
+        heapq.heappush(self._due, _Action(at_us, next(self._order), kind, subject, other))
+
+    def _new_life(self, topic: str, partitions: int, grows_to: int | None = None) -> int:
+        most = grows_to or partitions
+        life = len(self.lives)
+        self.lives.append(Life(topic, names.kafka_uuid(self.random), len(self.slots), most))
+        # One topic in ten has no copies: it is without a leader when its broker is away.
+        copies = 1 if life % 10 == 9 else min(_REPLICATION_FACTOR, len(self.brokers))
+        shift = self.random.randrange(len(self.brokers))
+        for partition in range(most):
+            replicas = tuple(self.brokers[(shift + partition + n) % len(self.brokers)] for n in range(copies))
+            self.slots.append(Slot(life, partition, replicas))
+            self.copies.append(_Copy(replicas[0], 0, list(replicas)))
+        self.partitions_at_first.append(partitions)
+        return life
+
+    def _plan_failures(self) -> None:
+        """One in each equal part of the time, so that one is mended before the next."""
+        plan = self.plan
+        count = max(round(plan.churn * plan.hours), 1)
+        part_us = (plan.end_us - plan.start_us) // count
+        shaky = self.brokers[-1]
+        for number in range(count):
+            is_shaky = number == 0 or self.random.random() < _SHAKY_SHARE
+            broker = shaky if is_shaky else self.random.choice(self.brokers)
+            down_us = plan.start_us + number * part_us + round(part_us * self.random.uniform(0.25, 0.4))
+            away_us = round(min(self.random.uniform(30, 240) * SECOND_US, part_us * 0.3))
+            self.failures.append(Failure(broker, down_us, down_us + away_us))
+            fenced_us = down_us + min(_SESSION_TIMEOUT_US, away_us // 2)
+            self._plan(fenced_us, "fenced", broker)
+            self._plan(down_us + away_us, "back", broker)
+            caught_up_us = round(min(self.random.uniform(3, 20) * SECOND_US, part_us * 0.05))
+            self._plan(down_us + away_us + caught_up_us, "caught_up", broker)
+        for at_us in range(plan.start_us + _PREFERRED_CHECK_US, plan.end_us, _PREFERRED_CHECK_US):
+            self._plan(at_us, "preferred", 0)
+
+    def _plan_topics(self) -> None:
+        """A few grow, end, begin, or end and begin again."""
+        plan = self.plan
+        span_us = plan.end_us - plan.start_us
+        if plan.topics < 4:
+            return
+        for number in range(max(plan.topics // 20, 1)):
+            third = plan.topics - 1 - 3 * number
+            offset_us = round(span_us * 0.02 * number / plan.topics)
+            self._plan(plan.start_us + round(span_us * 0.6) + offset_us, "deleted", third)
+            again = third - 1
+            if again < 2:
+                break
+            ends_us = plan.start_us + round(span_us * 0.5) + offset_us
+            self._plan(ends_us, "deleted", again)
+            # Half of them at once, half after a while that a refresh may fall into.
+            pause_us = (2 if number % 2 == 0 else 400) * SECOND_US
+            next_life = self._new_life(self.lives[again].name, plan.partitions)
+            self._plan(ends_us + pause_us, "created", next_life)
+            fresh = self._new_life(f"campaign-{number + 1}", plan.partitions, 2 * plan.partitions)
+            self._plan(plan.start_us + round(span_us * 0.3) + offset_us, "created", fresh)
+            self._plan(plan.start_us + round(span_us * 0.45) + offset_us, "grew", fresh)
+
+    def _plan_lags(self) -> None:
+        """A replica falls behind here and there; one of the busiest partition again and again."""
+        plan = self.plan
+        for _ in range(round(_LAGS_AN_HOUR * plan.hours)):
+            slot = self.random.randrange(plan.topics * plan.partitions)
+            at_us = self.random.randrange(plan.start_us, plan.end_us)
+            self._plan(at_us, "lagged", slot, round(self.random.uniform(30, 300)))
+        if plan.skew <= 0:
+            return
+        others_an_hour = plan.topics * plan.partitions / 2 * (1.2 * plan.churn + 1 / plan.hours)
+        least_s, most_s = _HOT_PERIODS_S
+        period_s = 3600 / max(plan.skew / (1 - plan.skew) * others_an_hour, 1)
+        period_us = round(min(max(period_s, least_s), most_s) * SECOND_US)
+        for at_us in range(plan.start_us + period_us, plan.end_us, 2 * period_us):
+            self._plan(at_us, "lagged", 0, period_us // SECOND_US)
+
+    def _plan_flapping(self) -> None:
+        """A partition of the second topic changes its leader to and fro, in the second half."""
+        plan = self.plan
+        if plan.topics < 2 or len(self.brokers) < 2:
+            return
+        room_us = round((plan.end_us - plan.start_us) * 0.2)
+        flaps = min(max(room_us // _FLAP_EVERY_US, 4), _MOST_FLAPS)
+        every_us = min(room_us // flaps, _FLAP_EVERY_US)
+        first_us = plan.start_us + round((plan.end_us - plan.start_us) * 0.7)
+        for number in range(flaps):
+            self._plan(first_us + number * every_us, "moved", plan.partitions + 1 % plan.partitions)
+
+    # -- it happens ------------------------------------------------------------------------------------------
+
+    def _pass_time(self) -> None:
+        while self._due:
+            action = heapq.heappop(self._due)
+            if action.at_us <= self.plan.end_us:
+                getattr(self, f"_{action.kind}")(action)
+
+    def _set(
+        self, at_us: int, slot: int, cause: str, *, leader: int | None = None, isr: list[int] | None = None
+    ) -> None:
+        copy = self.copies[slot]
+        if leader is not None and leader != copy.leader:
+            copy.leader = leader
+            copy.epoch += 1
+        if isr is not None:
+            copy.isr = isr
+        self._tell(at_us, slot, cause)
+
+    def _tell(self, at_us: int, slot: int, cause: str) -> None:
+        copy = self.copies[slot]
+        offline = tuple(broker for broker in self.slots[slot].replicas if broker in self.down)
+        state = State(copy.leader, copy.epoch, tuple(copy.isr), offline)
+        self.changes.append(PartitionChange(at_us, slot, state, cause))
+
+    def _begin(self, at_us: int, slot: int, cause: str) -> None:
+        """A partition of a new life: its copies on brokers that are away are not in sync."""
+        copy = self.copies[slot]
+        copy.is_there = True
+        replicas = self.slots[slot].replicas
+        copy.isr = [broker for broker in replicas if broker not in self.down] or [replicas[0]]
+        copy.leader = copy.isr[0] if copy.isr[0] not in self.down else NO_LEADER
+        self._tell(at_us, slot, cause)
+
+    def _created(self, action: _Action) -> None:
+        life = self.lives[action.subject]
+        partitions = self.partitions_at_first[action.subject]
+        self.topic_changes.append(TopicChange(action.at_us, action.subject, partitions))
+        for slot in range(life.first_slot, life.first_slot + partitions):
+            self._begin(action.at_us, slot, "created")
+
+    def _grew(self, action: _Action) -> None:
+        life = self.lives[action.subject]
+        self.topic_changes.append(TopicChange(action.at_us, action.subject, life.most_partitions))
+        before = life.first_slot + self.partitions_at_first[action.subject]
+        for slot in range(before, life.first_slot + life.most_partitions):
+            self._begin(action.at_us, slot, "grew")
+
+    def _deleted(self, action: _Action) -> None:
+        life = self.lives[action.subject]
+        self.topic_changes.append(TopicChange(action.at_us, action.subject, None))
+        for slot in range(life.first_slot, life.first_slot + life.most_partitions):
+            self.copies[slot].is_there = False
+
+    def _with_copies_on(self, broker: int) -> list[int]:
+        return [
+            number
+            for number, slot in enumerate(self.slots)
+            if broker in slot.replicas and self.copies[number].is_there
+        ]
+
+    def _fenced(self, action: _Action) -> None:
+        broker = action.subject
+        self.down.add(broker)
+        for slot in self._with_copies_on(broker):
+            copy = self.copies[slot]
+            isr = [replica for replica in copy.isr if replica != broker] or copy.isr
+            elected = (isr[0] if isr[0] != broker else NO_LEADER) if copy.leader == broker else None
+            self._set(action.at_us, slot, f"broker {broker} failed", leader=elected, isr=isr)
+
+    def _back(self, action: _Action) -> None:
+        broker = action.subject
+        self.down.discard(broker)
+        for slot in self._with_copies_on(broker):
+            copy = self.copies[slot]
+            is_awaited = copy.leader == NO_LEADER and broker in copy.isr
+            leader = broker if is_awaited else None
+            self._set(action.at_us, slot, f"broker {broker} came back", leader=leader)
+
+    def _caught_up(self, action: _Action) -> None:
+        broker = action.subject
+        for slot in self._with_copies_on(broker) if broker not in self.down else ():
+            self._join(action.at_us, slot, broker)
+
+    def _join(self, at_us: int, slot: int, broker: int) -> None:
+        copy = self.copies[slot]
+        if broker not in copy.isr and broker not in self.down:
+            isr = [b for b in self.slots[slot].replicas if b in copy.isr or b == broker]
+            self._set(at_us, slot, f"broker {broker} caught up", isr=isr)
+
+    def _preferred(self, action: _Action) -> None:
+        for number, slot in enumerate(self.slots):
+            copy = self.copies[number]
+            first = slot.replicas[0]
+            if copy.is_there and copy.leader != first and first in copy.isr and first not in self.down:
+                self._set(action.at_us, number, "preferred leader elected", leader=first)
+
+    def _lagged(self, action: _Action) -> None:
+        """The last replica in sync that isn't the leader falls behind, for `other` seconds."""
+        slot = action.subject
+        copy = self.copies[slot]
+        followers = [broker for broker in copy.isr if broker != copy.leader]
+        if copy.is_there and followers:
+            isr = [broker for broker in copy.isr if broker != followers[-1]]
+            self._set(action.at_us, slot, f"broker {followers[-1]} fell behind", isr=isr)
+            self._plan(action.at_us + action.other * SECOND_US, "rejoined", slot, followers[-1])
+
+    def _rejoined(self, action: _Action) -> None:
+        if self.copies[action.subject].is_there:
+            self._join(action.at_us, action.subject, action.other)
+
+    def _moved(self, action: _Action) -> None:
+        slot = action.subject
+        copy = self.copies[slot]
+        others = [b for b in copy.isr if b != copy.leader and b not in self.down]
+        if copy.is_there and others:
+            self._set(action.at_us, slot, "leader moved by hand", leader=others[0])

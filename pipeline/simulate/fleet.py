@@ -1,0 +1,156 @@
+"""Who watches the cluster: the sidecars, how often each refreshes, when it lives, what is wrong with it.
+
+Of a fleet that is large enough one or two sidecars are held back (as by SIGSTOP) from just before a broker
+fails until three refresh intervals later; one falls silent without a word; the sidecars of one service are
+deployed again, one after the other; and one in fifty has a wrong clock, alternately ahead and behind.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pipeline.simulate import names
+from pipeline.simulate.plan import SECOND_US, Plan
+
+if TYPE_CHECKING:
+    from pipeline.simulate.timeline import Timeline
+
+#: metadata.max.age.ms of the services, by their order: Kafka's default first.
+_INTERVALS_S: Final = (300, 30, 60, 120, 20, 180, 60, 30)
+_HELD_BACK_INTERVALS: Final = 3
+_CLOCKS: Final = 50
+_DEPLOY_EVERY_US: Final = 20 * SECOND_US
+_DEPLOY_TAKES_US: Final = 8 * SECOND_US
+
+GOODBYE: Final = "goodbye"  #: ended in order, with a last heartbeat
+SILENCE: Final = "silence"  #: ended without a word
+RUNNING: Final = "running"  #: lives on beyond the end of the run
+
+
+class Boot(NamedTuple):
+    """A process of a sidecar. Its id is the microsecond in which it began."""
+
+    boot_id: int
+    started_us: int
+    ended_us: int
+    end: str
+
+
+class Member(NamedTuple):
+    """A sidecar of the fleet."""
+
+    number: int
+    sidecar_id: str
+    service: str
+    topics: frozenset[str]
+    interval_us: int
+    clock_offset_us: int
+    is_idle: bool  #: produces so little that it refreshes only when its time is over
+    held_back: tuple[int, int] | None
+    boots: tuple[Boot, ...]
+    events: int  #: how many it says, over all its boots
+
+
+def fleet_of(plan: Plan, timeline: Timeline) -> list[Member]:
+    """The sidecars, which share the plan's events by the time that each is awake."""
+    source = random.Random(f"{plan.seed} fleet")
+    services = names.services(min(max(plan.sidecars // 3, 1), 40))
+    followed = _followed(source, timeline, len(services))
+    boots = _boots(plan, source, len(services))
+    held = _held_back(plan, timeline, len(services))
+    awake = [
+        sum(b.ended_us - b.started_us for b in boots[n]) - (held[n][1] - held[n][0] if n in held else 0)
+        for n in range(plan.sidecars)
+    ]
+    members = []
+    share = total = 0
+    for n in range(plan.sidecars):
+        total += awake[n]
+        events = plan.events * total // sum(awake) - share
+        share += events
+        service = n % len(services)
+        clock = _clock_offset_us(plan, n) + round(source.gauss(0, 5_000))
+        members.append(
+            Member(
+                number=n,
+                sidecar_id=f"{services[service]}-{n // len(services):03d}",
+                service=services[service],
+                topics=followed[service],
+                interval_us=_interval_us(plan, service),
+                clock_offset_us=clock,
+                is_idle=n % 7 == 6,
+                held_back=held.get(n),
+                boots=boots[n],
+                events=events,
+            )
+        )
+    return members
+
+
+def _followed(source: random.Random, timeline: Timeline, services: int) -> list[frozenset[str]]:
+    """By service: the first three topics and half of the others; each pair of services follows them all."""
+    topics = list(dict.fromkeys(life.name for life in timeline.lives))
+    if services == 1:
+        return [frozenset(topics)]
+    followed: list[frozenset[str]] = []
+    rest = topics[3:]
+    for service in range(services):
+        if service % 2 == 0:
+            source.shuffle(rest)
+        followed.append(frozenset(topics[:3]) | frozenset(rest[service % 2 :: 2]))
+    return followed
+
+
+def _interval_us(plan: Plan, service: int) -> int:
+    """Shorter than its service's when the whole run is short."""
+    interval_us = _INTERVALS_S[service % len(_INTERVALS_S)] * SECOND_US
+    return min(interval_us, max((plan.end_us - plan.start_us) // 24, SECOND_US))
+
+
+def _clock_offset_us(plan: Plan, number: int) -> int:
+    if plan.sidecars < 3 or number % _CLOCKS != 2:
+        return 0
+    sign = 1 if number // _CLOCKS % 2 == 0 else -1
+    return round(sign * plan.clock_skew_s * SECOND_US)
+
+
+def _boots(plan: Plan, source: random.Random, services: int) -> list[tuple[Boot, ...]]:
+    span_us = plan.end_us - plan.start_us
+    boots: list[tuple[Boot, ...]] = []
+    # The last to whom nothing else happens.
+    lonely = [n for n in range(3, plan.sidecars) if n % _CLOCKS != 2 and (services == 1 or n % services != 1)]
+    silent = lonely[-1] if lonely else None
+    for n in range(plan.sidecars):
+        first_us = plan.start_us + round(source.uniform(0, min(60 * SECOND_US, span_us * 0.05)))
+        deploy_us = plan.start_us + round(span_us * 0.55)
+        deploy_us += n // services * min(_DEPLOY_EVERY_US, round(span_us * 0.3) * services // plan.sidecars)
+        if services > 1 and n % services == 1:
+            again_us = deploy_us + _DEPLOY_TAKES_US
+            boots.append(
+                (
+                    Boot(first_us, first_us, deploy_us, GOODBYE),
+                    Boot(again_us, again_us, plan.end_us, RUNNING),
+                )
+            )
+        elif n == silent:
+            boots.append((Boot(first_us, first_us, plan.start_us + round(span_us * 0.7), SILENCE),))
+        else:
+            boots.append((Boot(first_us, first_us, plan.end_us, RUNNING),))
+    return boots
+
+
+def _held_back(plan: Plan, timeline: Timeline, services: int) -> dict[int, tuple[int, int]]:
+    """One or two of the first service: none of the other misfortunes meets it."""
+    if plan.sidecars < 3 or not timeline.failures:
+        return {}
+    held: dict[int, tuple[int, int]] = {}
+    interval_us = _interval_us(plan, 0)
+    for index, number in enumerate(range(0, plan.sidecars - 1, services)):
+        if index == min(2, len(timeline.failures)) or number == 2:
+            break
+        failure = timeline.failures[index]
+        from_us = failure.down_us + SECOND_US
+        if from_us + _HELD_BACK_INTERVALS * interval_us < plan.end_us - interval_us:
+            held[number] = (from_us, from_us + _HELD_BACK_INTERVALS * interval_us)
+    return held

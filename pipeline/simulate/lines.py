@@ -1,0 +1,115 @@
+"""Event v1 as text: the parts of a line that stay the same are made once, the rest is put between them.
+
+A line is head, seq, time, tail:
+
+    {"v":1,"type":"heartbeat","cluster_id":"…","sidecar_id":"…","service":"…","boot_id":7,"seq": 12
+    ,"observed_at":" 2026-09-01T10:00:00.123000Z ", "uptime_ms":60000,"dropped":0,…}
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from pipeline import event_v1
+from pipeline.simulate.plan import SECOND_US
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipeline.simulate.timeline import Life, Slot, State
+
+TYPES: Final = (
+    event_v1.PARTITION,
+    event_v1.TOPIC,
+    event_v1.REFRESH,
+    event_v1.WINDOW,
+    event_v1.CONNECTION,
+    event_v1.HEARTBEAT,
+)
+PILOTFISH_VERSION: Final = "0.1.0"
+
+
+def text(value: object) -> str:
+    """JSON as a sidecar writes it: without spaces."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def heads(cluster_id: str | None, sidecar_id: str, service: str, boot_id: int) -> dict[str, str]:
+    """The beginning of a line of each type, up to the number."""
+    who = (
+        f'"cluster_id":{text(cluster_id)},"sidecar_id":{text(sidecar_id)},"service":{text(service)},'
+        f'"boot_id":{boot_id},"seq":'
+    )
+    return {kind: f'{{"v":{event_v1.VERSION},"type":{text(kind)},{who}' for kind in TYPES}
+
+
+class Clock:
+    """Times as text, quick for times that ascend: a second is formatted once."""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._prefix = ""
+
+    def at(self, at_us: int) -> str:
+        """As "2026-11-21T10:00:00.123000Z"."""
+        second, micros = divmod(at_us, SECOND_US)
+        if second != self._second:
+            self._second = second
+            self._prefix = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{self._prefix}.{micros:06d}Z"
+
+
+def partition_tail(
+    life: Life, slot: Slot, state: State, metadata_version: int, broker: int | None, reason: str
+) -> str:
+    return (
+        f',"topic":"{life.name}","topic_id":"{life.topic_id}","partition":{slot.partition}'
+        f',"leader":{state.leader if state.leader >= 0 else "null"},"leader_epoch":{state.epoch}'
+        f',"isr":{_ids(state.isr)},"replicas":{_ids(slot.replicas)},"offline":{_ids(state.offline)}'
+        f',"metadata_version":{metadata_version},"broker":{"null" if broker is None else broker}'
+        f',"reason":"{reason}"}}'
+    )
+
+
+def _ids(brokers: Sequence[int]) -> str:
+    return f"[{','.join(map(str, brokers))}]"
+
+
+def topic_tail(change: str, life: Life, partitions: int | None, metadata_version: int) -> str:
+    return (
+        f',"change":"{change}","topic":"{life.name}","topic_id":"{life.topic_id}"'
+        f',"partitions":{"null" if partitions is None else partitions}'
+        f',"metadata_version":{metadata_version}}}'
+    )
+
+
+def refresh_tail(
+    duration_us: int,
+    broker: int | None,
+    counts: tuple[int, int, int],
+    reason: str,
+    outcome: str,
+    metadata_version: int,
+) -> str:
+    """`counts`: topics, partitions, and partitions told because of it."""
+    topics, partitions, changed = counts
+    return (
+        f',"duration_us":{duration_us},"broker":{"null" if broker is None else broker}'
+        f',"topics":{topics},"partitions":{partitions},"changed":{changed}'
+        f',"reason":"{reason}","outcome":"{outcome}","metadata_version":{metadata_version}}}'
+    )
+
+
+def connection_tail(broker: int, state: str, reason: str | None) -> str:
+    return f',"broker":{broker},"state":"{state}","reason":{text(reason)}}}'
+
+
+def heartbeat_tail(
+    uptime_ms: int, dropped: int, topics: int, partitions: int, metadata_max_age_ms: int
+) -> str:
+    return (
+        f',"uptime_ms":{uptime_ms},"dropped":{dropped},"topics":{topics},"partitions":{partitions}'
+        f',"metadata_max_age_ms":{metadata_max_age_ms},"version":"{PILOTFISH_VERSION}"}}'
+    )

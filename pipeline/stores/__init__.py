@@ -1,0 +1,1 @@
+"""Where tables are kept: Parquet, computed again from bronze, or Delta, merged in place."""

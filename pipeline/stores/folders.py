@@ -1,0 +1,99 @@
+"""The few things done to whole folders, wherever Spark keeps them: a disk, HDFS, an object store.
+
+By Hadoop's FileSystem inside Spark's driver, so that a path means here what it means to Spark. Renaming a
+folder is one step on a disk and on HDFS; an object store copies, and a reader may see it half done. There is
+no driver within reach behind Spark Connect; StoreError says so.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+
+from pipeline.stores.mark import read_json_object
+from pipeline.stores.store import StoreError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Folders:
+    """Folders and small files by their paths. Raises StoreError for what can't be read or written."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        if not hasattr(spark, "_jvm"):
+            raise StoreError(
+                "Tables are written by a Spark driver of one's own: start it with --master local[*], or by"
+                " spark-submit, instead of Spark Connect."
+            )
+        self._jvm: Any = spark._jvm
+        self._configuration: Any = spark._jsparkSession.sessionState().newHadoopConf()
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a folder or file."""
+        return bool(self._call("read", path, lambda fs, at: fs.exists(at)))
+
+    def names(self, path: str) -> list[str]:
+        """What is in a folder, sorted; nothing if it isn't there."""
+        if not self.exists(path):
+            return []
+        return sorted(
+            status.getPath().getName()
+            for status in self._call("read", path, lambda fs, at: fs.listStatus(at))
+        )
+
+    def make(self, path: str) -> None:
+        """The folder, with those above it, unless it is there."""
+        self._call("written", path, lambda fs, at: fs.mkdirs(at))
+
+    def delete(self, path: str) -> None:
+        """Away with it, and with all that is in it; nothing happens if it isn't there."""
+        self._call("written", path, lambda fs, at: fs.delete(at, True))
+
+    def move(self, path: str, to: str) -> None:
+        """Renames a folder; what stands at its new place goes first."""
+        self.delete(to)
+        target = self._path(to)
+        self.make(to.rpartition("/")[0])
+        if not self._call("written", path, lambda fs, at: fs.rename(at, target)):
+            raise StoreError(f"{path} can't be renamed to {to}: see whether something else writes there.")
+
+    def read_json(self, path: str) -> dict[str, Any] | None:
+        """What a small file says; None if it isn't there."""
+        if not self.exists(path):
+            return None
+        text = self._call("read", path, self._text)
+        return dict(read_json_object(path, text))
+
+    def write_json(self, path: str, says: dict[str, Any]) -> None:
+        """A small file, whole or not at all."""
+        beside = f"{path}.new"
+        stream = self._call("written", beside, lambda fs, at: fs.create(at, True))
+        try:
+            stream.write(bytearray(json.dumps(says, indent=1).encode() + b"\n"))
+        finally:
+            stream.close()
+        self.move(beside, path)
+
+    def _text(self, fs: Any, at: Any) -> str:
+        stream = fs.open(at)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def _path(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(path)
+
+    def _call(self, done: str, path: str, call: Any) -> Any:
+        """Asks the path's file system; its exceptions become a sentence that names the path."""
+        try:
+            at = self._path(path)
+            return call(at.getFileSystem(self._configuration), at)
+        except Py4JJavaError as e:
+            cause: Any = e.java_exception
+            raise StoreError(
+                f"{path} can't be {done}: {cause.getMessage() or cause.getClass().getName()}."
+            ) from e

@@ -1,0 +1,14 @@
+"""`pilotfish-pipeline` as a file, for spark-submit and the Spark operator, which start files and no commands.
+
+    spark-submit --master spark://… --py-files pilotfish-0.1.0-py3-none-any.whl pilotfish_pipeline.py run …
+
+Arguments, output and exit codes are the command's. It may be copied anywhere: whatever it needs comes from
+the installed package, or from the wheel that is sent along (docs/pipeline-cluster.md).
+"""
+
+from __future__ import annotations
+
+from pipeline.cli import main
+
+if __name__ == "__main__":
+    main()

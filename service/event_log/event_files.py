@@ -1,0 +1,249 @@
+"""Lines into files that others ship or read: JSON lines, finished now and then, the oldest taken away.
+
+    .events-<sidecar id>-<boot, 16 hex digits>-<number, 6 digits>.jsonl    while it is written
+     events-…                                                              finished: whole lines, to the end
+
+A name with a dot is skipped by Spark and by most who ship files, so nobody reads half a file. A file is
+finished when it is full, when it is old enough, and at the end; what a killed sidecar left is finished by the
+next one of the same id, without the half line at its end. A lock tells a file that is being written by
+another process from one that was left behind. What the disk does not take waits in the outbox.
+
+Event log's thread: it may wait for the disk here, and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from service.event_log.event_v1 import Origin
+from service.event_log.outbox import Line, Outbox
+from service.settings import SettingsError
+
+_log: Final = logging.getLogger(__name__)
+
+#: What one write takes at most.
+_CHUNK_BYTES: Final = 256 * 1024
+_MODE: Final = 0o644
+_NEW: Final = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+
+
+class FileLimits(NamedTuple):
+    """When a file is finished, and how many finished ones are kept."""
+
+    max_bytes: int
+    max_age_ms: int
+    files: int
+
+
+class _Open(NamedTuple):
+    """The file that is being written."""
+
+    path: Path
+    descriptor: int
+    opened_ms: int
+
+
+class EventFiles:
+    """A sink. Raises SettingsError where the folder can't be used."""
+
+    name: Final = "files"
+    in_flight_bytes: Final = 0
+
+    def __init__(
+        self,
+        folder: str,
+        origin: Origin,
+        limits: FileLimits,
+        write: Callable[[int, memoryview], int] = os.write,
+    ) -> None:
+        """`write` is the disk: it takes some of the bytes, or raises OSError."""
+        self._folder: Final = Path(folder)
+        self._origin = origin
+        self._limits = limits
+        self._write_to_disk = write
+        prefix = re.escape(f"events-{origin.sidecar_id}-")
+        self._finished_name = re.compile(prefix + r"(?P<boot>[0-9a-f]{16})-(?P<number>\d{6,})\.jsonl")
+        self._number = 0
+        self._open: _Open | None = None
+        self._size = 0
+        self._fault: str | None = None
+        self.written = 0
+        self.deleted = 0
+        _check(self._folder, origin.sidecar_id)
+
+    def begin(self) -> None:
+        """Finishes what an earlier start of this sidecar left."""
+        with self._faults_told():
+            for path in sorted(self._folder.iterdir()):
+                if path.name[:1] == "." and self._finished_name.fullmatch(path.name[1:]):
+                    _finish_left_over(path)
+            self._delete_oldest()
+
+    def turn(self, outbox: Outbox, now_ms: int) -> None:
+        """Writes what waits."""
+        if self._open is not None and now_ms - self._open.opened_ms >= self._limits.max_age_ms:
+            self._finish()
+        self._write_all(outbox, now_ms)
+
+    def close(self, outbox: Outbox, deadline_ms: int) -> None:
+        """Writes what is left and finishes the file. Waits for nobody, so it needs no deadline."""
+        self._write_all(outbox, deadline_ms)
+        self._finish()
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def _write_all(self, outbox: Outbox, now_ms: int) -> None:
+        while lines := outbox.take(min(_CHUNK_BYTES, self._limits.max_bytes)):
+            if not self._write(lines, now_ms):
+                outbox.put_back(lines)
+                return
+
+    def _write(self, lines: list[Line], now_ms: int) -> bool:
+        data = b"".join(line.data + b"\n" for line in lines)
+        if self._open is not None and self._size and self._size + len(data) > self._limits.max_bytes:
+            self._finish()
+        try:
+            if self._open is None:
+                self._open = self._new_file(now_ms)
+            self._append(self._open.descriptor, data)
+        except OSError as error:
+            self._tell(error)
+            return False
+        self._recovered()
+        self.written += len(lines)
+        return True
+
+    def _new_file(self, now_ms: int) -> _Open:
+        self._number += 1
+        boot = f"{self._origin.boot_id:016x}"
+        path = self._folder / f".events-{self._origin.sidecar_id}-{boot}-{self._number:06d}.jsonl"
+        descriptor = os.open(path, _NEW, _MODE)
+        self._size = 0
+        _lock(descriptor)
+        return _Open(path, descriptor, now_ms)
+
+    def _append(self, descriptor: int, data: bytes) -> None:
+        """All of it or nothing: of what a full disk took of it no half line may stay."""
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._write_to_disk(descriptor, rest) :]
+        except OSError:
+            os.ftruncate(descriptor, self._size)
+            raise
+        self._size += len(data)
+
+    # -- finishing -------------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        """The file gets its name, once its bytes are on the disk."""
+        if self._open is None:
+            return
+        (path, descriptor, _), self._open = self._open, None
+        with self._faults_told():
+            try:
+                os.fsync(descriptor)
+            finally:
+                # Under its name before the lock is gone, or another process would take it for left behind.
+                try:
+                    _finished(path, self._size)
+                finally:
+                    os.close(descriptor)
+            self._delete_oldest()
+
+    def _delete_oldest(self) -> None:
+        found = [(path, self._finished_name.fullmatch(path.name)) for path in self._folder.iterdir()]
+        ours = sorted((m["boot"], int(m["number"]), path) for path, m in found if m is not None)
+        for _, _, path in ours[: max(len(ours) - self._limits.files, 0)]:
+            path.unlink(missing_ok=True)
+            self.deleted += 1
+
+    # -- faults ----------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _faults_told(self) -> Iterator[None]:
+        """Ends with a fault of the folder or the disk, which is told."""
+        try:
+            yield
+        except OSError as error:
+            self._tell(error)
+
+    def _tell(self, error: OSError) -> None:
+        """Once, until something was written."""
+        fault = error.strerror or str(error)
+        if fault != self._fault:
+            self._fault = fault
+            _log.warning("events_folder: can't write to %s: %s; events wait", self._folder, fault)
+
+    def _recovered(self) -> None:
+        if self._fault is not None:
+            self._fault = None
+            _log.info("events_folder: %s can be written to again", self._folder)
+
+
+def _check(folder: Path, sidecar_id: str) -> None:
+    """Raises SettingsError where files can't be made in a folder, which is made where it is missing."""
+    probe = folder / f".events-{sidecar_id}-probe"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink(missing_ok=True)
+    except OSError as error:
+        raise SettingsError(
+            f"events_folder: can't write files into {folder}: {error.strerror or error}; "
+            "name a folder in which this process may make files"
+        ) from error
+
+
+def _lock(descriptor: int) -> bool:
+    """Whether this process alone writes the file; a file system without locks says yes."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        _log.debug("events_folder: this file system has no locks: %s", error)
+    return True
+
+
+def _finish_left_over(path: Path) -> None:
+    """Cuts off the half line of a process that was killed, and gives the file its name."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        if not _lock(descriptor):
+            _log.warning("events_folder: another process writes %s: two sidecars have one sidecar_id", path)
+            return
+        size = os.fstat(descriptor).st_size
+        whole = _end_of_last_line(descriptor, size)
+        if whole < size:
+            _log.warning("events_folder: %s ended with half a line: %d bytes cut off", path, size - whole)
+            os.ftruncate(descriptor, whole)
+        _finished(path, whole)
+    finally:
+        os.close(descriptor)
+
+
+def _end_of_last_line(descriptor: int, size: int) -> int:
+    end = size
+    while end:
+        start = max(end - _CHUNK_BYTES, 0)
+        at = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if at >= 0:
+            return start + at + 1
+        end = start
+    return 0
+
+
+def _finished(path: Path, size: int) -> None:
+    """Takes the dot off a file's name; an empty one is taken away."""
+    if size:
+        path.rename(path.with_name(path.name.removeprefix(".")))
+    else:
+        path.unlink()

@@ -1,0 +1,200 @@
+"""Event v1: what a sidecar tells of itself and its cluster, one JSON object a line. The owner of the format.
+
+    v, type, cluster_id, sidecar_id, service, boot_id, seq, observed_at     in every event, in this order
+    metadata.partition   a partition as a snapshot has it, when it is first seen and whenever it changes
+    metadata.topic       what became of a topic
+    metadata.refresh     one refresh of metadata, failed ones too
+    produce.window       what became of batches: per topic, partition and broker, added up
+    connection           a connection to a broker was made or ended
+    heartbeat            the sidecar lives, and how much of its events were lost
+
+Fields may be added, none changes its meaning or goes while `v` is 1: readers ignore what they do not know. A
+sidecar writes every field of a type, null where there is nothing to say. What each means stands here once and
+goes into docs/event-v1.schema.json (`schema.py`); a test holds what `pipeline/` reads equal to it. Pure; made
+on the event log's thread.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Annotated, Final, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta, Struct
+
+VERSION: Final = 1
+
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+#: RFC 3339 in UTC with six digits of a second.
+Time = Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}Z$")]
+Brokers = tuple[Int32, ...]
+_BROKER: Final = "-1, -2, ...: an address of bootstrap.servers whose id was not known yet"
+
+TopicChange = Literal["appeared", "grew", "shrank", "recreated", "gone", "forgotten"]
+ConnectionState = Literal["ready", "disconnected"]
+
+
+class Event(Struct, kw_only=True):
+    """What every event has. Who tells it, and its number, are set when it is queued."""
+
+    v: Literal[1] = 1
+    type: str = ""
+    cluster_id: Annotated[str | None, Meta(description="null until a broker has said it")] = None
+    sidecar_id: str = ""
+    service: Annotated[str, Meta(description="the service that the sidecar is for; empty if unset")] = ""
+    boot_id: Annotated[
+        Int64, Meta(description="of one start of the sidecar; a later start has a greater")
+    ] = 0
+    seq: Annotated[
+        Int64, Meta(description="1, 2, 3, ... within a boot; a number that is missing was lost on the way")
+    ] = 0
+    observed_at: Annotated[Time, Meta(description="by the sidecar's calendar")]
+
+
+class PartitionEvent(Event, kw_only=True):
+    """A partition as the sidecar's snapshot has it: when first seen, and when anything of it changed."""
+
+    type: Literal["metadata.partition"] = "metadata.partition"
+    topic: str
+    topic_id: Annotated[
+        str | None, Meta(description="as Kafka's tools print it; null before Metadata version 10")
+    ]
+    partition: Int32
+    leader: Annotated[Int32 | None, Meta(description="a broker's id; null: there is none")]
+    leader_epoch: Annotated[Int32 | None, Meta(description="null: the brokers said none to rely on")]
+    isr: Annotated[Brokers, Meta(description="the in-sync replicas, by broker id")]
+    replicas: Brokers
+    offline: Brokers
+    metadata_version: Annotated[Int64, Meta(description="the number of the sidecar's snapshot")]
+    broker: Annotated[
+        Int32 | None, Meta(description=f"who said so; null where a produce answer did; {_BROKER}")
+    ]
+    reason: Annotated[
+        str,
+        Meta(description="why metadata was refreshed, or produce_answer: an answer that named the leader"),
+    ]
+
+
+class TopicEvent(Event, kw_only=True):
+    """What became of a topic. gone: the brokers say it is not there. forgotten: nobody uses it here any more,
+    or it may not be seen any more, and the sidecar follows it no longer.
+    """
+
+    type: Literal["metadata.topic"] = "metadata.topic"
+    change: TopicChange
+    topic: str
+    topic_id: Annotated[
+        str | None, Meta(description="of the topic that ended, for recreated, gone and forgotten")
+    ]
+    partitions: Annotated[Int32 | None, Meta(description="how many it has now; null where it ended")]
+    metadata_version: Int64
+
+
+class RefreshEvent(Event, kw_only=True):
+    """One refresh of metadata."""
+
+    type: Literal["metadata.refresh"] = "metadata.refresh"
+    duration_us: Annotated[Int64, Meta(description="from the request to its answer applied")]
+    broker: Annotated[Int32 | None, Meta(description=f"who was asked; null: nobody could be; {_BROKER}")]
+    topics: Annotated[Int32, Meta(description="known after it")]
+    partitions: Int32
+    changed: Annotated[Int32, Meta(description="partitions that were told because of it")]
+    reason: Annotated[
+        str,
+        Meta(
+            description="initial, expired, topic_missing, leader_error, disconnect, bootstrap or manual, as "
+            "in pilotfish_metadata_refreshes_total"
+        ),
+    ]
+    outcome: Annotated[str, Meta(description="ok, error, timeout or no_node")]
+    metadata_version: Int64
+
+
+class WindowEvent(Event, kw_only=True):
+    """What became of batches between started_at and observed_at, of one partition on one broker."""
+
+    type: Literal["produce.window"] = "produce.window"
+    started_at: Time
+    topic: str
+    partition: Int32
+    broker: Annotated[Int32 | None, Meta(description="null: they failed before they were sent to one")]
+    records: Annotated[Int64, Meta(description="acknowledged")]
+    batches: Annotated[Int64, Meta(description="finished, either way")]
+    bytes: Annotated[Int64, Meta(description="of acknowledged batches, as they were sent")]
+    retries: Annotated[Int64, Meta(description="how often batches were sent again")]
+    errors: Annotated[dict[str, Int64], Meta(description="records that failed, by Kafka's name of the error")]
+    latency_us: Annotated[
+        dict[str, Int64],
+        Meta(description="acknowledged records by the bucket of their latency, from append to answer"),
+    ]
+
+
+class ConnectionEvent(Event, kw_only=True):
+    """A connection became ready, ended, or could not be made."""
+
+    type: Literal["connection"] = "connection"
+    broker: Annotated[Int32, Meta(description=_BROKER)]
+    state: ConnectionState
+    reason: Annotated[
+        str | None,
+        Meta(description="why it ended, as in pilotfish_broker_disconnects_total; null for ready"),
+    ]
+
+
+class HeartbeatEvent(Event, kw_only=True):
+    """The sidecar lives: first and last event of a boot, and one in between each minute or so."""
+
+    type: Literal["heartbeat"] = "heartbeat"
+    uptime_ms: Int64
+    dropped: Annotated[Int64, Meta(description="events of this boot that were numbered and lost")]
+    topics: Int32
+    partitions: Int32
+    metadata_max_age_ms: Annotated[Int64, Meta(description="the interval of refreshes in force")]
+    version: Annotated[str, Meta(description="of Pilotfish")]
+
+
+#: Every type of event, in the order of the documentation.
+TYPES: Final[tuple[type[Event], ...]] = (
+    PartitionEvent,
+    TopicEvent,
+    RefreshEvent,
+    WindowEvent,
+    ConnectionEvent,
+    HeartbeatEvent,
+)
+
+#: Their names, as `type` has them.
+TYPE_NAMES: Final = tuple(kind.__struct_defaults__[1] for kind in TYPES)
+
+encode: Final = msgspec.json.Encoder().encode
+
+
+class Origin(NamedTuple):
+    """Who tells: the same in all events of a boot."""
+
+    sidecar_id: str
+    service: str
+    boot_id: int
+
+
+@lru_cache(maxsize=8)
+def time_text(wall_ms: int) -> str:
+    """Milliseconds since 1970 as `2026-11-21T10:00:00.123000Z`."""
+    at = datetime.fromtimestamp(wall_ms // 1000, tz=UTC)
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{wall_ms % 1000:03d}000Z"
+
+
+# -- the latency histogram -----------------------------------------------------------------------------------
+
+#: Four buckets per doubling: a bound is at most a quarter above what was measured, and histograms add up.
+SUB_BUCKETS: Final = 4
+
+
+def bucket_of(latency_us: int) -> int:
+    """The number of the bucket that a latency falls into. The same numbers as the reader's."""
+    if latency_us < SUB_BUCKETS:
+        return max(latency_us, 0)
+    shift = latency_us.bit_length() - 3
+    return SUB_BUCKETS * shift + (latency_us >> shift)

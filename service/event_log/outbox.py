@@ -1,0 +1,87 @@
+"""Lines that wait for one sink: a queue bounded by bytes, which gives up the oldest.
+
+Each sink has its own, so that one which hangs costs the others nothing; the lines themselves are shared. Of a
+line that was given up it is remembered which topic it told of: that topic is told anew once the sink takes
+lines again, or the fleet would not hear of it before its leaders move the next time. Event log's thread; the
+numbers may be read by any.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+
+class Line(NamedTuple):
+    """One event, encoded, without a line's end. `topic`: whose partition it tells, if any."""
+
+    data: bytes
+    topic: str | None = None
+
+
+class Outbox:
+    """The lines of one sink."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes: Final = max_bytes
+        self._lines: deque[Line] = deque()
+        #: What the waiting lines weigh.
+        self.waiting_bytes = 0
+        #: Lines that were given up because there was no room.
+        self.dropped = 0
+        self._untold: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more than is urgent should be put in: half of it is kept for what can't wait."""
+        return self.waiting_bytes < self._max_bytes // 2
+
+    def put(self, line: Line) -> None:
+        """Queues a line as the youngest."""
+        self._lines.append(line)
+        self.waiting_bytes += len(line.data)
+        self._give_up_oldest()
+
+    def put_back(self, lines: Sequence[Line]) -> None:
+        """Queues lines as the oldest, in their order: they could not be handed on."""
+        self._lines.extendleft(reversed(lines))
+        self.waiting_bytes += sum(len(line.data) for line in lines)
+        self._give_up_oldest()
+
+    def take(self, max_bytes: int) -> list[Line]:
+        """The oldest lines, of so many bytes together, or one; none where none wait."""
+        taken: list[Line] = []
+        left = max_bytes
+        while self._lines and (not taken or len(self._lines[0].data) <= left):
+            line = self._lines.popleft()
+            left -= len(line.data)
+            self.waiting_bytes -= len(line.data)
+            taken.append(line)
+        return taken
+
+    def lose(self, lines: Iterable[Line]) -> None:
+        """Notes that lines which were taken are lost."""
+        for line in lines:
+            self._lost(line)
+
+    def take_untold(self) -> set[str]:
+        """The topics whose lines were lost since this was asked last; none while there is no room."""
+        if not self._untold or not self.has_room:
+            return set()
+        untold, self._untold = self._untold, set()
+        return untold
+
+    def _give_up_oldest(self) -> None:
+        while self.waiting_bytes > self._max_bytes:
+            line = self._lines.popleft()
+            self.waiting_bytes -= len(line.data)
+            self._lost(line)
+
+    def _lost(self, line: Line) -> None:
+        self.dropped += 1
+        if line.topic is not None:
+            self._untold.add(line.topic)

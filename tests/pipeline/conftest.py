@@ -1,0 +1,83 @@
+"""The pipeline's tests: which of them need Spark, and the session that they share.
+
+    spark    the session of this process (tests/support/spark.py): `local[2]`, UTC, four shuffle partitions,
+             Kafka's connector and Delta on its class path. Its start is paid for by the first test that takes
+             it. Leave it as it was: no setting changed, no view or cache left behind.
+    told, tables   the stories of all test modules that were collected (stories.py), and what is in silver and
+                   gold of them; computed once.
+    many_fleets    the same with 120 fleets more that hypothesis draws, each as it was told and mangled, and
+                   their oracle (whole_pipeline.py).
+
+A test that takes `spark`, itself or through a fixture, bears the mark `spark` by that, has 300 s before it
+counts as hung, and runs in the same process as all others of its kind.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from pipeline.jars.fetched_jars import JarsMissingError
+from pipeline.java import JavaMissingError
+from tests.pipeline.fleets import examples_of, fleets
+from tests.pipeline.stories import Told
+from tests.pipeline.whole_pipeline import ManyFleets, Tables
+from tests.support.spark import spark_of_the_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+_HERE: Final = Path(__file__).parent
+_TIMEOUT_S: Final = 300
+
+
+@pytest.hookimpl(tryfirst=True)  # the conftest above looks at the mark
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what takes a session, before `-m` chooses."""
+    for item in items:
+        if _HERE in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            # pyspark leaves the socket of a collect() to the garbage collector, and says so.
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session that all tests of the process share; see the module's docstring."""
+    try:
+        with spark_of_the_session(tmp_path_factory.mktemp("spark")) as session:
+            yield session
+    except (JavaMissingError, JarsMissingError) as error:
+        pytest.fail(f"the tests of the pipeline can't run: {error}", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def told() -> Told:
+    """The stories of the modules that were collected; see the module's docstring."""
+    return Told()
+
+
+@pytest.fixture(scope="session")
+def everything(request: pytest.FixtureRequest, spark: SparkSession, told: Told) -> ManyFleets:
+    """The stories; and fleets to compare all tables by, if there is a test that does."""
+    compares = any("many_fleets" in getattr(item, "fixturenames", ()) for item in request.session.items)
+    drawn = examples_of(fleets(), 120) if compares else []
+    return ManyFleets(spark, {**dict(enumerate(drawn)), **told.events}, mangles=compares)
+
+
+@pytest.fixture(scope="session")
+def tables(everything: ManyFleets) -> Tables:
+    """What became of the stories."""
+    return everything.tables
+
+
+@pytest.fixture(scope="session")
+def many_fleets(everything: ManyFleets) -> ManyFleets:
+    """Fleets to compare all tables by."""
+    return everything

@@ -1,0 +1,81 @@
+"""A driver killed again and again, each time further on, and what its tables are in the end.
+
+    python -m tests.pipeline.killed_chain        every point, both stores: `make test-pipeline-killed`
+
+A chain is one pair of stores (Parquet, Delta) and one driver after the other on them. All but the last are
+killed with SIGKILL at a point of their own (killed_job.py); the last runs to its end.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pipeline.simulate import plan_for, write
+from pipeline.stores.store import KINDS
+from tests.pipeline.kept_tables import differences, kept_tables
+from tests.pipeline.killed_job import ALL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ROOT: Final = Path(__file__).parents[2]
+#: Each where a driver that is killed there, and restarted, comes to the next one.
+POINTS: Final = (
+    "offsets",  # the batch is known, nothing of it is done
+    "bronze_events",  # half of bronze
+    "bronze_rejects",  # all of bronze
+    "batch",  # all of the batch, but for its commit
+    "offsets:2",  # the first batch is committed in between
+    "silver_isr_obs",  # Parquet: silver is half the old one; Delta: half of silver has the batch
+    "gold_churn",  # half of gold
+    "fresh",  # everything, but for the end of the process
+)
+
+
+def write_events(folder: Path) -> None:
+    """A small fleet's files: four, so two batches; with lines that are late, doubled and broken."""
+    write(
+        plan_for(1000, seed=7, late=0.05, duplicates=0.05, broken=0.05),
+        folder,
+        folder.with_suffix(".truth.json"),
+    )
+
+
+def run_killed_at(points: Sequence[str], events: Path, out: Path, tables: str = ALL) -> None:
+    """One driver after the other, each killed at its point; then one that is not."""
+    for point in (*points, ""):
+        words = ["-m", "tests.pipeline.killed_job", str(events), str(out), tables, point]
+        done = subprocess.run(
+            [sys.executable, *words],
+            cwd=_ROOT,
+            start_new_session=True,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        wanted = -signal.SIGKILL if point else 0
+        assert done.returncode == wanted, f"at {point}: {done.returncode}\n{done.stderr}"
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as name:
+        events, killed, undisturbed = (Path(name) / part for part in ("events", "killed", "undisturbed"))
+        write_events(events)
+        run_killed_at((), events, undisturbed)
+        wanted = kept_tables(undisturbed / KINDS[0])
+        rows = sum(sum(table.values()) for table in wanted.values())
+        print(f"undisturbed: {rows:,} rows in {len(wanted)} tables")
+        run_killed_at(POINTS, events, killed)
+        wrong = {kind: differences(kept_tables(killed / kind), wanted) for kind in KINDS}
+        for kind in KINDS:
+            print(f"{kind}, killed at {', '.join(POINTS)}: {wrong[kind] or 'the same tables'}")
+        return 1 if any(wrong.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""A driver to be killed: the job into both stores, held at a named point in each until SIGKILL ends it.
+
+    python -m tests.pipeline.killed_job INPUT OUT few|all [POINT]
+
+All tables, or a few of each kind, as each costs a second of every start. POINT is a name that `Job` calls its
+`at` with, and how often it has to: `offsets:2` is held when the second batch is known. Both jobs run in one
+Spark, each up to its point; then the whole process group, Java included, is gone without another word. A
+start of Spark is what such a test costs, so two jobs die of one. Without POINT they run to their end; a point
+that one of them never comes to ends the process with 3.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pipeline.gold import GOLD
+from pipeline.job import Job
+from pipeline.progress import Progress
+from pipeline.silver import SILVER
+from pipeline.silver.epochs import EPOCH_SIGHTS, LEADER_EPOCHS
+from pipeline.silver.topic_ends import TOPIC_ENDS
+from pipeline.sources import FilesSource
+from pipeline.stores.opening import open_store
+from pipeline.stores.store import KINDS
+from pipeline.tables import GOLD_CURRENT_LEADER, GOLD_LEADER_HISTORY
+from tests.support.spark import spark_of_the_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+FILES_A_BATCH: Final = 2
+FEW: Final = "few"
+ALL: Final = "all"
+_SILVER: Final = {ALL: SILVER, FEW: (EPOCH_SIGHTS, LEADER_EPOCHS, TOPIC_ENDS)}
+_GOLD: Final = {
+    ALL: GOLD,
+    FEW: {name: GOLD[name] for name in (GOLD_LEADER_HISTORY, GOLD_CURRENT_LEADER)},
+}
+NEVER_CAME: Final = 3
+
+
+class _Held:
+    """Stops the thread that comes to the point, for good. `is_over` is set then, or at the job's end."""
+
+    def __init__(self, point: str) -> None:
+        self._name, _, count = point.partition(":")
+        self._left = int(count or 1)
+        self.is_over = threading.Event()
+        self.is_at_point = False
+
+    def __call__(self, name: str) -> None:
+        if name != self._name:
+            return
+        self._left -= 1
+        if self._left == 0:
+            self.is_at_point = True
+            self.is_over.set()
+            threading.Event().wait()
+
+
+def job_on(
+    spark: SparkSession,
+    source: str,
+    out: str,
+    kind: str,
+    tables: str,
+    at: Callable[[str], None] = lambda _: None,
+) -> Job:
+    """The job from a folder of files into a store of this kind."""
+    return Job(
+        spark,
+        FilesSource(source, FILES_A_BATCH),
+        open_store(spark, out, kind, to_write=True),
+        Progress(sys.stderr, lambda: 0.0, shows=False),
+        stop=threading.Event(),
+        at=at,
+        silver=_SILVER[tables],
+        gold=_GOLD[tables],
+    )
+
+
+def main(source: str, out: str, tables: str, point: str = "") -> int:
+    """Runs both jobs; is killed by itself when both are at the point."""
+    holds = []
+    with spark_of_the_session(Path(out) / "scratch") as spark:
+        for kind in KINDS:
+            held = _Held(point)
+            holds.append(held)
+            job = job_on(spark, source, f"{out}/{kind}", kind, tables, held)
+            threading.Thread(target=_to_the_end, args=(job, held), daemon=True).start()
+            held.is_over.wait()
+        if all(held.is_at_point for held in holds):
+            os.killpg(0, signal.SIGKILL)
+    return NEVER_CAME if point else 0
+
+
+def _to_the_end(job: Job, held: _Held) -> None:
+    try:
+        job.run()
+    except BaseException:  # noqa: BLE001 - a thread's outermost turn
+        traceback.print_exc()
+        os._exit(1)
+    held.is_over.set()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,78 @@
+"""gold_churn, gold_churn_brokers and gold_flapping."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.tables import GOLD_CHURN, GOLD_CHURN_BROKERS, GOLD_FLAPPING
+from tests.pipeline.fleets import Boot, at
+from tests.pipeline.stories import Stories
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.pipeline.fleets import Event
+    from tests.pipeline.stories import Story, Tale, Told
+    from tests.pipeline.whole_pipeline import Tables
+
+story = Stories()
+
+#: T0 is twenty minutes before a full hour.
+_NEXT_HOUR_S = 1_200
+
+
+def _leaders(*leaders: int | None, seconds: Sequence[float], partition: int = 0) -> list[Event]:
+    boot = Boot("a", boot_id=partition)
+    for epoch, (second, leader) in enumerate(zip(seconds, leaders, strict=True)):
+        boot.sees(second, epoch=epoch, leader=leader, partition=partition)
+    return boot.events
+
+
+@story
+def elections_are_counted_in_the_hour_in_which_they_were_seen() -> Story:
+    events = _leaders(1, 2, 2, 3, seconds=[0, 10, _NEXT_HOUR_S - 0.000001, _NEXT_HOUR_S])
+    events += _leaders(1, 2, seconds=[0, 20], partition=1)
+    rows = yield events
+    columns = ("hour", "elections", "leader_changes", "partitions")
+    assert [tuple(row[column] for column in columns) for row in rows(GOLD_CHURN)] == [
+        (at(_NEXT_HOUR_S - 3_600), 3, 2, 2),
+        (at(_NEXT_HOUR_S), 1, 1, 1),
+    ]
+
+
+@story
+def a_partition_whose_leader_nobody_saw_change_has_no_churn() -> Story:
+    rows = yield _leaders(1, seconds=[0])
+    assert rows(GOLD_CHURN) + rows(GOLD_CHURN_BROKERS) + rows(GOLD_FLAPPING) == []
+
+
+@story
+def what_one_broker_loses_another_gains_unless_there_is_none() -> Story:
+    rows = yield _leaders(1, 2, None, 2, seconds=[0, 1, 2, 3])
+    moves = {row["broker"]: (row["gained"], row["lost"]) for row in rows(GOLD_CHURN_BROKERS)}
+    assert moves == {1: (0, 1), 2: (2, 1)}
+
+
+@story
+def three_leader_changes_each_within_ten_minutes_of_the_last_are_flapping() -> Story:
+    rows = yield _leaders(1, 2, 1, 2, 1, seconds=[0, 100, 700, 1_300, 1_900.000001])
+    found = [(row["flapping_from"], row["flapping_to"], row["leader_changes"]) for row in rows(GOLD_FLAPPING)]
+    assert found == [(at(100), at(1_300), 3)]
+
+
+@story
+def elections_that_leave_the_leader_in_place_are_no_flapping() -> Story:
+    rows = yield _leaders(1, 2, 2, 2, 1, seconds=[0, 1, 2, 3, 4])
+    assert rows(GOLD_FLAPPING) == []
+
+
+@story
+def two_runs_of_one_partition_are_two_rows() -> Story:
+    seconds = [0, 1, 2, 3, 5_000, 5_001, 5_002]
+    rows = yield _leaders(1, 2, 1, 2, 1, 2, 1, seconds=seconds)
+    assert [row["flapping_to"] for row in rows(GOLD_FLAPPING)] == [at(3), at(5_002)]
+
+
+@story.test
+def test_churn(story: Tale, told: Told, tables: Tables) -> None:
+    told.check(story, tables)

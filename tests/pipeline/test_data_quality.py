@@ -1,0 +1,145 @@
+"""gold_data_quality: gaps, silence, clocks and conflicts; and gold_rejects."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from pipeline.bronze import REJECTS_SCHEMA
+from pipeline.gold.rejects import rejects
+from pipeline.tables import BRONZE_REJECTS, GOLD_DATA_QUALITY
+from tests.pipeline.fleets import Boot, at
+from tests.pipeline.stories import LATEST_S, Stories
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.pipeline.fleets import Event
+    from tests.pipeline.stories import Rows, Story, Tale, Told
+    from tests.pipeline.whole_pipeline import Tables
+
+story = Stories()
+
+
+def _said(rows: Rows, *columns: str) -> dict[tuple[str, int], tuple[object, ...]]:
+    """Those columns by sidecar and boot."""
+    return {
+        (row["sidecar_id"], row["boot_id"]): tuple(row[column] for column in columns)
+        for row in rows(GOLD_DATA_QUALITY)
+    }
+
+
+@story
+def lines_that_are_not_there_are_missing_whatever_the_reason() -> Story:
+    boot = Boot("a")
+    for seq in (1, 2, 64, 65, 130):
+        boot.tells(seq, "connection", seq=seq, broker=1, state="ready")
+    boot.tells(200, "heartbeat", seq=131, dropped=7, metadata_max_age_ms=1, version="1.2")
+    rows = yield boot.events * 2
+    assert _said(rows, "received", "missing", "dropped_reported", "version") == {("a", 1): (6, 125, 7, "1.2")}
+
+
+@story
+def a_boot_is_on_the_cluster_that_it_came_to_know() -> Story:
+    boot, never = Boot("a", cluster=None), Boot("b", cluster=None)
+    boot.beats(0)
+    boot.cluster = "c"
+    boot.beats(60, dropped=1)
+    never.beats(0)
+    rows = yield boot.events + never.events
+    assert _said(rows, "cluster_id", "received", "first_event", "last_event") == {
+        ("a", 1): ("c", 2, at(0), at(60)),
+        ("b", 1): ("", 1, at(0), at(0)),
+    }
+
+
+@story
+def a_sidecar_is_silent_if_its_last_boot_was_not_heard_of_for_three_minutes() -> Story:
+    stopped, restarted, again, alive = Boot("a"), Boot("b", boot_id=1), Boot("b", boot_id=2), Boot("c")
+    stopped.beats(LATEST_S - 181)
+    restarted.beats(LATEST_S - 500)
+    again.beats(LATEST_S - 180)
+    alive.beats(LATEST_S)
+    rows = yield stopped.events + restarted.events + again.events + alive.events
+    assert _said(rows, "is_silent") == {
+        ("a", 1): (True,),
+        ("b", 1): (False,),
+        ("b", 2): (False,),
+        ("c", 1): (False,),
+    }
+
+
+def _watching(*clocks_s: float, until: float, epochs: int = 5) -> list[Event]:
+    """Sidecars 0, 1, 2... that see epochs at once, each by its own clock, and one heartbeat at the end."""
+    boots = [Boot(str(n), clock_s=clock_s) for n, clock_s in enumerate(clocks_s)]
+    for boot in boots:
+        for epoch in range(epochs):
+            boot.sees(until - 1_000 + epoch * 100, epoch=epoch)
+        boot.beats(until)
+    return [event for boot in boots for event in boot.events]
+
+
+@story
+def a_clock_that_differs_from_the_fleets_by_a_minute_is_suspect() -> Story:
+    rows = yield _watching(0, 0, 60, 60.001, -75.0005, 0, until=1_000)
+    assert _said(rows, "clock_offset_ms", "is_clock_suspect") == {
+        ("0", 1): (0, False),
+        ("1", 1): (0, False),
+        ("2", 1): (60_000, False),
+        ("3", 1): (60_001, True),
+        ("4", 1): (-75_001, True),
+        ("5", 1): (0, False),
+    }
+
+
+@story
+def two_sidecars_cannot_tell_whose_clock_is_wrong() -> Story:
+    rows = yield _watching(0, 500, until=1_000)
+    assert set(_said(rows, "clock_offset_ms", "is_clock_suspect").values()) == {(None, False)}
+
+
+@story
+def what_a_boot_finds_when_it_starts_says_nothing_of_its_clock() -> Story:
+    late = Boot("late")
+    late.sees(990, epoch=4)
+    rows = yield _watching(0, 0, 0, until=1_000) + late.events
+    assert _said(rows, "clock_offset_ms")["late", 1] == (None,)
+
+
+@story
+def a_clock_that_is_ahead_makes_nobody_silent_and_one_behind_is_set_right() -> Story:
+    # These are after all others, by the clocks that can be believed.
+    rows = yield _watching(0, 0, 0, 600, -600, until=LATEST_S)
+    assert set(_said(rows, "is_silent").values()) == {(False,)}
+
+
+@story
+def a_boot_that_saw_an_epoch_with_two_leaders_has_a_conflict() -> Story:
+    a, b, c = Boot("a"), Boot("b"), Boot("c")
+    a.sees(0, epoch=1, leader=1)
+    b.sees(1, epoch=1, leader=2)
+    c.sees(2, epoch=2, leader=2)
+    rows = yield a.events + b.events + c.events
+    assert _said(rows, "epoch_conflicts") == {("a", 1): (1,), ("b", 1): (1,), ("c", 1): (0,)}
+
+
+@story.test
+def test_data_quality(story: Tale, told: Told, tables: Tables) -> None:
+    told.check(story, tables)
+
+
+def test_a_rejected_line_counts_once_by_reason_and_the_least_is_the_example(spark: SparkSession) -> None:
+    times = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3, 4)]
+    lines = [("not_json", "{b"), ("not_json", "{a"), ("not_json", "{b"), ("too_old", "{}")]
+    bronze = spark.createDataFrame(
+        [
+            (reason, None, head, 2, f"hash of {head}", "file", time)
+            for (reason, head), time in zip(lines, times, strict=True)
+        ],
+        REJECTS_SCHEMA,
+    )
+    found = rejects({BRONZE_REJECTS: bronze}.__getitem__).toArrow().to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == [
+        ("not_json", 2, times[0], times[2], "{a"),
+        ("too_old", 1, times[3], times[3], "{}"),
+    ]

@@ -1,0 +1,118 @@
+"""What the data source asks a real sidecar, without Spark; and that the fake one answers likewise."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline.datasource.errors import SidecarRefusedError, SidecarUnreachableError
+from pipeline.datasource.options import Access, read_options
+from pipeline.datasource.sidecar_http import SidecarConnection
+from pipeline.datasource.tables import Sidecar as Tables
+from service.embedded import DEMO_TOPIC, EmbeddedCluster
+from tests.support.fake_sidecar_api import FakeSidecarApi
+from tests.support.free_ports import free_ports
+from tests.support.sidecar import Sidecar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TOKEN = "pf_a-token-of-a-test"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(topics=(DEMO_TOPIC, "other")) as running:
+        yield running
+
+
+@pytest.fixture
+def guarded(cluster: EmbeddedCluster, tmp_path: Path) -> Iterator[Sidecar]:
+    """A sidecar that wants a token, which may read and write the demo topic alone; with a socket too."""
+    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
+    tokens = tmp_path / "tokens.toml"
+    allowed = f'read = ["{DEMO_TOPIC}"]\nproduce = ["{DEMO_TOPIC}"]'
+    tokens.write_text(f'[[token]]\nname = "spark"\nsha256 = "{digest}"\n{allowed}\n')
+    tokens.chmod(0o600)
+    with GuardedSidecar(
+        tmp_path,
+        bootstrap_servers=cluster.bootstrap_servers,
+        flags=("--tokens-file", str(tokens)),
+        socket_path=tmp_path / "api.sock",
+    ) as running:
+        yield running
+
+
+class GuardedSidecar(Sidecar):
+    """Shows its token when it is asked whether it is up."""
+
+    def start(self) -> None:
+        self.api.headers["Authorization"] = f"Bearer {TOKEN}"
+        super().start()
+
+
+def access_to(url: str, **options: str) -> Access:
+    return read_options({"url": url, "table": "topics", "timeout_ms": "5000", **options}).access
+
+
+def tables(connection: SidecarConnection) -> Tables:
+    return Tables(str(connection.address), lambda method, path, body: connection.ask(method, path, body))
+
+
+def test_a_token_opens_what_it_may_read_and_its_lack_is_told_with_a_remedy(
+    guarded: Sidecar, tmp_path: Path
+) -> None:
+    with (
+        SidecarConnection(access_to(guarded.api_url)) as nobody,
+        pytest.raises(SidecarRefusedError, match=r"401: .*; give a token .* option token_file"),
+    ):
+        list(tables(nobody).brokers())
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    socket_url = f"unix:{tmp_path / 'api.sock'}"
+    with SidecarConnection(access_to(socket_url, token_file=str(tmp_path / "token"))) as caller:
+        found = tables(caller)
+        assert [row[0] for row in found.topics((), internal=False)] == [DEMO_TOPIC]
+        with pytest.raises(SidecarRefusedError, match=r"lists no topic other; create it, or let the token"):
+            list(found.topics(["other"], internal=False))
+        with pytest.raises(SidecarRefusedError, match="403"):
+            list(found.partitions(["other"]))
+        assert [row[2] for row in found.partitions([DEMO_TOPIC])] == [0, 1, 2, 3]
+
+
+def test_nobody_there_is_told_with_a_remedy() -> None:
+    (port,) = free_ports(1)
+    with (
+        SidecarConnection(access_to(f"http://127.0.0.1:{port}")) as connection,
+        pytest.raises(SidecarUnreachableError, match=r"nobody answers at http://127.0.0.1:\d+ .*option url"),
+    ):
+        connection.ask("GET", "/v1/topics")
+
+
+def test_the_fake_sidecar_answers_keys_as_the_real_one_does(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    def told(url: str) -> list[tuple[Any, ...]]:
+        answers = []
+        with SidecarConnection(access_to(url)) as connection:
+            for key, value in (("k", "a"), ("k", "a"), ("k", "b"), ("l", "b")):
+                body = json.dumps({"value_format": "text", "records": [{"value": value}]}).encode()
+                path = f"/v1/topics/{DEMO_TOPIC}/records?timeout_ms=5000"
+                answer = connection.ask("POST", path, body, {"Idempotency-Key": f'"{key}"'})
+                read = json.loads(answer.body)
+                answers.append(
+                    (answer.status, answer.headers.get("pilotfish-replayed"), len(read.get("results", ())))
+                )
+        return answers
+
+    with (
+        FakeSidecarApi() as fake,
+        Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers) as real,
+    ):
+        assert (
+            told(fake.url)
+            == told(real.api_url)
+            == [(200, None, 1), (200, "true", 1), (422, None, 0), (200, None, 1)]
+        )
+        assert fake.values() == [b"a", b"b"]

@@ -1,0 +1,212 @@
+"""gold_leader_history and gold_current_leader: epochs in their order, and what is odd in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.tables import GOLD_CURRENT_LEADER, GOLD_LEADER_HISTORY
+from tests.pipeline.fleets import ID, NEXT_ID, Boot, at
+from tests.pipeline.stories import Stories
+
+if TYPE_CHECKING:
+    from tests.pipeline.stories import Rows, Story, Tale, Told
+    from tests.pipeline.whole_pipeline import Row, Tables
+
+story = Stories()
+
+
+def _history(rows: Rows, *columns: str) -> list[tuple[object, ...]]:
+    """Those columns of the history, ordered by topic key and epoch."""
+    ordered = sorted(rows(GOLD_LEADER_HISTORY), key=lambda row: (row["topic_key"], row["leader_epoch"]))
+    return [tuple(row[column] for column in columns) for row in ordered]
+
+
+def _flagged(rows: Rows, flag: str) -> list[int]:
+    return [row["leader_epoch"] for row in rows(GOLD_LEADER_HISTORY) if row[flag]]
+
+
+@story
+def an_epoch_is_valid_from_its_first_sight_until_that_of_the_next_one() -> Story:
+    a, b = Boot("a"), Boot("b")
+    a.sees(10, leader=1, epoch=4)
+    b.sees(12, leader=1, epoch=4)
+    b.sees(20, leader=2, epoch=5)
+    a.sees(25, leader=2, epoch=5)
+    rows = yield a.events + b.events
+    assert _history(rows, "leader", "valid_from", "valid_to", "is_current", "last_seen", "observers") == [
+        (1, at(10), at(20), False, at(12), 2),
+        (2, at(20), None, True, at(25), 2),
+    ]
+
+
+@story
+def epochs_that_are_seen_out_of_order_stand_in_their_order() -> Story:
+    a, b = Boot("a"), Boot("b")
+    a.sees(10, leader=1, epoch=4)
+    a.sees(30, leader=3, epoch=6)
+    b.sees(31, leader=2, epoch=5)  # by an answer of a broker that lags behind
+    rows = yield a.events + b.events
+    assert _history(rows, "leader_epoch", "leader", "valid_to") == [
+        (4, 1, at(31)),
+        (5, 2, at(30)),
+        (6, 3, None),
+    ]
+    assert _flagged(rows, "is_clock_suspect") == [6]
+
+
+@story
+def a_row_says_how_many_epochs_before_it_nobody_saw() -> Story:
+    boot = Boot("a")
+    for seconds, epoch in enumerate([3, 4, 9]):
+        boot.sees(seconds, epoch=epoch)
+    rows = yield boot.events
+    assert _history(rows, "leader_epoch", "missed_epochs") == [(3, 0), (4, 0), (9, 4)]
+
+
+@story
+def a_new_epoch_with_the_same_leader_is_no_leader_change() -> Story:
+    boot = Boot("a")
+    for epoch, leader in enumerate([1, 1, 2, None, 2]):
+        boot.sees(epoch, epoch=epoch, leader=leader)
+    rows = yield boot.events
+    assert _flagged(rows, "is_leader_change") == [2, 3, 4]
+    assert _history(rows, "leader") == [(1,), (1,), (2,), (-1,), (2,)]
+
+
+@story
+def two_leaders_in_one_epoch_are_a_conflict_and_the_lesser_one_leads() -> Story:
+    a, b = Boot("a"), Boot("b")
+    a.sees(0, leader=3, epoch=1)
+    b.sees(1, leader=2, epoch=1)
+    rows = yield a.events + b.events
+    assert _history(rows, "leader", "is_conflict") == [(2, True)]
+
+
+@story
+def a_broker_that_cannot_reach_the_leader_contradicts_nobody() -> Story:
+    a, b = Boot("a"), Boot("b")
+    a.sees(0, leader=None, epoch=1)
+    b.sees(1, leader=2, epoch=1)
+    rows = yield a.events + b.events
+    assert _history(rows, "leader", "is_conflict", "valid_from") == [(2, False, at(0))]
+
+
+@story
+def of_two_who_see_an_epoch_at_one_instant_the_lesser_id_was_first() -> Story:
+    b, a = Boot("b"), Boot("a")
+    b.sees(5, epoch=1)
+    a.sees(5, epoch=1)
+    rows = yield b.events + a.events
+    assert _history(rows, "first_observer", "observers") == [("a", 2)]
+
+
+@story
+def a_sidecar_that_restarts_is_one_observer() -> Story:
+    first, second = Boot("a", boot_id=1), Boot("a", boot_id=2)
+    first.sees(0, epoch=1)
+    second.sees(50, epoch=1)
+    rows = yield first.events + second.events
+    assert _history(rows, "observers", "last_seen") == [(1, at(50))]
+
+
+@story
+def without_an_epoch_to_rely_on_there_is_no_history() -> Story:
+    boot = Boot("a")
+    boot.sees(0, epoch=None)
+    rows = yield boot.events
+    assert rows(GOLD_LEADER_HISTORY) == []
+
+
+# -- how topics end ------------------------------------------------------------------------------------------
+
+
+def _current(rows: Rows) -> list[Row]:
+    return rows(GOLD_CURRENT_LEADER)
+
+
+@story
+def a_topic_that_is_gone_has_no_current_leader() -> Story:
+    a, b = Boot("a"), Boot("b")
+    a.sees(0, epoch=1)
+    a.sees(5, epoch=2)
+    a.ends(60, "gone")
+    b.ends(40, "gone")
+    rows = yield a.events + b.events
+    assert _history(rows, "valid_to", "is_current") == [(at(5), False), (at(40), False)]
+    assert _current(rows) == []
+
+
+@story
+def a_topic_that_nobody_asks_for_any_more_still_has_its_leader() -> Story:
+    boot = Boot("a")
+    boot.sees(0, epoch=1, leader=2)
+    boot.ends(60, "forgotten")
+    rows = yield boot.events
+    assert [(row["leader"], row["since"]) for row in _current(rows)] == [(2, at(0))]
+
+
+@story
+def a_topic_that_was_recreated_begins_anew_under_its_own_id() -> Story:
+    boot = Boot("a")
+    boot.sees(0, epoch=7, leader=1)
+    boot.ends(60, "recreated", topic_id=ID)
+    boot.sees(60, epoch=0, leader=2, topic_id=NEXT_ID)
+    rows = yield boot.events
+    assert _history(rows, "topic_key", "leader_epoch", "valid_to", "is_current", "is_leader_change") == [
+        (ID, 7, at(60), False, False),
+        (NEXT_ID, 0, None, True, False),
+    ]
+
+
+@story
+def a_topic_is_over_when_another_of_its_name_is_seen_even_if_nobody_says_so() -> Story:
+    before, after = Boot("a", boot_id=1), Boot("a", boot_id=2)
+    before.sees(0, epoch=7, topic_id=ID)
+    after.sees(90, epoch=0, topic_id=NEXT_ID)
+    rows = yield before.events + after.events
+    assert _history(rows, "topic_key", "valid_to") == [(ID, at(90)), (NEXT_ID, None)]
+    assert [row["topic_key"] for row in _current(rows)] == [NEXT_ID]
+
+
+@story
+def a_topic_is_not_gone_if_the_one_who_said_so_sees_it_again() -> Story:
+    boot = Boot("a")
+    boot.sees(0, epoch=0)
+    boot.ends(1, "gone")  # a broker that has not heard of it yet
+    boot.sees(2, epoch=0)
+    rows = yield boot.events
+    assert _history(rows, "valid_to", "is_current") == [(None, True)]
+
+
+@story
+def a_topic_is_gone_though_a_clock_that_is_ahead_sees_it_later() -> Story:
+    a, ahead = Boot("a"), Boot("b", clock_s=300)
+    a.sees(0, epoch=0)
+    ahead.sees(10, epoch=0)
+    a.ends(60, "gone")
+    rows = yield a.events + ahead.events
+    assert _history(rows, "valid_to", "last_seen") == [(at(60), at(310))]
+
+
+@story
+def names_do_not_supersede_ids_nor_each_other() -> Story:
+    boot = Boot("a")
+    boot.sees(0, topic_id=ID)
+    boot.sees(9, topic_id=None)  # an older broker answers, amid an upgrade
+    rows = yield boot.events
+    assert {row["topic_key"] for row in _current(rows)} == {ID, "orders"}
+
+
+@story
+def partitions_and_clusters_have_histories_of_their_own() -> Story:
+    a, b = Boot("a"), Boot("b", cluster="other")
+    a.sees(0, epoch=1, partition=0)
+    a.sees(1, epoch=2, partition=1)
+    b.sees(2, epoch=3, partition=0)
+    rows = yield a.events + b.events
+    assert [row["is_current"] for row in rows(GOLD_LEADER_HISTORY)] == [True] * 3
+
+
+@story.test
+def test_leader_history(story: Tale, told: Told, tables: Tables) -> None:
+    told.check(story, tables)

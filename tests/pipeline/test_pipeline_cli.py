@@ -1,0 +1,210 @@
+"""`pilotfish-pipeline run`: what is typed wrong is said in one sentence, most of it before Spark starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from pipeline.cli import main
+from pipeline.commands.run import stop_at_signals
+from pipeline.commands.run_options import RunOptionsError, kafka_settings
+from pipeline.gold import GOLD
+from pipeline.silver import SILVER
+from pipeline.simulate import plan_for, write
+from pipeline.stores.mark import MARK, mark_of
+from pipeline.stores.store import DELTA, LAYOUT, PARQUET
+from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+def _refused(*words: object) -> str:
+    """What a call says that is wrong: one line."""
+    result = CliRunner().invoke(main, [str(word) for word in words])
+    assert result.exit_code == 2, result.output
+    said = result.output.strip().splitlines()
+    assert len(said) == 1, said
+    assert result.stdout == ""
+    return said[0]
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Path:
+    folder = tmp_path / "events"
+    folder.mkdir()
+    return folder
+
+
+def test_the_list_of_commands_and_the_help_of_run_need_no_spark() -> None:
+    program = (
+        "import sys\n"
+        "from click.testing import CliRunner\n"
+        "from pipeline.cli import main\n"
+        "for words in (['--help'], ['run', '--help'], ['jars', '--help']):\n"
+        "    result = CliRunner().invoke(main, words)\n"
+        "    assert result.exit_code == 0, result.output\n"
+        "    print(result.output)\n"
+        "assert not [name for name in sys.modules if name.partition('.')[0] in ('pyspark', 'service')]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert "Read events, and bring every table up to date." in done.stdout
+    assert "--bootstrap-servers" in done.stdout
+
+
+def test_a_source_without_its_place_is_refused(tmp_path: Path) -> None:
+    assert "--source files reads a folder: give it by --input" in _refused(
+        "run", "--source", "files", "--out", tmp_path
+    )
+    assert "give them by --bootstrap-servers host:port" in _refused(
+        "run", "--source", "kafka", "--out", tmp_path
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("--source", "kafka", "--bootstrap-servers", "h:1", "--input", "x"),
+            "--input is for --source files",
+        ),
+        (("--source", "files", "--input", "x", "--bootstrap-servers", "h:1"), "--bootstrap-servers is for"),
+        (
+            ("--source", "files", "--input", "x", "--kafka", "a=b"),
+            "--kafka is for --source kafka, and this is",
+        ),
+        (
+            ("--source", "files", "--input", "x", "--max-records-per-batch", "1"),
+            "--max-records-per-batch is for",
+        ),
+    ],
+)
+def test_options_of_the_other_source_are_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    assert said in _refused("run", *words, "--out", tmp_path)
+
+
+def test_an_input_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    assert f"--input {tmp_path / 'none'} is not there: it may be empty, but make it first" in _refused(
+        "run", "--source", "files", "--input", tmp_path / "none", "--out", tmp_path / "out"
+    )
+    assert f"--input {tmp_path / 'file'} is a file: give the folder" in _refused(
+        "run", "--source", "files", "--input", tmp_path / "file", "--out", tmp_path / "out"
+    )
+
+
+def test_tables_in_the_folder_of_events_are_refused_by_any_name(events: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(events)
+    for out in (events, events / "tables", tmp_path / "link" / "tables"):
+        assert "where tables would be read as events: put it elsewhere" in _refused(
+            "run", "--source", "files", "--input", events, "--out", out
+        )
+
+
+def test_an_out_that_is_a_file_is_refused(events: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    assert f"--out {tmp_path / 'file'} is a file" in _refused(
+        "run", "--source", "files", "--input", events, "--out", tmp_path / "file"
+    )
+
+
+def test_tables_of_the_other_store_or_layout_are_refused(events: Path, tmp_path: Path) -> None:
+    run = ("run", "--source", "files", "--input", events, "--out", tmp_path)
+    (tmp_path / MARK).write_text(json.dumps(mark_of(DELTA)))
+    assert "are of the store delta: say --store delta, or give a new --out" in _refused(*run)
+
+    (tmp_path / MARK).write_text(json.dumps(mark_of(PARQUET) | {"layout": LAYOUT + 1}))
+    assert f"are of layout {LAYOUT + 1}" in _refused(*run)
+
+    (tmp_path / MARK).write_text("{")
+    assert "is no JSON" in _refused(*run)
+
+
+def test_missing_connector_jars_are_told_with_the_command_that_fetches_them(
+    events: Path, tmp_path: Path
+) -> None:
+    for words in (
+        ("--source", "files", "--input", events, "--store", "delta"),
+        ("--source", "kafka", "--bootstrap-servers", "127.0.0.1:1"),
+    ):
+        said = _refused("run", *words, "--out", tmp_path / "out", "--jars", tmp_path / "jars")
+        assert f"pilotfish-pipeline jars --to {tmp_path / 'jars'}" in said
+
+
+def test_a_trigger_is_a_time(events: Path, tmp_path: Path) -> None:
+    for typed in ("5", "0s", "soon", "-1s"):
+        result = CliRunner().invoke(
+            main, ["run", "--source", "files", "--input", str(events), "--out", "x", f"--trigger={typed}"]
+        )
+        assert result.exit_code == 2
+        assert f"{typed!r} is no time: say 30s, 5m or 1h." in result.output
+
+
+def test_kafka_settings_come_from_a_file_and_the_command_line_wins(tmp_path: Path) -> None:
+    file = tmp_path / "kafka.properties"
+    file.write_text('# of the cluster\n\nsecurity.protocol=SSL\nsasl.jaas.config = a b="c=d";\n')
+
+    assert kafka_settings(["security.protocol=SASL_SSL"], file) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.jaas.config": 'a b="c=d";',
+    }
+
+
+def test_a_kafka_setting_without_a_value_is_named_by_its_place_and_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "kafka.properties"
+    file.write_text("security.protocol=SSL\nhunter2\n")
+
+    with pytest.raises(
+        RunOptionsError, match=r"kafka\.properties, line 2: a Kafka setting is name=value"
+    ) as refused:
+        kafka_settings([], file)
+    assert "hunter2" not in str(refused.value)
+    with pytest.raises(RunOptionsError, match="--kafka: a Kafka setting is name=value"):
+        kafka_settings(["=hunter2"], None)
+
+
+def test_the_first_signal_asks_for_a_stop_and_the_second_one_does_not_wait() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before = signal.getsignal(number)
+        with stop_at_signals() as stop:
+            os.kill(os.getpid(), number)
+            assert stop.is_set()
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), number)
+        assert signal.getsignal(number) is before
+
+
+def test_a_run_ends_with_what_it_read_and_where_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    events, out = tmp_path / "events", tmp_path / "out"
+    write(plan_for(1_000, seed=5, duplicates=0.01, broken=0.05), events, tmp_path / "truth.json")
+    words = ["run", "--source", "files", "--input", str(events), "--out", str(out)]
+
+    done = CliRunner().invoke(main, [*words, "--progress"])
+    assert done.exit_code == 0, done.output
+    first, where, *lines = done.stdout.splitlines()
+    assert first.startswith("1,060 lines in 1 batches: 1,010 events, 50 rejects (")
+    assert where == f"Tables in {out} (parquet):"
+    rows = dict(line.split() for line in lines)
+    assert list(rows) == [BRONZE_EVENTS, BRONZE_REJECTS, *(table.name for table in SILVER), *GOLD]
+    assert (rows[BRONZE_EVENTS], rows[BRONZE_REJECTS]) == ("1,010", "50")
+    assert "batch 0: " in done.stderr
+
+    other = tmp_path / "other"
+    other.mkdir()
+    assert f"{out} has read {events} so far, and not {other}" in _refused(*words[:4], other, "--out", out)
+    assert "No broker at 127.0.0.1:9 answered" in _refused(
+        "run", "--source", "kafka", "--bootstrap-servers", "127.0.0.1:9", "--out", out
+    )

@@ -1,0 +1,120 @@
+"""gold_produce_slo: counts that are counted once, and quantiles of histograms added up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as f
+
+from pipeline import event_v1
+from pipeline.gold.produce_slo import upper_bound_us
+from pipeline.tables import GOLD_PRODUCE_SLO
+from tests.pipeline.fleets import Boot, at
+from tests.pipeline.stories import Stories
+from tests.pipeline.whole_pipeline import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.pipeline.stories import Rows, Story, Tale, Told
+    from tests.pipeline.whole_pipeline import Row
+
+story = Stories()
+
+
+def _only(rows: Rows) -> Row:
+    (row,) = rows(GOLD_PRODUCE_SLO)
+    return row
+
+
+@story
+def windows_of_all_sidecars_and_partitions_are_added_up_by_hour_topic_and_broker() -> Story:
+    a, b = Boot("a"), Boot("b")
+    a.produces(10, latency={1_000: 2}, partition=0, retries=1)
+    a.produces(20, latency={1_000: 3}, partition=1)
+    b.produces(30, latency={1_000: 4}, broker=2)
+    b.produces(1_205, latency={1_000: 5})  # began in the hour before
+    b.produces(1_210, latency={1_000: 6})
+    rows = yield a.events + b.events
+    found = {(row["hour"], row["broker"]): (row["records"], row["batches"], row["bytes"], row["retries"])
+             for row in rows(GOLD_PRODUCE_SLO)}  # fmt: skip
+    assert found == {
+        (at(-2_400), 1): (10, 3, 1_000, 1),
+        (at(-2_400), 2): (4, 1, 400, 0),
+        (at(1_200), 1): (6, 1, 600, 0),
+    }
+
+
+@story
+def a_quantile_is_the_upper_bound_of_the_bucket_of_its_rank() -> Story:
+    boot = Boot("a")
+    boot.produces(10, latency={1_000: 50, 5_000: 45})
+    boot.produces(20, latency={70_000: 4, 900_000: 1})
+    rows = yield boot.events
+    row = _only(rows)
+    bounds = [event_v1.upper_bound_us(event_v1.bucket_of(us)) for us in (1_000, 5_000, 70_000)]
+    assert [row["p50_us"], row["p95_us"], row["p99_us"]] == bounds
+
+
+@story
+def a_window_in_which_nothing_was_acknowledged_has_errors_and_no_latency() -> Story:
+    boot = Boot("a")
+    boot.produces(10, errors={"REQUEST_TIMED_OUT": 3, "NOT_LEADER_OR_FOLLOWER": 1}, broker=None)
+    rows = yield boot.events
+    row = _only(rows)
+    assert (row["broker"], row["failed"], row["error_rate"], row["p50_us"]) == (-1, 4, 1.0, None)
+    assert row["errors"] == [
+        {"error": "NOT_LEADER_OR_FOLLOWER", "records": 1},
+        {"error": "REQUEST_TIMED_OUT", "records": 3},
+    ]
+
+
+@story
+def a_window_in_which_nothing_happened_to_a_record_has_no_error_rate() -> Story:
+    boot = Boot("a")
+    boot.produces(10)
+    rows = yield boot.events
+    row = _only(rows)
+    assert (row["error_rate"], row["errors"], row["failed"]) == (None, [], 0)
+
+
+@story
+def the_error_rate_is_of_records_not_of_batches() -> Story:
+    boot = Boot("a")
+    boot.produces(10, latency={1: 30}, errors={"MESSAGE_TOO_LARGE": 10}, batches=2)
+    rows = yield boot.events
+    assert _only(rows)["error_rate"] == 0.25
+
+
+@story
+def of_two_windows_with_one_line_number_one_is_counted() -> Story:
+    boot = Boot("a")
+    boot.produces(10, latency={1_000: 7}, seq=5)
+    boot.produces(10, latency={1_000: 4}, seq=5)
+    rows = yield boot.events * 2
+    assert _only(rows)["records"] == 4
+
+
+@story.test
+def test_produce_slo(story: Tale, told: Told, tables: Tables) -> None:
+    told.check(story, tables)
+
+
+@pytest.fixture(scope="module")
+def bounds(spark: SparkSession) -> list[int]:
+    buckets = spark.range(244).select(f.col("id").cast("int").alias("bucket"))
+    return [row["bound"] for row in buckets.select("bucket", upper_bound_us(f.col("bucket")).alias("bound"))
+            .orderBy("bucket").collect()]  # fmt: skip
+
+
+def test_a_buckets_bound_is_the_same_in_spark_and_python(bounds: list[int]) -> None:
+    assert bounds == [event_v1.upper_bound_us(bucket) for bucket in range(244)]
+
+
+def test_counts_that_no_sum_can_hold_stop_nothing(spark: SparkSession) -> None:
+    boot = Boot("a")
+    for seconds in (10, 20):
+        boot.produces(seconds, latency={1_000: 2**62}, bytes=2**63 - 1)
+    (row,) = Tables(spark, boot.events).rows(GOLD_PRODUCE_SLO)
+    assert (row["bytes"], row["records"], row["batches"], row["p50_us"]) == (None, None, 2, 1_024)

@@ -1,0 +1,314 @@
+"""The report: what it says of which tables, that it escapes what it is given, that it grows with nothing."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from pipeline import tables
+from pipeline.cli import main
+from pipeline.report import report_html
+from pipeline.report.figures.spread import share_reached
+from pipeline.report.findings import findings_of
+from pipeline.report.findings_of_brokers import typical_hour
+from pipeline.report.findings_of_sidecars import REASONS
+from pipeline.report.gold import ParquetGold, StoreGold
+from pipeline.report.view import views_of
+from pipeline.simulate.delivery import BREAK
+from pipeline.stores.opening import open_store
+from pipeline.stores.store import StoreError
+from tests.pipeline.gold_samples import CLUSTER, Gold, healthy, joined, troubled, write_gold
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+NOTHING = "Nothing to do."
+
+
+class Told(HTMLParser):
+    """The tags of a page and its text, as a browser would take them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def page_of(folder: Path, gold: Gold, cluster: str | None = None) -> str:
+    return report_html(ParquetGold(write_gold(folder, gold)), cluster)
+
+
+def sentences(folder: Path, gold: Gold) -> list[str]:
+    (view,) = views_of(ParquetGold(write_gold(folder, gold)))
+    return [finding.sentence for finding in findings_of(view)]
+
+
+@pytest.fixture(scope="module")
+def troubled_page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return page_of(tmp_path_factory.mktemp("gold"), troubled())
+
+
+def test_a_healthy_fleet_is_told_that_there_is_nothing_to_do(tmp_path: Path) -> None:
+    gold = healthy()
+    assert sentences(tmp_path / "a", gold) == []
+    page = Told(page_of(tmp_path / "b", gold)).text
+    assert NOTHING in page
+    assert "Every line could be read." in page
+
+
+def test_each_trouble_has_its_sentence_and_the_worst_come_first(tmp_path: Path) -> None:
+    assert sentences(tmp_path, troubled()) == [
+        "1 partition has no leader: orders-4.",
+        "Sidecars name different leaders for the same epoch of 1 partition.",
+        "2 partitions are short of replicas, and still were when last heard of: orders-0 and orders-4.",
+        "Broker 3 lost leadership 33 times in 3 h, the others hardly ever.",
+        "The leader of payments-1 changed 12 times within 22 min.",
+        "Broker 2 acknowledges slowly: for 12 of 12 topics its p99 is 4 times that of the other brokers or"
+        " more, typically 8 times.",
+        "1.1 % of the records for shipments failed.",
+        "Sidecar billing-000 and 1 other did not refresh in time: 42 new leaders took it more than twice its"
+        " refresh interval.",
+        "1 sidecar has said nothing for more than three minutes, without a goodbye: search-001.",
+        "The clock of 1 sidecar seems to be wrong: checkout-002 (1 min 30 s ahead, or that late to hear).",
+        "Events of 1 sidecar are missing, of billing-001 most: 19 %.",
+        "Broker 2 leads 25 % of the partitions; 17 % would be fair.",
+        "34 partitions were short of replicas for more than 5 min.",
+        "Broker 1 takes 37 % of the records and leads 21 % of the partitions.",
+        "orders is 85 % of all records.",
+    ]
+
+
+def test_each_finding_has_its_evidence_its_remedy_and_leads_to_its_numbers(troubled_page: str) -> None:
+    findings = re.findall(r"<li><p><span class=\"grade.*?</li>", troubled_page, re.DOTALL)
+    assert len(findings) == 16
+    ids = set(re.findall(r'id="([^"]+)"', troubled_page))
+    for finding in findings:
+        assert "What to do:" in finding
+        assert 'class="evidence"' in finding
+        assert set(re.findall(r'href="#([^"]+)"', finding)) <= ids
+
+
+def with_changes(gold: Gold, table: str, changes: dict[str, Any], where: dict[str, Any]) -> Gold:
+    """The tables with other values in the rows that have these."""
+    for row in gold[table]:
+        if where.items() <= row.items():
+            row.update(changes)
+    return gold
+
+
+def test_one_topic_that_is_slow_on_one_broker_is_named(tmp_path: Path) -> None:
+    slow = {"topic": "orders", "broker": 2}
+    gold = with_changes(healthy(), tables.GOLD_PRODUCE_SLO, {"p50_us": 20_000, "p99_us": 120_000}, slow)
+    (sentence,) = sentences(tmp_path, gold)
+    assert re.fullmatch(r"Topic orders: its p99 on broker 2 is 9 times that of its other brokers\.", sentence)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"p99_us": 9_000, "p50_us": 900}, "nobody feels nine milliseconds"),
+        ({"p99_us": 120_000, "p50_us": 20_000, "records": 3}, "three records are chance"),
+        ({"p99_us": 120_000}, "its median is that of the others, so a leader moved there"),
+        ({"p99_us": None, "records": 0}, "nothing was acknowledged there"),
+    ],
+)
+def test_what_is_too_little_to_tell_is_not_told(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
+    others = with_changes(healthy(), tables.GOLD_PRODUCE_SLO, {"p99_us": 1_000}, {})
+    gold = with_changes(others, tables.GOLD_PRODUCE_SLO, changes, {"topic": "orders", "broker": 2})
+    assert sentences(tmp_path, gold) == [], why
+
+
+def test_a_wrong_clock_is_not_taken_for_a_sidecar_that_was_held_back(tmp_path: Path) -> None:
+    gold = healthy()
+    late = {"beyond_twice_the_interval": 5}
+    with_changes(gold, tables.GOLD_STALENESS_SUMMARY, late, {"sidecar_id": "billing-001"})
+    wrong = {"is_clock_suspect": True, "clock_offset_ms": -600_000}
+    with_changes(gold, tables.GOLD_DATA_QUALITY, wrong, {"sidecar_id": "billing-001"})
+    assert sentences(tmp_path, gold) == ["The clock of 1 sidecar is wrong: billing-001 (10 min behind)."]
+
+
+def test_percentiles_are_those_of_the_hour_in_which_half_of_the_records_lie(tmp_path: Path) -> None:
+    gold = healthy()
+    for row, (p99_us, records) in zip(
+        gold[tables.GOLD_PRODUCE_SLO], [(5, 400), (900, 100), (7, 600)], strict=False
+    ):
+        row.update(topic="orders", broker=1, p99_us=p99_us, records=records)
+    gold[tables.GOLD_PRODUCE_SLO] = gold[tables.GOLD_PRODUCE_SLO][:3]
+    (view,) = views_of(ParquetGold(write_gold(tmp_path, gold)))
+    assert typical_hour(view.produce, ["topic", "broker"], "p99_us").to_dict() == {("orders", 1): 7}
+
+
+def test_those_who_still_wait_lower_the_share_that_knows() -> None:
+    """Ten: four know at once, two stop waiting, two know later, two wait on. Kaplan and Meier by hand."""
+    reached, censored = np.array([4.0, 0.0, 2.0, 0.0]), np.array([0.0, 2.0, 0.0, 2.0])
+    assert share_reached(reached, censored) == pytest.approx([0.4, 0.4, 0.7, 0.7])
+    assert share_reached(reached, np.zeros(4))[-1] == pytest.approx(1.0)
+
+
+HOSTILE = "<script>alert('x')</script>\"&amp;${7*7}\\$\\frac{{1}}{{2}}$\u202egnp.exe\x00 {n} " + "ü🐟漢" * 90
+
+
+def test_whatever_names_hold_is_text_and_nothing_else(tmp_path: Path) -> None:
+    gold = troubled(name=HOSTILE, topics=14)
+    bad = "</svg></style><img src=x onerror=alert(1)>"
+    for row in gold[tables.GOLD_DATA_QUALITY][:8]:
+        row["service"] = row["version"] = bad
+    for table in (tables.GOLD_CHURN, tables.GOLD_CURRENT_LEADER, tables.GOLD_LEADER_HISTORY, tables.GOLD_URP):
+        with_changes(gold, table, {"topic": bad}, {"topic": "payments"})
+    for row in gold[tables.GOLD_STALENESS_SUMMARY]:
+        row["sidecar_id"] = row["sidecar_id"] and f"{row['sidecar_id']}{bad}"
+    gold[tables.GOLD_REJECTS][0]["reason"] = bad
+    page = page_of(tmp_path, gold)
+    told = Told(page)
+    assert {tag for tag, _ in told.tags} & {
+        "script",
+        "img",
+        "iframe",
+        "object",
+        "link",
+        "base",
+        "form",
+    } == set()
+    assert [name for _, attributes in told.tags for name in attributes if name.startswith("on")] == []
+    assert bad in told.text
+    assert "\u202e" not in page
+    assert "\x00" not in page
+
+
+def test_nothing_comes_from_elsewhere(troubled_page: str) -> None:
+    for tag, attributes in Told(troubled_page).tags:
+        for name in ("href", "src", "xlink:href", "style", "action", "content"):
+            value = attributes.get(name) or ""
+            assert "//" not in value, (tag, name, value)
+            assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", value))
+        if "href" in attributes or "xlink:href" in attributes:
+            assert str(attributes.get("href") or attributes.get("xlink:href")).startswith("#")
+    assert "default-src 'none'; style-src 'unsafe-inline'" in unescape(troubled_page)
+    assert "@import" not in troubled_page
+
+
+def test_every_drawing_says_what_it_shows_and_no_id_is_there_twice(tmp_path: Path) -> None:
+    page = page_of(tmp_path, joined(troubled(topics=6, sidecars=7), healthy(cluster="the-other")))
+    drawings = re.findall(r"<svg .*?</svg>", page, re.DOTALL)
+    assert len(drawings) == 7 + 6
+    for drawing in drawings:
+        assert re.match(r'<svg class="plot" role="img" aria-labelledby="([\w-]+)" aria-describedby=', drawing)
+        assert (
+            len(re.findall(r"<title id=[^>]+>[^<]{10,}</title><desc id=[^>]+>[^<]{10,}</desc>", drawing)) == 1
+        )
+        assert re.search(r"#[0-9a-f]{6}", drawing) is None, "a colour of its own, for light alone"
+        assert "DejaVu" not in drawing
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'(?:xlink:href="|url\()#([\w-]+)', page)) <= set(ids)
+
+
+def test_the_same_tables_give_the_same_page_in_whatever_order_their_rows_lie(
+    tmp_path: Path, troubled_page: str
+) -> None:
+    backwards = {table: rows[::-1] for table, rows in troubled().items()}
+    assert page_of(tmp_path, backwards) == troubled_page
+
+
+def test_a_large_fleet_gets_hardly_more_of_a_page_and_is_told_what_is_not_shown(
+    tmp_path: Path, troubled_page: str
+) -> None:
+    """Of 200 topics and 50 brokers few more than of 12 and 6 are to be seen."""
+    large = page_of(tmp_path, troubled(topics=200, brokers=50, sidecars=36))
+    assert len(large) < 1.8 * len(troubled_page)
+    text = Told(large).text
+    assert "And 180 more topics." in text
+    assert "And 30 more brokers." in text
+    assert re.search(r"And [\d,]+ more such times\.", text)
+
+
+def test_several_clusters_are_told_apart_and_one_can_be_chosen(tmp_path: Path) -> None:
+    gold = joined(healthy(), troubled(cluster="second", sidecars=6))
+    both = Told(page_of(tmp_path, gold)).text
+    assert both.index(f"Cluster {CLUSTER}") < both.index("Cluster second")
+    one = Told(page_of(tmp_path, gold, "second")).text
+    assert CLUSTER not in one
+    with pytest.raises(StoreError, match=r"No sidecar told of a cluster third: known: \S+ and second\."):
+        page_of(tmp_path, gold, "third")
+
+
+def test_sidecars_that_never_reached_a_cluster_are_named(tmp_path: Path) -> None:
+    gold = healthy()
+    lost = dict(gold[tables.GOLD_DATA_QUALITY][0], cluster_id="", sidecar_id="lonely-000")
+    gold[tables.GOLD_DATA_QUALITY].append(lost)
+    assert "1 sidecar never reached a cluster: lonely-000." in Told(page_of(tmp_path, gold)).text
+
+
+def test_tables_without_rows_are_said_to_be_so(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="let `pilotfish-pipeline run` read some events first"):
+        page_of(tmp_path, {})
+
+
+def test_a_fleet_that_only_lives_has_a_report_as_well(tmp_path: Path) -> None:
+    gold = {tables.GOLD_DATA_QUALITY: healthy()[tables.GOLD_DATA_QUALITY]}
+    page = page_of(tmp_path, gold)
+    assert NOTHING in page
+    assert "<svg" not in page
+
+
+def test_a_table_that_an_older_job_did_not_make_is_taken_for_an_empty_one(tmp_path: Path) -> None:
+    write_gold(tmp_path, healthy())
+    for path in (tmp_path / tables.GOLD_URP).iterdir():
+        path.unlink()
+    (tmp_path / tables.GOLD_URP).rmdir()
+    assert "Every partition had all of its replicas" in report_html(ParquetGold(tmp_path))
+
+
+def test_every_reason_of_a_reject_has_its_words() -> None:
+    assert set(REASONS) == set(BREAK)
+
+
+def test_the_store_gives_what_the_files_give(spark: SparkSession, tmp_path: Path) -> None:
+    folder = write_gold(tmp_path, troubled(topics=4, sidecars=6))
+    by_spark = report_html(StoreGold(open_store(spark, str(folder))))
+    assert by_spark == report_html(ParquetGold(folder))
+
+
+def test_the_command_writes_a_file_and_says_where(tmp_path: Path) -> None:
+    write_gold(tmp_path / "tables", healthy())
+    out = tmp_path / "report.html"
+    ended = CliRunner().invoke(main, ["report", "--tables", str(tmp_path / "tables"), "--out", str(out)])
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert str(out) in ended.stdout
+    assert out.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "tables"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--tables", "{}/none"], "holds no tables: `pilotfish-pipeline run`"),
+        (["--tables", "{}/tables", "--out", "{}/no/report.html"], "There is no folder"),
+        (["--tables", "{}/delta"], "say --store delta"),
+        (["--tables", "{}/broken"], "is no JSON"),
+    ],
+)
+def test_wrong_input_is_said_in_a_sentence(tmp_path: Path, arguments: list[str], said: str) -> None:
+    write_gold(tmp_path / "tables", healthy())
+    for name, mark in (("delta", '{"store": "delta", "layout": 1}'), ("broken", "{")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "_pilotfish.json").write_text(mark)
+    ended = CliRunner().invoke(main, ["report", *(word.format(tmp_path) for word in arguments)])
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert said in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1

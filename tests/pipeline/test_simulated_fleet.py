@@ -1,0 +1,107 @@
+"""The whole pipeline against what is true: a simulated fleet, whose changes, faults and lies are known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from pipeline import bronze, tables
+from pipeline.simulate import plan_for, write
+from pipeline.sources import FilesSource
+from tests.pipeline.gold_samples import SCHEMAS
+from tests.pipeline.whole_pipeline import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PLAN = plan_for(12_000, 7, sidecars=9, topics=8, hours=0.9, clock_skew_s=600, broken=0.01)
+#: Clocks that are right differ by this much at most.
+_CLOCKS = timedelta(milliseconds=50)
+
+Row = dict[str, Any]
+
+
+class Fleet(NamedTuple):
+    """What the pipeline made of a fleet, and what is true of it."""
+
+    tables: Tables
+    truth: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def fleet(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
+    folder = tmp_path_factory.mktemp("fleet") / "events"
+    truth = write(PLAN, folder, folder.with_suffix(".json"), processes=1)
+    parsed = bronze.parse(FilesSource(str(folder)).batch(spark)).localCheckpoint()
+    given = {tables.BRONZE_EVENTS: bronze.events(parsed), tables.BRONZE_REJECTS: bronze.rejects(parsed)}
+    return Fleet(Tables(spark, (), **given), truth)
+
+
+def epoch_of(row: Row) -> tuple[str, int, int]:
+    return row.get("topic_key") or row["topic_id"], row["partition"], row["leader_epoch"]
+
+
+def test_every_line_is_an_event_or_a_reject_with_its_true_reason(fleet: Fleet) -> None:
+    rejects = fleet.tables.rows(tables.BRONZE_REJECTS)
+    assert Counter(row["reason"] for row in rejects) == fleet.truth["rejects"]
+    assert {(row["reason"], row["line_sha256"]) for row in rejects} == {
+        (row["reason"], row["sha256"]) for row in fleet.truth["rejected"]
+    }
+    assert fleet.tables(tables.BRONZE_EVENTS).count() + len(rejects) == fleet.truth["lines"]
+
+
+def test_leader_history_holds_what_was_true_and_nothing_else(fleet: Fleet) -> None:
+    true = {epoch_of(change): change for change in fleet.truth["leader_changes"]}
+    history = fleet.tables.rows(tables.GOLD_LEADER_HISTORY)
+    assert len(history) > 0.9 * len(true)
+    for row in history:
+        assert row["leader"] == true[epoch_of(row)]["leader"]
+        assert not row["is_conflict"]
+        assert row["valid_from"] > datetime.fromisoformat(true[epoch_of(row)]["at"]) - _CLOCKS
+    # An epoch that nobody saw lies between two that somebody did, or after the last look.
+    missed = sum(row["missed_epochs"] for row in history)
+    last = {}
+    for key in sorted(epoch_of(row) for row in history):
+        last[key[:2]] = key[2]
+    unseen = [key for key in true if key not in {epoch_of(row) for row in history}]
+    assert len([key for key in unseen if key[2] < last[key[:2]]]) == missed
+
+
+def test_topics_that_ended_lead_to_no_current_leader(fleet: Fleet) -> None:
+    alive = {topic["topic_id"] for topic in fleet.truth["topics"] if topic["deleted_at"] is None}
+    current = fleet.tables.rows(tables.GOLD_CURRENT_LEADER)
+    assert {row["topic_key"] for row in current} == alive
+    counts = {topic["topic_id"]: topic["partitions"] for topic in fleet.truth["topics"]}
+    assert Counter(row["topic_key"] for row in current) == {key: counts[key] for key in alive}
+
+
+def test_what_never_came_is_counted_and_the_silent_and_the_wrong_clock_are_named(fleet: Fleet) -> None:
+    quality = fleet.tables.rows(tables.GOLD_DATA_QUALITY)
+    boots = {boot["boot_id"]: boot for sidecar in fleet.truth["sidecars"] for boot in sidecar["boots"]}
+    assert {row["boot_id"]: (row["received"], row["missing"]) for row in quality} == {
+        boot_id: (boot["events"], boot["dropped"]) for boot_id, boot in boots.items()
+    }
+    silent = {row["sidecar_id"] for row in quality if row["is_silent"]}
+    assert silent == {s["sidecar_id"] for s in fleet.truth["sidecars"] if s["boots"][-1]["end"] == "silence"}
+    suspect = {row["sidecar_id"]: row["clock_offset_ms"] for row in quality if row["is_clock_suspect"]}
+    (wrong,) = wrong_clocks(fleet)
+    assert suspect[wrong] == pytest.approx(600_000, abs=60_000)
+
+
+def wrong_clocks(fleet: Fleet) -> set[str]:
+    return {s["sidecar_id"] for s in fleet.truth["sidecars"] if abs(s["clock_offset_ms"]) > 1_000}
+
+
+def test_only_who_was_held_back_is_later_than_twice_its_interval(fleet: Fleet) -> None:
+    held_back = {s["sidecar_id"] for s in fleet.truth["sidecars"] if s["held_back"]}
+    rows = fleet.tables.rows(tables.GOLD_STALENESS)
+    beyond = {row["sidecar_id"] for row in rows if row["is_beyond_twice_the_interval"]}
+    assert beyond - wrong_clocks(fleet) == held_back != set()
+
+
+def test_the_columns_are_those_that_the_report_is_tested_with(fleet: Fleet) -> None:
+    for table, columns in SCHEMAS.items():
+        assert [*fleet.tables(table).columns] == [*columns], table

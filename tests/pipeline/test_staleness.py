@@ -1,0 +1,228 @@
+"""gold_staleness and its summary: who was at risk, for how long, and what can be said of that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.gold.staleness import staleness_summary
+from pipeline.tables import GOLD_STALENESS, GOLD_STALENESS_SUMMARY
+from tests.pipeline.fleets import INTERVAL_MS, Boot, at
+from tests.pipeline.oracle import kaplan_meier
+from tests.pipeline.stories import Stories
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.pipeline.stories import Rows, Story, Tale, Told
+    from tests.pipeline.whole_pipeline import Tables
+
+story = Stories()
+
+
+def _waits(rows: Rows, *columns: str) -> dict[tuple[str, int], tuple[object, ...]]:
+    """Those columns by sidecar and epoch."""
+    return {
+        (row["sidecar_id"], row["leader_epoch"]): tuple(row[column] for column in columns)
+        for row in rows(GOLD_STALENESS)
+    }
+
+
+@story
+def a_sidecar_waits_from_the_fleets_first_sight_to_its_own() -> Story:
+    a, b = Boot("a"), Boot("b")
+    for boot, later in ((a, 0), (b, 30.0019)):
+        boot.sees(0, epoch=1)
+        boot.sees(100 + later, epoch=2)
+    rows = yield a.events + b.events
+    assert _waits(rows, "delay_ms", "reached_at", "is_censored", "fleet_first_seen") == {
+        ("a", 2): (0, at(100), False, at(100)),
+        ("b", 2): (30_001, at(130.0019), False, at(100)),
+    }
+
+
+@story
+def a_later_epoch_is_as_good_as_the_one_that_was_missed() -> Story:
+    a, b = Boot("a"), Boot("b")
+    for epoch in (1, 2, 3):
+        a.sees(epoch * 100, epoch=epoch)
+    b.sees(100, epoch=1)
+    b.sees(350, epoch=3)
+    rows = yield a.events + b.events
+    assert _waits(rows, "delay_ms")["b", 2] == (150_000,)
+    assert _waits(rows, "delay_ms")["b", 3] == (50_000,)
+
+
+@story
+def who_never_saw_it_is_censored_when_last_heard_of() -> Story:
+    a, b = Boot("a"), Boot("b")
+    a.sees(0, epoch=1)
+    b.sees(0, epoch=1)
+    a.sees(100, epoch=2)
+    b.beats(160)
+    rows = yield a.events + b.events
+    assert _waits(rows, "delay_ms", "reached_at", "is_censored")["b", 2] == (60_000, None, True)
+
+
+@story
+def who_was_gone_before_or_came_after_was_not_at_risk() -> Story:
+    a, gone, late = Boot("a"), Boot("b"), Boot("c")
+    a.sees(0, epoch=1)
+    gone.sees(0, epoch=1)
+    gone.beats(99.999999)
+    a.sees(100, epoch=2)
+    late.sees(150, epoch=1)  # from a broker that lags
+    late.sees(160, epoch=2)
+    rows = yield a.events + gone.events + late.events
+    assert _waits(rows).keys() == {("a", 2)}
+
+
+@story
+def a_boot_waits_for_itself_and_not_for_the_one_before_it() -> Story:
+    a, first, second = Boot("a"), Boot("b", boot_id=1), Boot("b", boot_id=2)
+    a.sees(0, epoch=1)
+    first.sees(0, epoch=1)
+    a.sees(100, epoch=2)
+    first.beats(110)
+    second.sees(120, epoch=2)
+    rows = yield a.events + first.events + second.events
+    assert [
+        (row["boot_id"], row["delay_ms"]) for row in rows(GOLD_STALENESS) if row["sidecar_id"] == "b"
+    ] == [(1, 10_000)]
+
+
+@story
+def who_lost_the_topic_meanwhile_is_not_at_risk() -> Story:
+    a = Boot("a")
+    a.sees(0, epoch=1)
+    a.sees(100, epoch=2)
+    others = []
+    for sidecar, change in (("b", "forgotten"), ("c", "gone"), ("d", "appeared")):
+        boot = Boot(sidecar)
+        boot.sees(0, epoch=1)
+        boot.ends(50, change)
+        boot.beats(500)
+        others += boot.events
+    rows = yield a.events + others
+    assert _waits(rows, "is_censored") == {("a", 2): (False,), ("d", 2): (True,)}
+
+
+@story
+def who_lost_the_topic_and_found_it_again_waits_as_others_do() -> Story:
+    a, b = Boot("a"), Boot("b")
+    a.sees(0, epoch=1)
+    a.sees(100, epoch=2)
+    b.sees(0, epoch=1)
+    b.ends(20, "forgotten")
+    b.sees(60, epoch=1)
+    b.sees(130, epoch=2)
+    rows = yield a.events + b.events
+    assert _waits(rows, "delay_ms")["b", 2] == (30_000,)
+
+
+@story
+def more_than_twice_the_interval_is_beyond_it() -> Story:
+    a, on_time, late, unknown = Boot("a"), Boot("b"), Boot("c"), Boot("d")
+    limit_s = 2 * INTERVAL_MS / 1_000
+    a.sees(0, epoch=1)
+    a.sees(10, epoch=2)
+    for boot, seconds in ((on_time, limit_s), (late, limit_s + 0.001), (unknown, limit_s + 1)):
+        boot.sees(0, epoch=1)
+        boot.sees(10 + seconds, epoch=2)
+    on_time.beats(300)
+    late.beats(300)
+    rows = yield a.events + on_time.events + late.events + unknown.events
+    waits = _waits(rows, "metadata_max_age_ms", "is_beyond_twice_the_interval")
+    assert waits["b", 2] == (INTERVAL_MS, False)
+    assert waits["c", 2] == (INTERVAL_MS, True)
+    assert waits["d", 2] == (None, None)
+
+
+@story
+def the_summary_has_a_row_for_each_sidecar_each_service_and_the_cluster() -> Story:
+    a, b, c = Boot("a", service="shop"), Boot("b", service="shop"), Boot("c", service="bank")
+    for boot, seconds in ((a, 100), (b, 140)):
+        boot.sees(0, epoch=1)
+        boot.sees(seconds, epoch=2)
+    c.sees(0, epoch=1)
+    c.beats(300)
+    rows = yield a.events + b.events + c.events
+    assert {
+        (row["service"], row["sidecar_id"]): (
+            row["observations"],
+            row["censored"],
+            row["p50_ms"],
+            row["max_ms"],
+        )
+        for row in rows(GOLD_STALENESS_SUMMARY)
+    } == {
+        ("shop", "a"): (1, 0, 0, 0),
+        ("shop", "b"): (1, 0, 40_000, 40_000),
+        ("shop", None): (2, 0, 0, 40_000),
+        ("bank", "c"): (1, 1, None, 200_000),
+        ("bank", None): (1, 1, None, 200_000),
+        (None, None): (3, 1, 40_000, 200_000),
+    }
+
+
+@story.test
+def test_staleness(story: Tale, told: Told, tables: Tables) -> None:
+    told.check(story, tables)
+
+
+#: Weeks of remission of 21 patients (Freireich et al., 1963), as every textbook has them; censored: True.
+_REMISSIONS = [
+    (6, False), (6, False), (6, False), (6, True), (7, False), (9, True), (10, False), (10, True), (11, True),
+    (13, False), (16, False), (17, True), (19, True), (20, True), (22, False), (23, False), (25, True),
+    (32, True), (32, True), (34, True), (35, True),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def summaries(spark: SparkSession) -> dict[str, dict[str, int | None]]:
+    """The quantiles of some waits whose quantiles are known, by the cluster's name."""
+    waits = {
+        "textbook": _REMISSIONS,
+        "hundred": [(n, False) for n in range(1, 101)],
+        "nobody": [(5, True), (9, True)],
+        "everybody at once": [(7, False)] * 3,
+        "censored with the last": [(1, False), (2, False), (2, True)],
+        "thousands": [(n % 1_000, n % 7 == 0) for n in range(5_000)],
+    }
+    rows = [
+        (cluster, "s", "a", delay, is_censored, False)
+        for cluster, of_cluster in waits.items()
+        for delay, is_censored in of_cluster
+    ]
+    staleness = spark.createDataFrame(
+        rows,
+        "cluster_id string, service string, sidecar_id string, delay_ms bigint, is_censored boolean,"
+        " is_beyond_twice_the_interval boolean",
+    )
+    found = staleness_summary(lambda _: staleness).where("service IS NULL").collect()
+    return {row["cluster_id"]: {name: row[name] for name in ("p50_ms", "p95_ms", "p99_ms")} for row in found}
+
+
+@pytest.mark.parametrize(
+    ("waits", "quantiles"),
+    [
+        ("textbook", (23, None, None)),
+        ("hundred", (50, 95, 99)),
+        ("nobody", (None, None, None)),
+        ("everybody at once", (7, 7, 7)),
+        ("censored with the last", (2, None, None)),
+    ],
+)
+def test_quantiles_are_those_of_kaplan_and_meier(
+    waits: str, quantiles: tuple[int | None, ...], summaries: dict[str, dict[str, int | None]]
+) -> None:
+    assert tuple(summaries[waits].values()) == quantiles
+
+
+def test_thousands_of_factors_do_not_move_a_quantile(summaries: dict[str, dict[str, int | None]]) -> None:
+    assert summaries["thousands"] == kaplan_meier([(n % 1_000, n % 7 == 0) for n in range(5_000)])
+
+
+def test_the_oracle_knows_the_textbook_too() -> None:
+    assert kaplan_meier(_REMISSIONS) == {"p50_ms": 23, "p95_ms": None, "p99_ms": None}

@@ -1,0 +1,114 @@
+"""gold_urp: intervals with the bounds of what is known of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.tables import GOLD_URP
+from tests.pipeline.fleets import Boot, at
+from tests.pipeline.stories import Stories
+
+if TYPE_CHECKING:
+    from tests.pipeline.stories import Rows, Story, Tale, Told
+    from tests.pipeline.whole_pipeline import Tables
+
+story = Stories()
+
+_BOUNDS = ("start_after", "start_by", "end_after", "end_by")
+_DURATIONS = ("min_duration_ms", "max_duration_ms")
+
+
+def _found(rows: Rows, *columns: str) -> list[tuple[object, ...]]:
+    return [
+        tuple(row[column] for column in columns)
+        for row in sorted(rows(GOLD_URP), key=lambda row: row["start_by"])
+    ]
+
+
+@story
+def a_shortage_lies_between_what_was_seen_around_it() -> Story:
+    a, b = Boot("a"), Boot("b")
+    a.sees(0)
+    a.sees(30, isr=[1, 2])
+    b.sees(45, isr=[1])
+    a.sees(60.0015)
+    rows = yield a.events + b.events
+    assert _found(rows, *_BOUNDS) == [(at(0), at(30), at(45), at(60.0015))]
+    assert _found(rows, *_DURATIONS, "min_isr", "replicas") == [(15_000, 60_001, 1, 3)]
+
+
+@story
+def a_shortage_that_nobody_saw_begin_or_end_is_open_there() -> Story:
+    boot = Boot("a")
+    boot.sees(30, isr=[1, 2])
+    rows = yield boot.events
+    assert _found(rows, *_BOUNDS, *_DURATIONS) == [(None, at(30), at(30), None, 0, None)]
+
+
+@story
+def a_topic_that_is_gone_is_short_of_replicas_no_longer() -> Story:
+    boot = Boot("a")
+    boot.sees(0)
+    boot.sees(30, isr=[1, 2])
+    boot.ends(90, "gone")
+    rows = yield boot.events
+    assert _found(rows, *_BOUNDS, *_DURATIONS) == [(at(0), at(30), at(30), at(90), 0, 90_000)]
+
+
+@story
+def within_an_epoch_states_are_ordered_by_time_and_epochs_come_first() -> Story:
+    a, b = Boot("a"), Boot("b", clock_s=-1_000)
+    a.sees(0, epoch=1)
+    a.sees(30, epoch=1, isr=[1, 2])
+    b.sees(40, epoch=2)  # told as if it had been before all of that
+    rows = yield a.events + b.events
+    assert _found(rows, *_BOUNDS, *_DURATIONS) == [(at(0), at(30), at(30), at(-960), 0, 0)]
+
+
+@story
+def a_shortage_over_several_epochs_and_hours_is_one() -> Story:
+    boot = Boot("a")
+    boot.sees(0, epoch=1)
+    for seconds, epoch in ((600, 1), (1_300, 1), (1_400, 2), (9_000, 3)):
+        boot.sees(seconds, epoch=epoch, isr=[1])
+    boot.sees(9_060, epoch=3)
+    rows = yield boot.events
+    assert _found(rows, *_BOUNDS) == [(at(0), at(600), at(9_000), at(9_060))]
+
+
+@story
+def shortages_with_a_whole_state_between_them_are_two() -> Story:
+    a, b = Boot("a"), Boot("b")
+    a.sees(0, isr=[1])
+    b.sees(10)
+    a.sees(20, isr=[1])
+    rows = yield a.events + b.events
+    assert _found(rows, *_BOUNDS) == [
+        (None, at(0), at(0), at(10)),
+        (at(10), at(20), at(20), None),
+    ]
+
+
+@story
+def a_shortage_without_a_leader_says_so() -> Story:
+    boot = Boot("a")
+    boot.sees(0, leader=None, epoch=1, isr=[])
+    boot.sees(9, leader=1, epoch=2, isr=[1])
+    boot.sees(10, leader=1, epoch=2)
+    boot.sees(20, leader=1, epoch=2, isr=[1])
+    rows = yield boot.events
+    assert _found(rows, "is_leaderless", "min_isr") == [(True, 0), (False, 1)]
+
+
+@story
+def brokers_that_tell_no_epochs_have_shortages_too() -> Story:
+    boot = Boot("a")
+    boot.sees(0, epoch=None, topic_id=None)
+    boot.sees(10, epoch=None, topic_id=None, isr=[2, 3])
+    rows = yield boot.events
+    assert _found(rows, "topic_key", "start_after") == [("orders", at(0))]
+
+
+@story.test
+def test_under_replicated(story: Tale, told: Told, tables: Tables) -> None:
+    told.check(story, tables)

@@ -1,0 +1,99 @@
+"""Silver and gold of bronze events, computed as the job does it but kept in memory, for tests.
+
+    tables = Tables(spark, events)
+    tables.rows(GOLD_CHURN)                     what is in it, as a list of dicts
+
+A table is computed when it is first asked for, once.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import DataFrame
+
+from pipeline.bronze import REJECTS_SCHEMA
+from pipeline.gold import GOLD
+from pipeline.silver import SILVER
+from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS
+from tests.pipeline.fleets import bronze, mangled, numbered
+from tests.pipeline.oracle import Oracle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from tests.pipeline.fleets import Event
+
+Row = dict[str, Any]
+
+_SILVER = {table.name: table for table in SILVER}
+
+
+class Tables:
+    """Reads a table by its name, as a Store does."""
+
+    def __init__(self, spark: SparkSession, events: Iterable[Event] = (), **given: DataFrame) -> None:
+        self._spark = spark
+        self._there = dict(given)
+        self._there.setdefault(BRONZE_EVENTS, bronze(spark, events))
+
+    def __call__(self, name: str) -> DataFrame:
+        if name not in self._there:
+            # Computed here and now, so that the plans above it stay small.
+            self._there[name] = self._made(name).localCheckpoint()
+        return self._there[name]
+
+    def merge(self, batches: Iterable[Iterable[Event]]) -> None:
+        """Merges batches into silver, as a store does that keeps it from batch to batch."""
+        brought = [bronze(self._spark, batch) for batch in batches]
+        for table in SILVER:
+            parts = [table.of(events) for events in (self(BRONZE_EVENTS), *brought)]
+            rows = reduce(DataFrame.unionByName, parts)
+            self._there[table.name] = table.merge(rows).localCheckpoint()
+
+    def rows(self, name: str) -> list[Row]:
+        """The rows of a table in an order of their own: that of their values, not of how they came about."""
+        return in_order(self(name).toArrow().to_pylist())
+
+    def _made(self, name: str) -> DataFrame:
+        if name in _SILVER:
+            return _SILVER[name].of(self(_SILVER[name].source))
+        if name == BRONZE_REJECTS:
+            return self._spark.createDataFrame([], REJECTS_SCHEMA)
+        return GOLD[name](self)
+
+
+class ManyFleets:
+    """Fleets by their numbers, in one set of tables; if `mangles`, each again as `mangled` brings it.
+
+    They share no name, but for the cluster of those that were not told of one.
+    """
+
+    #: The number of a mangled fleet is that of the fleet and this.
+    mangled_from: Final = 1_000
+
+    def __init__(self, spark: SparkSession, fleets: Mapping[int, list[Event]], *, mangles: bool) -> None:
+        self.of = fleets
+        told = [event for n, fleet in fleets.items() for event in numbered(fleet, n)]
+        self.tables: Final = Tables(spark, told)
+        if mangles:
+            batches: list[list[Event]] = [[], []]
+            for n, fleet in fleets.items():
+                for batch, part in zip(batches, mangled(fleet, n), strict=True):
+                    batch += numbered(part, self.mangled_from + n)
+            self.tables.merge(batches)
+            told += [event for batch in batches for event in batch]
+        self.oracle: Final = Oracle(told)
+
+
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    """The rows ordered by their values, column by column: times as they are, everything else as text."""
+    return sorted(rows, key=lambda row: [_sortable(value) for value in row.values()])
+
+
+def _sortable(value: object) -> str:
+    return value.isoformat(timespec="microseconds") if isinstance(value, datetime) else repr(value)

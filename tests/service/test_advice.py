@@ -1,0 +1,285 @@
+"""A sidecar that starts with advice: what it uses, what it ignores, and what it says of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prometheus_client import generate_latest
+
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.messages.metadata_request import MetadataRequest
+from service.admin import make_registry
+from service.advice.advice_at_start import SHORTEST_MAX_AGE_MS
+from service.advice.document import MAX_BYTES
+from service.app import create_app
+from service.settings import Settings, SettingsError, load_settings
+from tests.service.advice_documents import document, entry
+from tests.support.fake_cluster import FakeCluster
+from tests.support.http_app import HttpApp, run, until
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
+
+    from service.app import App
+
+
+def metrics(app: App) -> list[str]:
+    """The lines about advice, and about the interval."""
+    text = generate_latest(make_registry(app)).decode()
+    names = ("pilotfish_advice", "pilotfish_metadata_max_age")
+    return [line.removeprefix("pilotfish_") for line in text.splitlines() if line.startswith(names)]
+
+
+class Started:
+    """An app with advice in a file, over a fake producer whose events it gets."""
+
+    def __init__(self, folder: Path, content: bytes | None, service: str = "billing", **kafka: str) -> None:
+        self.path = folder / "advice.json"
+        if content is not None:
+            self.path.write_bytes(content)
+        self.web = HttpApp(advice=str(self.path), service_name=service, kafka=kafka)
+        self.producer = self.web.producer
+        self.producer.sink = self.web.app.completions
+        self.producer.max_age_ms = self.web.settings.producer_config().metadata_max_age_ms
+
+    def run(self, scenario: Callable[[], Awaitable[None]]) -> None:
+        async def within() -> None:
+            async with self.web.app.api.router.lifespan_context(self.web.app.api):
+                await scenario()
+
+        run(within())
+
+    def refresh(self, **topics: int) -> None:
+        """Metadata comes, with these topics."""
+        self.producer.set_topics(topics)
+
+    @property
+    def asked(self) -> list[dict[str, Any]]:
+        return [arguments for kind, arguments in self.producer.calls if kind == "topics"]
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, logger="service.advice")
+    return caplog
+
+
+def said_of_advice(log: pytest.LogCaptureFixture) -> list[str]:
+    return [message for message in log.messages if message.startswith("advice: ")]
+
+
+async def turns() -> None:
+    """Lets the loop take what was posted to it."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+# -- in force ------------------------------------------------------------------------------------------------
+
+
+def test_when_the_cluster_is_known_topics_are_looked_up_and_the_interval_is_lowered(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    started = Started(tmp_path, document())
+
+    async def scenario() -> None:
+        await turns()
+        assert started.asked == []
+        assert 'advice_info{outcome="waiting"} 1.0' in metrics(started.web.app)
+        started.producer.on_brokers = {"orders": 3}
+        started.refresh()
+        await until(lambda: started.producer.waiting)
+        (asked,) = started.asked
+        assert (asked["names"], asked["create"], asked["settle"]) == (["orders", "refunds"], False, True)
+        assert started.producer.configured == []
+        started.producer.say_unknown(started.producer.waiting[0])
+        await until(lambda: log.messages)
+
+    started.run(scenario)
+    assert metrics(started.web.app) == [
+        "metadata_max_age_seconds 60.0",
+        'advice_info{outcome="used"} 1.0',
+        "advice_topics 1.0",
+    ]
+    assert log.messages == [
+        f"advice: {started.path}: advice[0], computed at 2023-11-14T22:00:00.000Z: 1 of 2 topics are there "
+        "and kept known; metadata is refreshed every 60000 ms"
+    ]
+
+
+def test_metadata_that_came_before_the_app_began_is_as_good(tmp_path: Path) -> None:
+    started = Started(tmp_path, document())
+    started.refresh(orders=3, refunds=1)
+
+    async def scenario() -> None:
+        await until(lambda: started.asked)
+        await turns()
+        assert "advice_topics 2.0" in metrics(started.web.app)
+
+    started.run(scenario)
+
+
+def test_advised_topics_are_kept_known_for_as_long_as_they_are_there(tmp_path: Path) -> None:
+    started = Started(tmp_path, document())
+
+    async def scenario() -> None:
+        started.refresh(orders=3, refunds=1, others=1)
+        await turns()
+        uses = {name: table.use for name, table in started.producer.cache.topics.items()}
+        assert {name: use.touched for name, use in uses.items()} == {
+            "orders": True,
+            "refunds": True,
+            "others": False,
+        }
+        for use in uses.values():
+            use.touched = False
+        started.refresh(orders=3, others=1)
+        await turns()
+        assert uses["orders"].touched
+        assert "advice_topics 1.0" in metrics(started.web.app)
+        assert len(started.asked) == 1
+
+    started.run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("advised_ms", "configured_ms", "in_force_ms"),
+    [
+        (60_000, 300_000, 60_000),
+        (1, 300_000, SHORTEST_MAX_AGE_MS),
+        (10**30, 300_000, 300_000),
+        (60_000, 20_000, 20_000),
+        (1, 1_000, 1_000),
+    ],
+)
+def test_the_interval_is_lowered_within_bounds_and_never_raised(
+    tmp_path: Path, advised_ms: int, configured_ms: int, in_force_ms: int
+) -> None:
+    advised = entry(refresh_max_age_ms=advised_ms, warm_topics=[])
+    started = Started(tmp_path, document(advised), **{"metadata.max.age.ms": str(configured_ms)})
+
+    async def scenario() -> None:
+        started.refresh()
+        await turns()
+
+    started.run(scenario)
+    assert started.asked == []
+    assert started.producer.max_age_ms == in_force_ms
+    assert started.web.get("/v1/status").json()["metadata"]["max_age_ms"] == in_force_ms
+
+
+# -- ignored -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "outcome", "told"),
+    [
+        (None, "unreadable", "can't read {path}: No such file or directory"),
+        (b"{" * 9, "broken", "{path}: the document: "),
+        (b" " * (MAX_BYTES + 1), "too_large", "{path} is larger than 1048576 bytes"),
+        (
+            document(entry(service="search")),
+            "other_service",
+            "{path}: advice: holds none for service 'billing'",
+        ),
+        (
+            document(entry(cluster_id="west")),
+            "other_cluster",
+            "{path}: advice: for cluster west, and this one",
+        ),
+        (document(entry(ttl_ms=1)), "stale", "{path}: advice[0]: stale, computed at 2023-11-14T22:00"),
+        (
+            document(entry(computed_at="2031-01-01T00:00:00Z")),
+            "ahead",
+            "{path}: advice[0]: computed at 2031-",
+        ),
+    ],
+)
+def test_what_can_not_be_used_is_told_in_one_line_and_the_sidecar_goes_on(
+    tmp_path: Path, log: pytest.LogCaptureFixture, content: bytes | None, outcome: str, told: str
+) -> None:
+    started = Started(tmp_path, content)
+
+    async def scenario() -> None:
+        started.refresh(orders=3, refunds=1)
+        started.refresh(orders=3, refunds=1)
+        await turns()
+        assert not any(table.use.touched for table in started.producer.cache.topics.values())
+
+    started.run(scenario)
+    assert started.asked == []
+    assert metrics(started.web.app) == [
+        "metadata_max_age_seconds 300.0",
+        f'advice_info{{outcome="{outcome}"}} 1.0',
+        "advice_topics 0.0",
+    ]
+    (line,) = log.messages
+    assert line.startswith("advice: " + told.format(path=started.path))
+    assert line.endswith("; the sidecar goes on without it")
+    assert started.web.get("/v1/topics/orders").status_code == 200
+
+
+def test_a_folder_or_a_pipe_in_the_place_of_the_file_holds_nothing_up(tmp_path: Path) -> None:
+    (tmp_path / "advice.json").mkdir()
+    assert 'advice_info{outcome="unreadable"} 1.0' in metrics(Started(tmp_path, None).web.app)
+
+
+def test_without_the_setting_nothing_is_read_and_nothing_told(log: pytest.LogCaptureFixture) -> None:
+    app = HttpApp().app
+    assert metrics(app) == ["metadata_max_age_seconds 300.0", "advice_topics 0.0"]
+    assert log.messages == []
+
+
+def test_advice_from_a_topic_is_refused_with_the_remedy() -> None:
+    with pytest.raises(SettingsError, match=r"^advice: .*can't read advice from one.*--out FILE.*'topic:x'"):
+        load_settings({"advice": "topic:x"}, ("bootstrap.servers=localhost:9092",))
+
+
+# -- real connections ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster(brokers=1) as running:
+        yield running
+
+
+def test_advised_topics_that_are_not_there_are_neither_created_nor_asked_for_again(
+    tmp_path: Path, cluster: FakeCluster, log: pytest.LogCaptureFixture
+) -> None:
+    cluster.create_topic("orders", partitions=2)
+    path = tmp_path / "advice.json"
+    advised = entry(cluster_id=cluster.cluster_id, ttl_ms=10**15, refresh_max_age_ms=30_000)
+    path.write_bytes(document(advised))
+    kafka = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "retry.backoff.ms": "4",
+        "retry.backoff.max.ms": "16",
+    }
+    app = create_app(Settings(kafka=kafka, advice=str(path), service_name="billing"))
+
+    producer = app.sidecar.producer
+
+    async def scenario() -> None:
+        async with app.api.router.lifespan_context(app.api):
+            await until(lambda: said_of_advice(log))
+            refreshed: list[object] = []
+            deadline_ms = producer.clock.now_ms() + 20_000
+            producer.request_update(deadline_ms=deadline_ms, done=refreshed.append)
+            await until(lambda: refreshed)
+
+    run(scenario())
+    (said,) = said_of_advice(log)
+    assert "1 of 2 topics are there and kept known; metadata is refreshed every 30000 ms" in said
+    assert list(cluster.topic_names()) == ["orders"]
+    asked = []
+    for request in cluster.requests(ApiKey.METADATA):
+        assert isinstance(request.message, MetadataRequest)
+        asked.append([topic.name for topic in request.message.topics or ()])
+    assert asked[0] == []
+    assert ["orders", "refunds"] in asked
+    assert asked[-1] == ["orders"]

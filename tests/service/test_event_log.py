@@ -1,0 +1,308 @@
+"""The event log as a whole: numbers, windows, heartbeats, sinks that hang or fail, and its end."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from client_core import SystemClock
+from client_core import events as e
+from service.event_log.event_log import PAUSE_MS, EventLog, EventLogConfig
+from service.event_log.inbox import MOST_SNAPSHOTS
+from service.event_log.produce_windows import MOST_ROWS
+from tests.support.event_log_rig import HEARTBEAT_MS, ORIGIN, WINDOW_MS, EventLogRig, KeptLines, finished
+from tests.support.fake_producer import FakeProducer
+from tests.support.metadata_responses import partition, topic
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from client_core import ClientStatus
+    from service.event_log.outbox import Outbox
+
+WINDOW = "produce.window"
+HEARTBEAT = "heartbeat"
+PARTITION = "metadata.partition"
+CONNECTION = "connection"
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def rig() -> EventLogRig:
+    return EventLogRig()
+
+
+def partitions(count: int, epoch: int = 0) -> list[object]:
+    return [topic("orders", [partition(n, leader=1, epoch=epoch, replicas=(1, 2)) for n in range(count)])]
+
+
+# -- heartbeats, windows, connections ------------------------------------------------------------------------
+
+
+def test_the_first_event_of_a_boot_is_a_heartbeat(rig: EventLogRig) -> None:
+    rig.settle()
+    (heartbeat,) = rig.told()
+    assert heartbeat["type"] == HEARTBEAT
+    assert (heartbeat["seq"], heartbeat["cluster_id"], heartbeat["uptime_ms"]) == (1, None, 0)
+    assert (heartbeat["topics"], heartbeat["metadata_max_age_ms"]) == (0, 300_000)
+    assert (heartbeat["version"], heartbeat["dropped"]) == ("1.2.3", 0)
+
+
+def test_a_heartbeat_comes_each_minute_and_tells_the_interval_in_force(rig: EventLogRig) -> None:
+    rig.producer.set_topics({"orders": 3})
+    rig.settle()
+    rig.producer.lower_metadata_max_age(10_000)
+    rig.after(HEARTBEAT_MS - 1)
+    assert len(rig.told(HEARTBEAT)) == 1
+    rig.after(1)
+    heartbeat = rig.told(HEARTBEAT)[1]
+    assert (heartbeat["uptime_ms"], heartbeat["topics"], heartbeat["partitions"]) == (HEARTBEAT_MS, 1, 3)
+    assert (heartbeat["cluster_id"], heartbeat["metadata_max_age_ms"]) == ("cluster", 10_000)
+
+
+def test_a_window_is_told_at_its_end_and_only_where_something_finished(rig: EventLogRig) -> None:
+    rig.settle()
+    rig.log.emit(finished(records=3))
+    rig.after(WINDOW_MS - 1)
+    assert rig.told(WINDOW) == []
+    rig.after(1)
+    (told,) = rig.told(WINDOW)
+    assert (told["started_at"], told["observed_at"]) == (
+        "2023-11-14T22:13:20.000000Z",
+        "2023-11-14T22:13:30.000000Z",
+    )
+    assert told["records"] == 3
+    rig.after(WINDOW_MS)
+    assert len(rig.told(WINDOW)) == 1
+
+
+def test_many_rows_of_a_window_are_told_in_pieces(rig: EventLogRig) -> None:
+    for n in range(MOST_ROWS + 1):
+        rig.log.emit(finished(partition=n))
+    rig.settle()
+    rig.clock.advance(WINDOW_MS)
+    assert rig.settle() >= 20
+    assert len(rig.told(WINDOW)) == MOST_ROWS
+    assert rig.log.left_out.batches == 1
+
+
+def test_connections_are_told_with_why_they_ended(rig: EventLogRig) -> None:
+    rig.log.emit(e.NodeReady(2))
+    rig.log.emit(e.NodeDisconnected(2, "closed", "it closed the connection", 50))
+    rig.settle()
+    told = [(event["broker"], event["state"], event["reason"]) for event in rig.told(CONNECTION)]
+    assert told == [(2, "ready", None), (2, "disconnected", "closed")]
+
+
+def test_events_are_numbered_in_the_order_in_which_they_are_told(rig: EventLogRig) -> None:
+    rig.producer.set_topics({"orders": 3})
+    rig.log.emit(finished())
+    rig.after(WINDOW_MS)
+    assert [event["seq"] for event in rig.told()] == list(range(1, len(rig.told()) + 1))
+    assert {(event["sidecar_id"], event["service"], event["boot_id"]) for event in rig.told()} == {ORIGIN}
+    assert sum(rig.log.queued.values()) == len(rig.told())
+
+
+def test_it_comes_round_each_second_sooner_where_something_is_due_and_at_once_where_there_is_more(
+    rig: EventLogRig,
+) -> None:
+    now_ms = rig.clock.now_ms()
+    assert rig.log.turn() == now_ms + 1_000
+    rig.after(WINDOW_MS - 300)
+    assert rig.log.turn() == now_ms + WINDOW_MS
+    rig.producer.set_topics(partitions(1_000))
+    assert rig.log.turn() == rig.clock.now_ms() + PAUSE_MS
+
+
+# -- sinks that hang or fail ---------------------------------------------------------------------------------
+
+
+def test_two_sinks_get_the_same_lines() -> None:
+    one, other = KeptLines("one"), KeptLines("other")
+    rig = EventLogRig(one, other)
+    rig.producer.set_topics({"orders": 3})
+    rig.settle()
+    assert one.lines == other.lines
+    assert len(one.lines) == 6
+    assert (one.begun, other.begun) == (1, 1)
+
+
+def test_a_sink_that_hangs_costs_the_other_nothing() -> None:
+    stuck, well = KeptLines("stuck"), KeptLines("well")
+    stuck.hangs = True
+    rig = EventLogRig(stuck, well, max_waiting_bytes=4_000)
+    rig.producer.set_topics(partitions(100))
+    rig.settle()
+    assert len(well.told(PARTITION)) == 100
+    assert rig.log.channels[0].outbox.dropped > 0
+    assert rig.log.channels[1].outbox.dropped == 0
+
+
+def test_what_is_dropped_leaves_a_gap_and_the_next_heartbeat_counts_it(rig: EventLogRig) -> None:
+    rig = EventLogRig(max_waiting_bytes=2_000)
+    rig.settle()
+    rig.kept.hangs = True
+    for n in range(20):
+        rig.log.emit(finished(partition=n))
+    rig.after(WINDOW_MS)
+    rig.kept.hangs = False
+    rig.after(1_000)
+    rig.after(HEARTBEAT_MS)
+    missing = set(range(1, rig.told()[-1]["seq"])) - {event["seq"] for event in rig.told()}
+    assert missing
+    assert rig.told(HEARTBEAT)[-1]["dropped"] == len(missing) == rig.log.dropped
+
+
+def test_while_no_sink_takes_lines_snapshots_wait_and_the_last_is_told_in_the_end(rig: EventLogRig) -> None:
+    rig = EventLogRig(max_waiting_bytes=2_000)
+    rig.kept.hangs = True
+    for epoch in range(3 * MOST_SNAPSHOTS):
+        rig.producer.set_topics(partitions(50, epoch))
+        rig.after(1_000)
+    assert rig.log.channels[0].outbox.waiting_bytes <= 2_000
+    assert rig.log.left_out.snapshots > 0
+    rig.kept.hangs = False
+    for _ in range(2 * MOST_SNAPSHOTS):
+        rig.after(1_000)
+    rig.producer.set_topics(partitions(50, 3 * MOST_SNAPSHOTS - 1))
+    rig.after(1_000)
+    last = {event["partition"]: event["leader_epoch"] for event in rig.told(PARTITION)}
+    assert last == dict.fromkeys(range(50), 3 * MOST_SNAPSHOTS - 1)
+
+
+def test_a_topic_of_which_lines_were_lost_is_told_again_and_no_other(rig: EventLogRig) -> None:
+    rig = EventLogRig(max_waiting_bytes=6_000)
+    rig.producer.set_topics({"refunds": 2})
+    rig.settle()
+    rig.kept.hangs = True
+    rig.producer.set_topics({"refunds": 2, "orders": 4})
+    rig.settle()
+    for n in range(30):  # a window can't wait: it pushes the partitions out
+        rig.log.emit(finished(partition=n))
+    rig.after(WINDOW_MS)
+    assert rig.told(PARTITION)[2:] == []
+    rig.kept.hangs = False
+    rig.after(1_000)
+    rig.producer.set_topics({"refunds": 2, "orders": 4})
+    rig.settle()
+    again = [(event["topic"], event["partition"]) for event in rig.told(PARTITION)[2:]]
+    assert again == [("orders", n) for n in range(4)]
+    rig.producer.set_topics({"refunds": 2, "orders": 4})
+    rig.settle()
+    assert len(rig.told(PARTITION)) == 6
+
+
+# -- the end -------------------------------------------------------------------------------------------------
+
+
+def test_at_the_end_everything_is_told_and_a_heartbeat_is_the_last(rig: EventLogRig) -> None:
+    rig.settle()
+    rig.producer.set_topics(partitions(1_000))
+    for _ in range(3_500):
+        rig.log.emit(finished(records=2))
+    rig.clock.advance(700)
+    rig.log.end(rig.clock.now_ms() + 500)
+    assert len(rig.told(PARTITION)) == 1_000
+    (window,) = rig.told(WINDOW)
+    assert (window["records"], window["observed_at"]) == (7_000, "2023-11-14T22:13:20.700000Z")
+    assert rig.told()[-1]["type"] == HEARTBEAT
+    assert rig.told()[-1]["uptime_ms"] == 700
+    assert rig.kept.closed_by_ms == rig.clock.now_ms() + 500
+
+
+def test_what_no_sink_took_by_the_end_is_counted_as_lost(rig: EventLogRig) -> None:
+    rig.kept.hangs = True
+    rig.producer.set_topics({"orders": 3})
+    rig.settle()
+    rig.log.end(rig.clock.now_ms())
+    assert rig.log.dropped == sum(rig.log.queued.values()) > 0
+
+
+# -- its thread ----------------------------------------------------------------------------------------------
+
+
+def on_thread(*sinks: KeptLines, producer: FakeProducer | None = None) -> tuple[EventLog, FakeProducer]:
+    log = EventLog(ORIGIN, EventLogConfig(WINDOW_MS, HEARTBEAT_MS, 1 << 20, "1.2.3"), SystemClock(), sinks)
+    producer = producer or FakeProducer()
+    log.follow(producer)
+    producer.events = log
+    log.start()
+    return log, producer
+
+
+def test_on_its_thread_it_tells_and_ends(rig: EventLogRig) -> None:
+    log, producer = on_thread(rig.kept)
+    producer.set_topics({"orders": 3})
+    log.close(int(PATIENCE_S * 1_000))
+    assert [event["type"] for event in rig.told()][::6] == [HEARTBEAT, HEARTBEAT]
+    assert len(rig.told(PARTITION)) == 3
+    log.close(0)  # once more does no harm
+
+
+class Waiting(KeptLines):
+    """A sink that waits for a file or a network that does not come back, until the test lets it go."""
+
+    def __init__(self) -> None:
+        super().__init__("waiting")
+        self.entered = threading.Event()
+        self.let_go = threading.Event()
+
+    def turn(self, outbox: Outbox, now_ms: int) -> None:
+        self.entered.set()
+        assert self.let_go.wait(PATIENCE_S)
+
+
+def test_a_sink_that_never_returns_holds_up_neither_the_client_nor_the_end() -> None:
+    stuck = Waiting()
+    log, producer = on_thread(stuck)
+    assert stuck.entered.wait(PATIENCE_S)
+    for _ in range(100_000):  # each of these would hang here, where it waited for anybody
+        log.emit(finished())
+    producer.set_topics({"orders": 3})
+    log.close(1)
+    assert log.left_out.batches > 0
+    stuck.let_go.set()
+
+
+class Buggy(KeptLines):
+    """A sink with a bug that shows once."""
+
+    faults = 1
+
+    def turn(self, outbox: Outbox, now_ms: int) -> None:
+        self.faults -= 1
+        if self.faults == 0:
+            raise RuntimeError("a bug")
+        super().turn(outbox, now_ms)
+
+
+def test_a_bug_in_a_sink_is_counted_costs_the_other_nothing_and_the_next_turn_comes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    buggy, well = Buggy("buggy"), KeptLines("well")
+    log, producer = on_thread(buggy, well)
+    wait_until(lambda: well.lines, what="the first turn", timeout_s=PATIENCE_S, every_s=0.01)
+    assert log.failed_turns == 1
+    producer.set_topics({"orders": 1})
+    log.close(int(PATIENCE_S * 1_000))
+    assert buggy.lines == well.lines
+    assert len(well.told(PARTITION)) == 1
+    assert caplog.text.count("Uncaught error in the event log") == 1
+
+
+def test_a_bug_in_a_turn_is_counted_and_the_next_turn_comes() -> None:
+    kept, producer = KeptLines(), FakeProducer()
+    healthy = producer.status
+
+    def status_once() -> ClientStatus:
+        producer.status = healthy  # type: ignore[method-assign]
+        raise RuntimeError("a bug")
+
+    producer.status = status_once  # type: ignore[method-assign]
+    log, _ = on_thread(kept, producer=producer)
+    wait_until(lambda: log.failed_turns, what="a turn that fails", timeout_s=PATIENCE_S, every_s=0.01)
+    producer.set_topics({"orders": 1})
+    log.close(int(PATIENCE_S * 1_000))
+    assert log.failed_turns == 1
+    assert (len(kept.told(PARTITION)), len(kept.told(HEARTBEAT))) == (1, 1)

@@ -1,0 +1,177 @@
+"""What the client's threads leave for the event log: in order, bounded, and cheap for who leaves it."""
+
+from __future__ import annotations
+
+import pytest
+
+from client_core import events as e
+from service.event_log.inbox import (
+    CROWDED,
+    MOST_FINISHED,
+    MOST_NOTICES,
+    MOST_SNAPSHOTS,
+    ConnectionNotice,
+    FailedNotice,
+    Inbox,
+    LeftOut,
+    Notice,
+    SnapshotNotice,
+)
+from tests.support.event_log_rig import finished
+from tests.support.fake_producer import FakeProducer
+
+
+class Desk:
+    """An inbox that a fake producer's events go to, and how often it has called for help."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.producer = FakeProducer()
+        self.inbox = Inbox(self.producer.clock, self._call)
+        self.inbox.follow(lambda: self.producer.cache)
+        self.producer.events = self.inbox
+
+    def _call(self) -> None:
+        self.calls += 1
+
+    def notices(self) -> list[Notice]:
+        taken = []
+        while (notice := self.inbox.take_notice()) is not None:
+            taken.append(notice)
+        return taken
+
+    def snapshots(self) -> list[SnapshotNotice]:
+        return [notice for notice in self.notices() if isinstance(notice, SnapshotNotice)]
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_it_wants_what_events_are_made_of_and_nothing_else(desk: Desk) -> None:
+    wanted = (e.ProduceFinished, e.MetadataRefreshed, e.LeadersChanged, e.PartitionCountChanged, e.NodeReady)
+    assert all(map(desk.inbox.wants, wanted))
+    assert desk.inbox.wants(e.MetadataRefreshFailed)
+    assert desk.inbox.wants(e.NodeDisconnected)
+    assert not any(map(desk.inbox.wants, (e.RequestCompleted, e.BatchSent, e.WaitFinished, e.NodeConnecting)))
+    desk.inbox.emit(e.NodeConnecting(1))
+    assert desk.notices() == []
+
+
+def test_batches_come_out_in_their_order_and_so_many_at_once(desk: Desk) -> None:
+    for n in range(5):
+        desk.inbox.emit(finished(partition=n))
+    assert [event.partition for event in desk.inbox.take_finished(3)] == [0, 1, 2]
+    assert [event.partition for event in desk.inbox.take_finished(3)] == [3, 4]
+    assert desk.inbox.take_finished(3) == []
+
+
+def test_a_crowd_of_batches_calls_the_log_once_until_it_has_come(desk: Desk) -> None:
+    for _ in range(CROWDED):
+        desk.inbox.emit(finished())
+    assert desk.calls == 0
+    for _ in range(10):
+        desk.inbox.emit(finished())
+    assert desk.calls == 1
+    desk.inbox.take_finished(5)
+    desk.inbox.emit(finished())
+    assert desk.calls == 2
+
+
+def test_of_too_many_batches_the_oldest_are_left_out_and_counted(desk: Desk) -> None:
+    for n in range(MOST_FINISHED + 7):
+        desk.inbox.emit(finished(partition=n))
+    assert desk.inbox.left_out == LeftOut(batches=7, snapshots=0, notices=0)
+    assert desk.inbox.take_finished(1)[0].partition == 7
+
+
+def test_a_refresh_brings_the_snapshot_that_it_made_and_when(desk: Desk) -> None:
+    desk.producer.set_topics({"orders": 3})
+    desk.producer.clock.advance(5)
+    first = desk.producer.cache
+    desk.producer.set_topics({"orders": 4})
+    one, other = desk.snapshots()
+    assert (one.cache, other.cache) == (first, desk.producer.cache)
+    assert other.wall_ms - one.wall_ms == 5
+    assert one.refreshed is not None
+    assert one.refreshed.update_version == first.update_version
+
+
+def test_a_leader_that_a_produce_answer_names_brings_a_snapshot_without_a_refresh(desk: Desk) -> None:
+    desk.producer.set_topics({"orders": 3, "refunds": 1})
+    desk.notices()
+    desk.producer.name_leader("orders", 0, 2, 9)
+    (named,) = desk.snapshots()
+    assert named.cache is desk.producer.cache
+    assert named.refreshed is None
+
+
+def test_one_answer_that_names_leaders_of_many_topics_brings_one_snapshot(desk: Desk) -> None:
+    desk.producer.set_topics({"orders": 3})
+    desk.notices()
+    desk.producer.name_leader("orders", 0, 2, 9)
+    desk.inbox.emit(e.LeadersChanged("refunds", [(0, (1, 0), (2, 1))]))
+    assert len(desk.snapshots()) == 1
+
+
+def test_leaders_that_change_with_a_refresh_bring_one_snapshot(desk: Desk) -> None:
+    desk.producer.set_topics({"orders": 3})
+    desk.notices()
+    desk.producer.nodes = desk.producer.nodes[1:]
+    desk.producer.set_topics({"orders": 3}, epoch=1)
+    (snapshot,) = desk.snapshots()
+    assert snapshot.refreshed is not None
+
+
+def test_what_is_gone_comes_with_the_snapshot_that_lacks_it(desk: Desk) -> None:
+    desk.producer.set_topics({"orders": 3, "refunds": 1})
+    desk.producer.set_topics({"orders": 3})
+    desk.producer.set_topics({"orders": 3})
+    assert [snapshot.gone for snapshot in desk.snapshots()] == [set(), {"refunds"}, set()]
+
+
+def test_of_too_many_snapshots_the_newest_wait_and_what_was_gone_is_not_forgotten(desk: Desk) -> None:
+    desk.producer.set_topics({"orders": 3, "refunds": 1})
+    for _ in range(MOST_SNAPSHOTS + 2):
+        desk.producer.set_topics({"orders": 3})
+    taken = desk.snapshots()
+    assert [snapshot.cache is None for snapshot in taken] == [True] * 3 + [False] * MOST_SNAPSHOTS
+    assert taken[3].gone == {"refunds"}
+    assert all(snapshot.refreshed is not None for snapshot in taken)  # each refresh is told all the same
+    assert desk.inbox.left_out == LeftOut(batches=0, snapshots=3, notices=0)
+
+
+def test_a_snapshot_that_was_taken_is_not_passed_over_any_more(desk: Desk) -> None:
+    desk.producer.set_topics({"orders": 1})
+    taken = desk.inbox.take_notice()
+    for _ in range(MOST_SNAPSHOTS):
+        desk.producer.set_topics({"orders": 3})
+    assert isinstance(taken, SnapshotNotice)
+    assert taken.cache is not None
+    assert desk.inbox.left_out.snapshots == 0
+
+
+def test_failures_and_connections_are_noticed_in_their_order(desk: Desk) -> None:
+    failed = e.MetadataRefreshFailed("expired", "timeout", "late", 30_000, 2)
+    lost = e.NodeDisconnected(1, "closed", "it closed the connection", 50)
+    for event in (e.NodeReady(1), failed, lost):
+        desk.inbox.emit(event)
+    wall_ms = desk.producer.clock.wall_ms()
+    assert desk.notices() == [
+        ConnectionNotice(wall_ms, e.NodeReady(1)),
+        FailedNotice(wall_ms, failed),
+        ConnectionNotice(wall_ms, lost),
+    ]
+
+
+def test_of_too_many_notices_the_oldest_are_left_out_but_no_snapshot(desk: Desk) -> None:
+    desk.producer.set_topics({"orders": 3})
+    for n in range(MOST_NOTICES + 9):
+        desk.inbox.emit(e.NodeReady(n))
+    taken = desk.notices()
+    assert isinstance(taken[0], SnapshotNotice)
+    assert taken[1:] == [
+        ConnectionNotice(desk.producer.clock.wall_ms(), e.NodeReady(n)) for n in range(10, MOST_NOTICES + 9)
+    ]
+    assert desk.inbox.left_out == LeftOut(batches=0, snapshots=0, notices=10)

@@ -1,0 +1,341 @@
+"""How snapshots become events: partitions when they are first seen and when they change, and topics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client_core import events as e
+from service.event_log.told_metadata import PIECE
+from tests.support.event_log_rig import EventLogRig
+from tests.support.metadata_responses import node, partition, topic, topic_id_of
+
+PARTITION = "metadata.partition"
+TOPIC = "metadata.topic"
+REFRESH = "metadata.refresh"
+
+
+@pytest.fixture
+def rig() -> EventLogRig:
+    return EventLogRig()
+
+
+def described(name: str, count: int = 1, *, which: int = 1, **of_each: Any) -> Any:
+    partitions = [partition(n, **{"leader": 1, "replicas": (1, 2), **of_each}) for n in range(count)]
+    return topic(name, partitions, topic_id=UUID(int=which))
+
+
+def numbers(rig: EventLogRig) -> list[tuple[str, int]]:
+    return [(event["topic"], event["partition"]) for event in rig.told(PARTITION)]
+
+
+def changes(rig: EventLogRig) -> list[tuple[str, str, int | None]]:
+    return [(event["change"], event["topic"], event["partitions"]) for event in rig.told(TOPIC)]
+
+
+def test_what_is_seen_first_is_told_whole(rig: EventLogRig) -> None:
+    rig.producer.set_topics([topic("orders", [partition(leader=2, epoch=7, isr=(2, 0), offline=(1,))])])
+    rig.settle()
+    (told,) = rig.told(PARTITION)
+    version = rig.producer.cache.update_version
+    assert told == {
+        "v": 1,
+        "type": PARTITION,
+        "cluster_id": "cluster",
+        "sidecar_id": "pod-1",
+        "service": "shop",
+        "boot_id": 7,
+        "seq": told["seq"],
+        "observed_at": "2023-11-14T22:13:20.000000Z",
+        "topic": "orders",
+        "topic_id": None,
+        "partition": 0,
+        "leader": 2,
+        "leader_epoch": 7,
+        "isr": [2, 0],
+        "replicas": [0, 1, 2],
+        "offline": [1],
+        "metadata_version": version,
+        "broker": None,
+        "reason": "manual",
+    }
+
+
+def test_a_topic_is_told_before_its_partitions_and_the_refresh_after_them(rig: EventLogRig) -> None:
+    rig.producer.set_topics({"orders": 2})
+    rig.settle()
+    assert [event["type"] for event in rig.told()[1:]] == [TOPIC, PARTITION, PARTITION, REFRESH]
+    assert changes(rig) == [("appeared", "orders", 2)]
+    assert rig.told(REFRESH)[0]["changed"] == 2
+
+
+def test_a_refresh_that_changes_nothing_tells_itself_only(rig: EventLogRig) -> None:
+    rig.producer.set_topics({"orders": 2})
+    rig.settle()
+    before = len(rig.told())
+    rig.producer.set_topics({"orders": 2})
+    rig.settle()
+    (refresh,) = rig.told()[before:]
+    assert (refresh["type"], refresh["changed"], refresh["topics"]) == (REFRESH, 0, 1)
+
+
+def test_of_a_topic_that_changed_only_the_partitions_that_did_are_told(rig: EventLogRig) -> None:
+    rig.producer.set_topics({"orders": 4})
+    rig.settle()
+    rig.kept.lines.clear()
+    rig.producer.set_topics(
+        [
+            topic(
+                "orders",
+                [
+                    partition(n, leader=2 if n == 2 else n % 3 + 1, epoch=n == 2, replicas=(1, 2, 3))
+                    for n in range(4)
+                ],
+                topic_id=topic_id_of("orders"),
+            )
+        ]
+    )
+    rig.settle()
+    assert numbers(rig) == [("orders", 2)]
+    assert changes(rig) == []
+
+
+@pytest.mark.parametrize(
+    "changed", [{"leader": None}, {"epoch": 1}, {"isr": (1,)}, {"offline": (2,)}, {"replicas": (1, 3)}]
+)
+def test_a_partition_is_told_whatever_of_it_changed(rig: EventLogRig, changed: dict[str, Any]) -> None:
+    rig.producer.set_topics([described("orders", epoch=0)])
+    rig.settle()
+    rig.producer.set_topics([described("orders", **{"epoch": 0, **changed})])
+    rig.settle()
+    assert numbers(rig) == [("orders", 0)] * 2
+
+
+def test_one_of_which_only_its_error_changed_is_not_told(rig: EventLogRig) -> None:
+    rig.producer.set_topics([described("orders")])
+    rig.settle()
+    rig.producer.set_topics([described("orders", error=5)])
+    rig.settle()
+    assert numbers(rig) == [("orders", 0)]
+
+
+def test_a_leader_that_a_produce_answer_names_is_told_without_a_refresh(rig: EventLogRig) -> None:
+    rig.producer.set_topics({"orders": 3})
+    rig.settle()
+    rig.kept.lines.clear()
+    rig.clock.advance(5)
+    rig.producer.name_leader("orders", 1, 3, 9)
+    rig.clock.advance(700)
+    rig.settle()
+    (told,) = rig.told()
+    assert (told["type"], told["reason"], told["broker"]) == (PARTITION, "produce_answer", None)
+    assert (told["partition"], told["leader"], told["leader_epoch"]) == (1, 3, 9)
+    assert told["observed_at"] == "2023-11-14T22:13:20.005000Z"  # when it was named, not when it was compared
+
+
+def test_who_answered_and_why_is_told(rig: EventLogRig) -> None:
+    rig.producer.events = e.NO_EVENTS
+    rig.producer.set_topics({"orders": 1})
+    rig.log.emit(e.MetadataRefreshed("leader_error", 2, 0, True, 17, 1, 1, 0, "cluster", 3))
+    rig.settle()
+    assert {(event["broker"], event["reason"]) for event in rig.told()[2:]} == {(3, "leader_error")}
+    (refresh,) = rig.told(REFRESH)
+    assert (refresh["duration_us"], refresh["outcome"]) == (17_000, "ok")
+
+
+def test_a_failed_refresh_is_told_with_what_is_known_all_the_same(rig: EventLogRig) -> None:
+    rig.producer.set_topics({"orders": 3})
+    rig.log.emit(e.MetadataRefreshFailed("expired", "timeout", "late", 30_000, 2))
+    rig.settle()
+    told = rig.told(REFRESH)[-1]
+    assert (told["outcome"], told["duration_us"], told["broker"]) == ("timeout", 30_000_000, 2)
+    assert (told["topics"], told["partitions"], told["changed"]) == (1, 3, 0)
+    assert told["metadata_version"] == rig.producer.cache.update_version
+
+
+# -- what topics become --------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_grew_tells_its_new_partitions(rig: EventLogRig) -> None:
+    rig.producer.set_topics([described("orders", 2)])
+    rig.producer.set_topics([described("orders", 4)])
+    rig.settle()
+    assert changes(rig) == [("appeared", "orders", 2), ("grew", "orders", 4)]
+    assert [number for _, number in numbers(rig)] == [0, 1, 2, 3]
+
+
+def test_a_topic_of_which_partitions_are_missing_shrank(rig: EventLogRig) -> None:
+    rig.producer.set_topics([described("orders", 4)])
+    rig.producer.set_topics([described("orders", 2)])
+    rig.settle()
+    assert changes(rig)[1:] == [("shrank", "orders", 2)]
+
+
+def test_a_topic_made_anew_ends_and_appears_with_all_of_its_partitions(rig: EventLogRig) -> None:
+    rig.producer.set_topics([described("orders", 2, which=1)])
+    rig.producer.set_topics([described("orders", 2, which=2)])
+    rig.settle()
+    told = [(event["change"], event["topic_id"], event["partitions"]) for event in rig.told(TOPIC)[1:]]
+    old, new = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
+    assert told == [("recreated", old, None), ("appeared", new, 2)]
+    assert [event["topic_id"] for event in rig.told(PARTITION)] == [old, old, new, new]
+
+
+def test_brokers_that_begin_to_tell_ids_made_no_topic_anew(rig: EventLogRig) -> None:
+    rig.producer.set_topics([topic("orders", [partition()])])
+    rig.producer.set_topics([topic("orders", [partition()], topic_id=UUID(int=1))])
+    rig.settle()
+    assert changes(rig) == [("appeared", "orders", 1)]
+    assert [event["topic_id"] for event in rig.told(PARTITION)] == [None, "AAAAAAAAAAAAAAAAAAAAAQ"]
+
+
+def test_a_topic_that_brokers_deny_is_gone(rig: EventLogRig) -> None:
+    rig.producer.set_topics({"orders": 1, "refunds": 2})
+    rig.producer.set_topics({"orders": 1})
+    rig.settle()
+    (ended,) = rig.told(TOPIC)[2:]
+    assert (ended["change"], ended["topic"], ended["partitions"]) == ("gone", "refunds", None)
+    assert ended["topic_id"] is not None
+
+
+def test_a_topic_that_nobody_uses_is_forgotten(rig: EventLogRig) -> None:
+    rig.producer.set_topics({"orders": 1, "refunds": 2})
+    rig.forget({"orders": 1})
+    rig.settle()
+    assert changes(rig)[2:] == [("forgotten", "refunds", None)]
+
+
+def test_a_topic_that_may_not_be_seen_any_more_is_forgotten(rig: EventLogRig) -> None:
+    rig.producer.set_topics({"orders": 1, "refunds": 2})
+    rig.settle()
+    rig.producer.events = e.NO_EVENTS
+    rig.producer.set_topics({"orders": 1})
+    cluster = replace(rig.producer.cache.cluster, unauthorized_topics=frozenset({"refunds"}))
+    rig.producer.cache = replace(rig.producer.cache, cluster=cluster)
+    rig.log.emit(e.PartitionCountChanged("refunds", 2, None))
+    rig.log.emit(e.MetadataRefreshed("expired", 3, 0, False, 1, 1, 1, 0, "cluster"))
+    rig.settle()
+    assert changes(rig)[2:] == [("forgotten", "refunds", None)]
+
+
+def test_a_topic_that_comes_back_is_told_whole_again(rig: EventLogRig) -> None:
+    for topics in ({"orders": 2}, {}, {"orders": 2}):
+        rig.producer.set_topics(topics)
+    rig.settle()
+    assert [change for change, _, _ in changes(rig)] == ["appeared", "gone", "appeared"]
+    assert len(numbers(rig)) == 4
+
+
+def test_another_cluster_is_told_anew_and_the_first_ones_topics_are_forgotten(rig: EventLogRig) -> None:
+    rig.producer.set_topics({"orders": 2}, cluster_id="one")
+    rig.producer.set_topics({"orders": 2}, cluster_id="other")
+    rig.settle()
+    assert [(event["cluster_id"], event["change"]) for event in rig.told(TOPIC)] == [
+        ("one", "appeared"),
+        ("one", "forgotten"),
+        ("other", "appeared"),
+    ]
+    assert [event["cluster_id"] for event in rig.told(PARTITION)] == ["one", "one", "other", "other"]
+
+
+# -- pieces --------------------------------------------------------------------------------------------------
+
+
+def test_many_partitions_are_told_in_pieces_between_which_others_run(rig: EventLogRig) -> None:
+    rig.producer.set_topics([described("orders", 4 * PIECE)])
+    assert rig.settle() >= 4
+    assert len(rig.told(PARTITION)) == 4 * PIECE
+
+
+def test_so_are_many_small_topics_and_none_has_a_pause_of_its_own(rig: EventLogRig) -> None:
+    rig.producer.set_topics([described(f"t{n:03d}", 1, which=n + 1) for n in range(2 * PIECE)])
+    assert 2 <= rig.settle() <= 8
+    assert len(rig.told(PARTITION)) == 2 * PIECE
+
+
+# -- whatever becomes of a cluster ---------------------------------------------------------------------------
+
+partitions = st.lists(
+    st.tuples(
+        st.sampled_from([None, 1, 2, 3]),  # leader
+        st.integers(0, 3),  # epoch
+        st.sampled_from([(1,), (1, 2), (2, 1, 3)]),  # replicas
+        st.sampled_from([1, 3]),  # how many of them are in sync
+        st.sampled_from([0, 5]),  # error
+    ),
+    max_size=4,
+)
+topics = st.dictionaries(
+    st.sampled_from(["a", "b", "c"]), st.tuples(st.integers(1, 2), partitions), max_size=3
+)
+#: What a produce answer may say in between, and how many refreshes come before the log looks.
+hint = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 3), st.integers(1, 3), st.integers(4, 9))
+steps = st.lists(st.tuples(topics, st.none() | hint, st.booleans()), min_size=1, max_size=6)
+
+
+@given(steps)
+def test_what_was_told_adds_up_to_the_snapshot(steps: Any) -> None:
+    rig = EventLogRig()
+    rig.producer.nodes = [node(n) for n in (1, 2, 3)]
+    for told_topics, named, looks in steps:
+        rig.producer.set_topics(
+            [
+                topic(name, [numbered(n, one) for n, one in enumerate(all_of_it)], topic_id=UUID(int=which))
+                for name, (which, all_of_it) in told_topics.items()
+            ]
+        )
+        if named is not None:
+            name, number, leader, epoch = named
+            table = rig.producer.cache.topics.get(name)
+            if table is not None and number < table.partition_count:
+                rig.producer.name_leader(name, number, leader, epoch)
+        if looks:
+            rig.settle()
+    rig.settle()
+    assert picture_of_events(rig.told()) == picture_of_snapshot(rig)
+
+
+def numbered(number: int, one: Any) -> Any:
+    leader, epoch, replicas, in_sync, error = one
+    isr = replicas[:in_sync]
+    return partition(number, leader=leader, epoch=epoch, replicas=replicas, isr=isr, error=error)
+
+
+def picture_of_events(events: list[dict[str, Any]]) -> dict[tuple[str, int], Any]:
+    """What a reader of the events knows at their end."""
+    known: dict[tuple[str, int], Any] = {}
+    counts: dict[str, int] = {}
+    for event in events:
+        if event["type"] == TOPIC:
+            counts[event["topic"]] = event["partitions"] or 0
+            left = counts[event["topic"]]
+            known = {key: it for key, it in known.items() if key[0] != event["topic"] or key[1] < left}
+        elif event["type"] == PARTITION:
+            fields = ("topic_id", "leader", "leader_epoch", "isr", "replicas", "offline")
+            known[event["topic"], event["partition"]] = [event[name] for name in fields]
+    assert counts.items() >= {name: counts[name] for name, _ in known}.items()
+    return known
+
+
+def picture_of_snapshot(rig: EventLogRig) -> dict[tuple[str, int], Any]:
+    known = {}
+    for name, table in rig.producer.cache.topics.items():
+        for number in table.numbers:
+            found = table.metadata(number)
+            assert found is not None
+            known[name, number] = [
+                {1: "AAAAAAAAAAAAAAAAAAAAAQ", 2: "AAAAAAAAAAAAAAAAAAAAAg"}[table.topic_id.int]
+                if table.topic_id
+                else None,
+                found.leader_id,
+                found.leader_epoch,
+                list(found.in_sync_replica_ids),
+                list(found.replica_ids),
+                list(found.offline_replica_ids),
+            ]
+    return known

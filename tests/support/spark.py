@@ -1,0 +1,46 @@
+"""The one Spark session of a test process: two cores, one gigabyte, with the Kafka and Delta jars.
+
+`tests/pipeline` and `tests/kafka` make a fixture of it. A start takes about ten seconds; nothing is skipped:
+where Java or the jars can't be had, the tests fail and say what to install.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pipeline.jars.connector_jars import default_folder, ensure_connector_jars
+from pipeline.session import spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+#: No web page, no second compiler, little to shuffle: what a test runs is small, what it costs is the start.
+_SETTINGS: Final = {
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:-UsePerfData -XX:TieredStopAtLevel=1",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.default.parallelism": "2",
+}
+
+
+@contextlib.contextmanager
+def spark_of_the_session(scratch: Path) -> Iterator[SparkSession]:
+    """A session whose tables and temporary files lie in the scratch folder; it ends with the block."""
+    jars = ensure_connector_jars(default_folder(_ROOT))
+    places = {"spark.local.dir": str(scratch), "spark.sql.warehouse.dir": str(scratch / "warehouse")}
+    spark = spark_session(
+        "pilotfish-tests",
+        master="local[2]",
+        jars=jars,
+        shuffle_partitions=4,
+        driver_memory="1g",
+        settings=_SETTINGS | places,
+    )
+    try:
+        yield spark
+    finally:
+        spark.stop()
