@@ -185,10 +185,8 @@ class Job:
             self._progress.batches(query.recentProgress)
 
     def _await(self, query: StreamingQuery) -> None:
-        told = 0
         while not query.awaitTermination(_POLL_S):
-            if told < self.summary.batches:
-                told = self.summary.batches
+            if self._progress.awaits_batches:
                 self._progress.batches(query.recentProgress)
             if self._stop.is_set() and not query.status["isTriggerActive"]:
                 return
@@ -237,6 +235,7 @@ class Job:
         if not self._store.merges_in_place:
             self._refresh.silver()
         self._refresh.gold()
+        self._progress.done("silver and gold are up to date")
 
     def _add_up(self, number: int, counts: dict[str | None, int]) -> None:
         self._progress.read(number, sum(counts.values()))

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: A broker that is there answers within milliseconds; an address that nobody has takes TCP 10 s to give up.
-_PATIENCE_MS: Final = 15_000
-_REQUEST_MS: Final = 5_000
+_PATIENCE: Final[Mapping[str, str]] = {"default.api.timeout.ms": "15000", "request.timeout.ms": "5000"}
 #: By the simple name of Kafka's exception.
 _SENTENCES: Final[Mapping[str, str]] = {
     "UnknownTopicOrPartitionException": "There is no topic {topic} at {servers}: create it, or name another.",
@@ -34,7 +33,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     " sasl.jaas.config.",
     "SslAuthenticationException": "No TLS with the brokers at {servers}: look at ssl.truststore.* and"
     " ssl.keystore.*. Java says: {said}",
-    "TimeoutException": "No broker at {servers} answered within {seconds} s: look at the addresses, and"
+    "TimeoutException": "No broker at {servers} answered within {waited_ms} ms: look at the addresses, and"
     " whether they can be reached from here. A listener with TLS or a login is silent towards a client"
     " without: look at security.protocol.",
 }
@@ -63,8 +62,7 @@ def cluster_of(spark: SparkSession, client: Mapping[str, str], topic: str) -> st
             " --jars."
         )
     properties = java.java.util.Properties()
-    patience = {"default.api.timeout.ms": str(_PATIENCE_MS), "request.timeout.ms": str(_REQUEST_MS)}
-    for name, value in (patience | dict(client)).items():
+    for name, value in {**_PATIENCE, **client}.items():
         properties.put(name, value)
     try:
         admin = factory.create(properties)
@@ -90,7 +88,8 @@ def _sentence(raised: Any, client: Mapping[str, str], topic: str) -> str:
     for each in reversed(chain):
         known = _SENTENCES.get(each.getClass().getSimpleName())
         if known is not None:
-            return known.format(topic=topic, servers=servers, seconds=_PATIENCE_MS // 1000, said=said)
+            waited_ms = {**_PATIENCE, **client}["default.api.timeout.ms"]
+            return known.format(topic=topic, servers=servers, waited_ms=waited_ms, said=said)
     return _unknown(said, client)
 
 

@@ -1,7 +1,8 @@
 """What a run is doing, on stderr: for people who wait, and for a log that somebody reads later.
 
-    batch 3: 120,000 lines in 4.1 s, 29,268 lines/s (412,000 lines in 15.9 s)
-    gold_staleness …                                  on a terminal, in place; else not
+       15.9 s  batch 3: 120,000 lines in 4.1 s, 29,268 lines/s (412,000 in all)
+       17.2 s  gold_staleness …                          on a terminal, in place; else not at all
+       21.0 s  silver and gold are up to date
 
 Told by the job's own thread and by the one that Spark calls for a batch, never by both at once.
 """
@@ -29,7 +30,11 @@ class Progress:
         self._started_s = clock_s()
         self._lines: dict[int, int] = {}
         self._told: set[int] = set()
-        self._of_batch = ""
+
+    @property
+    def awaits_batches(self) -> bool:
+        """Whether lines were read of which Spark has not told yet how long they took."""
+        return len(self._told) < len(self._lines)
 
     def read(self, batch: int, lines: int) -> None:
         """So many lines were in a batch; its time is not known yet."""
@@ -58,7 +63,7 @@ class Progress:
             self._told.add(batch.batchId)
             seconds = batch.durationMs.get("triggerExecution", 0) / 1000
             rate = f", {lines / seconds:,.0f} lines/s" if seconds else ""
-            all_lines = sum(self._lines.values())
+            all_lines = sum(self._lines[told] for told in self._told)
             self.done(
                 f"batch {batch.batchId}: {lines:,} lines in {seconds:.1f} s{rate} ({all_lines:,} in all)"
             )

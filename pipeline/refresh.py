@@ -84,6 +84,7 @@ class Refresh:
             self._progress.doing(table.name)
             sources[table.name] = table.of(sources[table.source])
             self._store.merge(table, sources[table.name])
+            self._rows.pop(table.name, None)
             self._at(table.name)
 
     def gold(self) -> None:

@@ -108,9 +108,10 @@ def spark_session(
 def _quieten() -> None:
     """Python's half of Spark, made to say what it says once: in the exception that it raises.
 
-    py4j at DEBUG would log every option that a reader is given, secrets among them.
+    py4j would log every option that a reader is given at DEBUG, secrets among them, and each call back to
+    Python at INFO.
     """
-    logging.getLogger("py4j").setLevel(logging.INFO)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 

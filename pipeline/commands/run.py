@@ -215,7 +215,8 @@ def _say(summary: Summary, store: Store, seconds: float) -> None:
     """The table that a run ends with."""
     rejects = ", ".join(f"{reason} {lines:,}" for reason, lines in sorted(summary.rejects.items()))
     click.echo(
-        f"{summary.lines:,} lines in {summary.batches:,} batches: {summary.events:,} events,"
+        f"{summary.lines:,} lines in {summary.batches:,} {'batch' if summary.batches == 1 else 'batches'}:"
+        f" {summary.events:,} events,"
         f" {sum(summary.rejects.values()):,} rejects{f' ({rejects})' if rejects else ''}; {seconds:.1f} s"
     )
     click.echo(f"Tables in {store.out} ({store.kind}):")

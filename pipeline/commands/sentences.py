@@ -72,12 +72,12 @@ def said_in_a_sentence(*, verbose: bool) -> Iterator[JavaLog]:
     except PipelineError as e:
         _note(log)
         _end(str(e), e.exit_code, log)
-    except (click.ClickException, click.Abort, click.exceptions.Exit):
-        log.unlink()
-        raise
     except Exception as e:  # noqa: BLE001 - the outermost turn: whatever it is, it is told and its stack kept
         _note(log)
         _end(f"The run failed: {first_line(e)}", FAILED, log)
+    except BaseException:
+        log.unlink()
+        raise
     else:
         log.unlink()
 

@@ -12,34 +12,36 @@ gold_current_leader: the last row of each partition whose topic is still there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from pipeline.gold.topic_lives import first_end_after, topic_ends
 from pipeline.silver.columns import NOBODY, PARTITION_KEY
-from pipeline.tables import GOLD_LEADER_HISTORY, SILVER_EPOCH_SIGHTS, SILVER_LEADER_EPOCHS
+from pipeline.tables import GOLD_LEADER_HISTORY, SILVER_LEADER_EPOCHS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from pipeline.gold.read import Read
 
-_EPOCH_KEY: Final = (*PARTITION_KEY, "leader_epoch")
-
 
 def leader_history(read: Read) -> DataFrame:
     """gold_leader_history."""
     leader = f.coalesce("leader_lo", f.lit(NOBODY)).alias("leader")
-    epochs = read(SILVER_LEADER_EPOCHS).join(_observers(read(SILVER_EPOCH_SIGHTS)), [*_EPOCH_KEY])
+    first_seen = f.col("first.seen_at").alias("first_seen")
     beside = Window.partitionBy(*PARTITION_KEY).orderBy("leader_epoch")
-    placed = epochs.select("*", leader).select(
-        "*",
-        f.lag("leader_epoch").over(beside).alias("epoch_before"),
-        f.lag("leader").over(beside).alias("leader_before"),
-        f.lag("first_seen").over(beside).alias("first_seen_before"),
-        f.lead("first_seen").over(beside).alias("first_seen_next"),
+    placed = (
+        read(SILVER_LEADER_EPOCHS)
+        .select("*", leader, first_seen)
+        .select(
+            "*",
+            f.lag("leader_epoch").over(beside).alias("epoch_before"),
+            f.lag("leader").over(beside).alias("leader_before"),
+            f.lag("first_seen").over(beside).alias("first_seen_before"),
+            f.lead("first_seen").over(beside).alias("first_seen_next"),
+        )
     )
     is_last = f.col("first_seen_next").isNull()
     ended_at = f.when(is_last, first_end_after(f.col("first_seen")))
@@ -53,9 +55,9 @@ def leader_history(read: Read) -> DataFrame:
         f.col("first_seen").alias("valid_from"),
         f.coalesce("first_seen_next", ended_at).alias("valid_to"),
         (is_last & ended_at.isNull()).alias("is_current"),
-        "first_observer",
+        f.col("first.sidecar_id").alias("first_observer"),
         "last_seen",
-        "observers",
+        f.size("observers").cast("bigint").alias("observers"),
         f.coalesce(f.col("leader_epoch") - f.col("epoch_before") - 1, f.lit(0)).alias("missed_epochs"),
         f.coalesce(f.col("leader_lo") != f.col("leader_hi"), f.lit(False)).alias("is_conflict"),
         f.coalesce(f.col("first_seen") < f.col("first_seen_before"), f.lit(False)).alias("is_clock_suspect"),
@@ -78,14 +80,4 @@ def current_leader(read: Read) -> DataFrame:
             f.col("valid_from").alias("since"),
             "last_seen",
         )
-    )
-
-
-def _observers(sights: DataFrame) -> DataFrame:
-    """Who saw an epoch first (of several at one microsecond the least id), and how many sidecars did."""
-    first = f.min(f.struct("first_seen", "sidecar_id"))
-    return sights.groupBy(*_EPOCH_KEY).agg(
-        first["sidecar_id"].alias("first_observer"),
-        # Sets of some hundred ids; count_distinct would have Spark shuffle every sight twice.
-        f.size(f.collect_set("sidecar_id")).cast("bigint").alias("observers"),
     )

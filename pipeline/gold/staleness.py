@@ -103,7 +103,7 @@ def _pairs(read: Read, sights: DataFrame, lives: DataFrame) -> DataFrame:
         .join(lives.select(*BOOT_KEY, "last_event"), [*BOOT_KEY])
     )
     epochs = read(SILVER_LEADER_EPOCHS).select(
-        *PARTITION_KEY, "leader_epoch", "topic", f.col("first_seen").alias("fleet_first_seen")
+        *PARTITION_KEY, "leader_epoch", "topic", f.col("first.seen_at").alias("fleet_first_seen")
     )
     was_there = (f.col("leader_epoch") <= f.col("highest")) | (
         f.col("fleet_first_seen") <= f.col("last_event")

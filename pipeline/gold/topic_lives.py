@@ -57,7 +57,9 @@ def _told(read: Read) -> DataFrame:
 
 def _superseded(read: Read) -> DataFrame:
     lives = (
-        read(SILVER_LEADER_EPOCHS).groupBy("topic", *_TOPIC_KEY).agg(f.min("first_seen").alias("first_seen"))
+        read(SILVER_LEADER_EPOCHS)
+        .groupBy("topic", *_TOPIC_KEY)
+        .agg(f.min("first.seen_at").alias("first_seen"))
     )
     later_first = Window.partitionBy("cluster_id", "topic").orderBy(f.desc("first_seen"), f.desc("topic_key"))
     later = later_first.rowsBetween(Window.unboundedPreceding, -1)

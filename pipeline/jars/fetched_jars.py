@@ -17,6 +17,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,8 @@ _COPY_DEPENDENCIES: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.
 #: 54 MB in 92 jars took 5 s from a near mirror; a slow line gets a quarter of an hour before we call it dead.
 _FETCH_TIMEOUT_S: Final = 900
 _LAST_WORDS_CHARS: Final = 2_000
+#: Numbers and a point, and not the 0-10_2.13 that some artifacts have in their names.
+_VERSION_ON: Final = re.compile(r"-(?=\d+\.)")
 
 
 class JarsMissingError(PipelineError):
@@ -166,9 +169,7 @@ def _remove_what_others_bring(wanted: WantedJars, folder: Path) -> None:
 
 def artifact_of(file_name: str) -> str:
     """A jar's file name without its version: "delta-spark_2.13" of "delta-spark_2.13-4.0.0.jar"."""
-    parts = file_name.removesuffix(".jar").split("-")
-    version = next((at for at, part in enumerate(parts) if at and part[:1].isdigit()), len(parts))
-    return "-".join(parts[:version])
+    return _VERSION_ON.split(file_name.removesuffix(".jar"), maxsplit=1)[0]
 
 
 def _stamp(wanted: WantedJars, folder: Path) -> None:

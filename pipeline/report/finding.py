@@ -1,7 +1,7 @@
 """A sentence for people: what is wrong, how it shows, what to do. All of it plain text.
 
 How sure, and how urgent, is said by the grade. Which sentences there are: findings_of_brokers.py,
-findings_of_sidecars.py; `findings_of` has them all in the order in which they should be read.
+findings_of_load.py and findings_of_sidecars.py; `findings_of` has them all, the most urgent first.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pipeline.report import findings_of_brokers as of_brokers
+from pipeline.report import findings_of_load as of_load
 from pipeline.report import findings_of_sidecars as of_sidecars
 
 if TYPE_CHECKING:
@@ -21,13 +22,13 @@ _LOOKS: Final[tuple[Callable[[ClusterView], Iterator[Finding]], ...]] = (
     of_brokers.short_of_replicas,
     of_brokers.lost_leadership,
     of_brokers.flapping,
-    of_brokers.slow_brokers,
-    of_brokers.failing_topics,
+    of_load.slow_brokers,
+    of_load.failing_topics,
     of_sidecars.held_back,
     of_sidecars.silent,
     of_sidecars.wrong_clocks,
     of_sidecars.lossy,
-    of_brokers.skewed,
+    of_load.skewed,
 )
 
 

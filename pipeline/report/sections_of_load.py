@@ -9,7 +9,7 @@ import pandas as pd
 from pipeline.report import words
 from pipeline.report.figures.heat_map import heat_map
 from pipeline.report.figures.shares import share_bars
-from pipeline.report.findings_of_brokers import typical_hour
+from pipeline.report.findings_of_load import typical_hour
 from pipeline.report.markup import Markup, element, folded, plot, table, text, together
 from pipeline.report.section import LONGEST_LABEL, MOST_ROWS, Section, hour_columns, nothing, rest, value_at
 

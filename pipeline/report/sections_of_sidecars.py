@@ -8,7 +8,7 @@ import pandas as pd
 
 from pipeline.report import words
 from pipeline.report.figures.spread import spread
-from pipeline.report.findings_of_brokers import typical_hour
+from pipeline.report.findings_of_load import typical_hour
 from pipeline.report.findings_of_sidecars import REASONS
 from pipeline.report.markup import Markup, code, element, folded, paragraph, plot, table, text, together
 from pipeline.report.section import Section

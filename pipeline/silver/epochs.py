@@ -3,10 +3,10 @@
 A leader is elected once an epoch, so that all that was ever told of an epoch is one fact, and the first and
 the last time that it was told are a minimum and a maximum.
 
-    silver_epoch_sights    per boot of a sidecar: what staleness and clocks are measured by. A partition that
-                           half of all events are about is spread over as many keys as there are sidecars
     silver_leader_epochs   of the whole fleet: what leader history is made of. Each task of Spark's first adds
                            up what it has read, so that next to nothing is shuffled, however skewed
+    silver_epoch_sights    per boot of a sidecar: what staleness and clocks are measured by. A partition that
+                           half of all events are about is spread over as many keys as there are boots
 
 leader_lo and leader_hi differ when two leaders were told for one epoch, which Kafka rules out: it is an
 alarm. A broker that can't reach an epoch's leader tells the epoch without one (LEADER_NOT_AVAILABLE, or
@@ -30,14 +30,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+_EPOCH_KEY: Final = (*PARTITION_KEY, "leader_epoch")
 _FACTS: Final[Mapping[str, Merge]] = {
     "leader_lo": Merge.MIN,
     "leader_hi": Merge.MAX,
     "first_seen": Merge.MIN,
     "last_seen": Merge.MAX,
 }
-_EPOCH_KEY: Final = (*PARTITION_KEY, "leader_epoch")
-_SIGHT_KEY: Final = (*_EPOCH_KEY, *BOOT_KEY)
 
 
 def _told(events: DataFrame) -> DataFrame:
@@ -59,19 +58,39 @@ def _told(events: DataFrame) -> DataFrame:
 
 
 def _of_the_fleet(events: DataFrame) -> DataFrame:
-    """Merged by topic's name, too: Spark hashes for a least number or time, but sorts for a least text."""
-    facts = [merge.aggregate(name).alias(name) for name, merge in _FACTS.items()]
-    return _told(events).groupBy(*_EPOCH_KEY, "topic").agg(*facts)
+    """Merged as far as one pass can; who saw an epoch as a set, which is not to have an element a line."""
+    return (
+        _told(events)
+        .groupBy(*_EPOCH_KEY)
+        .agg(
+            f.min("topic").alias("topic"),
+            f.min("leader_lo").alias("leader_lo"),
+            f.max("leader_hi").alias("leader_hi"),
+            f.min(f.struct(f.col("first_seen").alias("seen_at"), "sidecar_id")).alias("first"),
+            f.max("last_seen").alias("last_seen"),
+            f.array_sort(f.collect_set("sidecar_id")).alias("observers"),
+        )
+    )
 
 
 EPOCH_SIGHTS: Final = SilverTable(
     SILVER_EPOCH_SIGHTS,
     # A topic's id has one name and a boot one service: in the key they cost less than as a least text.
-    keys=(*_SIGHT_KEY, "topic", "service"),
+    keys=(*_EPOCH_KEY, *BOOT_KEY, "topic", "service"),
     rows=_told,
     merges=_FACTS,
 )
 
 LEADER_EPOCHS: Final = SilverTable(
-    SILVER_LEADER_EPOCHS, keys=_EPOCH_KEY, rows=_of_the_fleet, merges={"topic": Merge.MIN, **_FACTS}
+    SILVER_LEADER_EPOCHS,
+    keys=_EPOCH_KEY,
+    rows=_of_the_fleet,
+    merges={
+        "topic": Merge.MIN,
+        "leader_lo": Merge.MIN,
+        "leader_hi": Merge.MAX,
+        "first": Merge.MIN,
+        "last_seen": Merge.MAX,
+        "observers": Merge.UNION,
+    },
 )

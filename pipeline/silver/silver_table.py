@@ -1,9 +1,9 @@
 """A silver table: facts under a key that merge, so that nothing about how they arrived can be seen in it.
 
-Each value is the least, the greatest or the union (bit by bit) of what was told under its key. All three are
-commutative, associative and idempotent, and so is the table: a join-semilattice. Order, doubles, splits and
-replays can't change it, whence the pipeline needs neither a watermark nor a state store nor exactly-once
-delivery, and a driver that was killed may simply do its batch again.
+Each value is the least, the greatest or the union of what was told under its key. All three are commutative,
+associative and idempotent, and so is the table: a join-semilattice. Order, doubles, splits and replays can't
+change it, whence the pipeline needs neither a watermark nor a state store nor exactly-once delivery, and a
+driver that was killed may simply do its batch again.
 
 The tables themselves are in the other rooms of silver/; how they are stored, in stores/.
 """
@@ -31,6 +31,8 @@ class Merge(Enum):
     MAX = "max"
     #: Bit by bit, of whole numbers: the union of two sets of up to 64.
     OR = "or"
+    #: Of arrays: all that is in any of them, once, in order.
+    UNION = "union"
 
     def aggregate(self, column: str) -> Column:
         """The value of all values of this column under one key."""
@@ -41,6 +43,8 @@ class Merge(Enum):
                 return f.max(column)
             case Merge.OR:
                 return f.bit_or(column)
+            case Merge.UNION:
+                return f.array_sort(f.array_distinct(f.flatten(f.collect_set(column))))
 
     def of_two(self, one: str, other: str) -> str:
         """The same of two values in a row, as SQL: for a MERGE, which has the old row beside the new one."""
@@ -51,6 +55,8 @@ class Merge(Enum):
                 return f"greatest({one}, {other})"
             case Merge.OR:
                 return f"coalesce({one} | {other}, {one}, {other})"
+            case Merge.UNION:
+                return f"coalesce(array_sort(array_union({one}, {other})), {one}, {other})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ broker's log is in its report.
                          tests/support/secured_kraft.py lists. Never killed: tests leave it as it was.
     topic_name           a name that nobody has used: for topics that are to be missing, or to be created
     later.
+    spark                a session with Kafka's connector (tests/support/spark.py), shared.
 
 Of a cluster (tests/support/kraft.py): `bootstrap_servers`, `broker_ids`, `address(id)`, `kill(id)`,
 `stop(id)`, `pause(id)`, `resume(id)`, `restart(id, new_port=False)`, `move_all_brokers()`,
@@ -35,6 +36,7 @@ leader is elected, and until the same broker is let in again. stop() hands leade
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 from contextlib import contextmanager
@@ -50,9 +52,12 @@ from tests.support.java import find_java
 from tests.support.kafka_jars import ensure_jars
 from tests.support.kraft import KraftCluster
 from tests.support.secured_kraft import SecuredKraft
+from tests.support.spark import LEFT_SOCKETS, spark_of_the_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
 
 _HERE: Final = Path(__file__).parent
 _TIMEOUT_S: Final = 300
@@ -90,6 +95,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _HERE in item.path.parents:
             item.add_marker(pytest.mark.kafka)
+            if "spark" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.filterwarnings(LEFT_SOCKETS))
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
 
@@ -155,6 +162,22 @@ def secured_kafka(
     secured = SecuredKraft(kafka_home.java, kafka_home.jars, folder)
     with secured, _logs_in_reports(secured.cluster, request.session):
         yield secured
+
+
+@pytest.fixture(scope="session")
+def _spark_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    try:
+        with spark_of_the_session(tmp_path_factory.mktemp("spark")) as session:
+            yield session
+    except (JavaMissingError, JarsMissingError) as error:
+        pytest.fail(f"the tests of the pipeline on real brokers can't run: {error}", pytrace=False)
+
+
+@pytest.fixture
+def spark(_spark_of_the_session: SparkSession) -> Iterator[SparkSession]:
+    """The Spark session of this process; its first test pays for the start, ten seconds."""
+    yield _spark_of_the_session
+    gc.collect()  # the sockets that pyspark leaves behind, lest they be found in another test
 
 
 @pytest.fixture(scope="session")

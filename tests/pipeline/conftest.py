@@ -24,7 +24,7 @@ from pipeline.java import JavaMissingError
 from tests.pipeline.fleets import examples_of, fleets
 from tests.pipeline.stories import Told
 from tests.pipeline.whole_pipeline import ManyFleets, Tables
-from tests.support.spark import spark_of_the_session
+from tests.support.spark import LEFT_SOCKETS, spark_of_the_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,8 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _HERE in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            # pyspark leaves the socket of a collect() to the garbage collector, and says so.
-            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+            item.add_marker(pytest.mark.filterwarnings(LEFT_SOCKETS))
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
 

@@ -54,6 +54,18 @@ def a_boot_is_on_the_cluster_that_it_came_to_know() -> Story:
 
 
 @story
+def a_boot_that_was_pointed_at_another_cluster_is_on_that_one() -> Story:
+    boot = Boot("a", cluster="x")
+    boot.beats(0)
+    boot.cluster = "b"
+    boot.beats(60)
+    boot.cluster = None
+    boot.beats(120)
+    rows = yield boot.events
+    assert _said(rows, "cluster_id", "last_event") == {("a", 1): ("b", at(120))}
+
+
+@story
 def a_sidecar_is_silent_if_its_last_boot_was_not_heard_of_for_three_minutes() -> Story:
     stopped, restarted, again, alive = Boot("a"), Boot("b", boot_id=1), Boot("b", boot_id=2), Boot("c")
     stopped.beats(LATEST_S - 181)

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from click.testing import CliRunner
@@ -189,17 +189,20 @@ def test_the_first_signal_asks_for_a_stop_and_the_second_one_does_not_wait() -> 
 
 def test_a_run_ends_with_what_it_read_and_where_it_is(spark: SparkSession, tmp_path: Path) -> None:
     events, out = tmp_path / "events", tmp_path / "out"
-    write(plan_for(1_000, seed=5, duplicates=0.01, broken=0.05), events, tmp_path / "truth.json")
+    truth = write(plan_for(1_000, seed=5, duplicates=0.01, broken=0.05), events, tmp_path / "truth.json")
+    rejects = cast("dict[str, int]", truth["rejects"])
+    broken = sum(rejects.values())
     words = ["run", "--source", "files", "--input", str(events), "--out", str(out)]
 
     done = CliRunner().invoke(main, [*words, "--progress"])
     assert done.exit_code == 0, done.output
     first, where, *lines = done.stdout.splitlines()
-    assert first.startswith("1,060 lines in 1 batches: 1,010 events, 50 rejects (")
+    why = ", ".join(f"{reason} {count}" for reason, count in rejects.items())
+    assert first.startswith(f"{1_010 + broken:,} lines in 1 batch: 1,010 events, {broken} rejects ({why}); ")
     assert where == f"Tables in {out} (parquet):"
     rows = dict(line.split() for line in lines)
     assert list(rows) == [BRONZE_EVENTS, BRONZE_REJECTS, *(table.name for table in SILVER), *GOLD]
-    assert (rows[BRONZE_EVENTS], rows[BRONZE_REJECTS]) == ("1,010", "50")
+    assert (rows[BRONZE_EVENTS], rows[BRONZE_REJECTS]) == ("1,010", f"{broken}")
     assert "batch 0: " in done.stderr
 
     other = tmp_path / "other"

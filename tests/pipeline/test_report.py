@@ -16,7 +16,7 @@ from pipeline.cli import main
 from pipeline.report import report_html
 from pipeline.report.figures.spread import share_reached
 from pipeline.report.findings import findings_of
-from pipeline.report.findings_of_brokers import typical_hour
+from pipeline.report.findings_of_load import typical_hour
 from pipeline.report.findings_of_sidecars import REASONS
 from pipeline.report.gold import ParquetGold, StoreGold
 from pipeline.report.view import views_of
@@ -116,6 +116,12 @@ def test_one_topic_that_is_slow_on_one_broker_is_named(tmp_path: Path) -> None:
     gold = with_changes(healthy(), tables.GOLD_PRODUCE_SLO, {"p50_us": 20_000, "p99_us": 120_000}, slow)
     (sentence,) = sentences(tmp_path, gold)
     assert re.fullmatch(r"Topic orders: its p99 on broker 2 is 9 times that of its other brokers\.", sentence)
+
+
+def test_a_broker_that_is_slow_only_now_and_then_is_said_to_pause(tmp_path: Path) -> None:
+    gold = with_changes(healthy(), tables.GOLD_PRODUCE_SLO, {"p99_us": 150_000}, {"broker": 4})
+    (sentence,) = sentences(tmp_path, gold)
+    assert sentence.startswith("Broker 4 pauses now and then: for 6 of 6 topics its p99 is 4 times that of")
 
 
 @pytest.mark.parametrize(

@@ -65,15 +65,16 @@ def an_epoch_without_a_leader_has_none_until_somebody_names_one() -> Story:
 
 @story
 def the_epochs_of_a_fleet_are_those_of_all_its_sidecars() -> Story:
-    a, b = Boot("a"), Boot("b", cluster=None)
+    a, b, c = Boot("a"), Boot("b", cluster=None), Boot("c")
     a.sees(4, epoch=1, leader=2)
     a.sees(6, epoch=1, leader=5)
     b.sees(1, epoch=1, leader=2)  # the cluster that has no id is another one
-    rows = yield a.events + b.events
-    columns = ("cluster_id", "leader_lo", "leader_hi", "first_seen", "last_seen")
+    c.sees(4, epoch=1, leader=2)
+    rows = yield a.events + b.events + c.events
+    columns = ("cluster_id", "leader_lo", "leader_hi", "first", "last_seen", "observers")
     assert [tuple(row[column] for column in columns) for row in rows(SILVER_LEADER_EPOCHS)] == [
-        ("", 2, 2, at(1), at(1)),
-        ("c", 2, 5, at(4), at(6)),
+        ("", 2, 2, {"seen_at": at(1), "sidecar_id": "b"}, at(1), ["b"]),
+        ("c", 2, 5, {"seen_at": at(4), "sidecar_id": "a"}, at(6), ["a", "c"]),
     ]
 
 

@@ -109,16 +109,45 @@ def who_lost_the_topic_meanwhile_is_not_at_risk() -> Story:
 
 
 @story
-def who_lost_the_topic_and_found_it_again_waits_as_others_do() -> Story:
+def who_lost_the_topic_as_the_last_thing_it_told_is_not_at_risk() -> Story:
     a, b = Boot("a"), Boot("b")
     a.sees(0, epoch=1)
     a.sees(100, epoch=2)
     b.sees(0, epoch=1)
+    b.ends(200, "forgotten")
+    rows = yield a.events + b.events
+    assert _waits(rows).keys() == {("a", 2)}
+
+
+@story
+def who_lost_the_topic_and_found_it_again_waits_as_others_do() -> Story:
+    a, b = Boot("a"), Boot("b")
+    a.sees(0, epoch=1)
+    a.sees(100, epoch=2)
+    a.sees(200, epoch=3)
+    b.sees(0, epoch=1)
     b.ends(20, "forgotten")
-    b.sees(60, epoch=1)
+    b.sees(20, epoch=1)  # in the same instant: it follows the topic again
     b.sees(130, epoch=2)
+    b.sees(240, epoch=3)
     rows = yield a.events + b.events
     assert _waits(rows, "delay_ms")["b", 2] == (30_000,)
+    assert _waits(rows, "delay_ms")["b", 3] == (40_000,)
+
+
+@story
+def who_lost_the_topic_long_before_waits_as_others_do() -> Story:
+    a, b = Boot("a"), Boot("b")
+    for epoch in (1, 2, 3):
+        a.sees(epoch * 100, epoch=epoch)
+    b.sees(100, epoch=1)
+    b.ends(120, "forgotten")
+    b.sees(210, epoch=2)
+    b.sees(350, epoch=3)
+    rows = yield a.events + b.events
+    assert {key: wait for key, wait in _waits(rows, "delay_ms").items() if key[0] == "b"} == {
+        ("b", 3): (50_000,)
+    }
 
 
 @story

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from pipeline.cli import main
 from pipeline.jars.connector_jars import pom_properties

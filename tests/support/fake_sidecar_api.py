@@ -98,7 +98,9 @@ class FakeSidecarApi:
             if place in fault.fails:
                 results.append({"error": {"kafka_error": None, "code": None, **dict(fault.problem)}})
                 continue
-            value, key = (_bytes(record.get(name), read.get(f"{name}_format", "text")) for name in ("value", "key"))
+            value, key = (
+                _bytes(record.get(name), read.get(f"{name}_format", "text")) for name in ("value", "key")
+            )
             self.log.append((asked.topic, {**record, "value": value, "key": key}))
             results.append({"partition": 0, "offset": len(self.log) - 1, "timestamp": 1234})
         answer = json.dumps({"topic": asked.topic, "results": results}).encode()

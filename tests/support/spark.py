@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+#: pyspark leaves the socket of a collect() to the garbage collector, and Python says so: for tests with Spark.
+LEFT_SOCKETS: Final = "ignore:unclosed <socket:ResourceWarning"
 _ROOT: Final = Path(__file__).resolve().parents[2]
 #: No web page, no second compiler, little to shuffle: what a test runs is small, what it costs is the start.
 _SETTINGS: Final = {

@@ -1,0 +1,193 @@
+"""What is to be said of what is produced: which broker is slow, which topic fails, who carries too much."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pipeline.report import words
+from pipeline.report.finding import Finding, Grade
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+    from pipeline.report.view import ClusterView
+
+#: A p99 against the median of the other brokers, and how many records make it more than chance.
+_SLOW: Final = 4
+_SLOW_RECORDS: Final = 1_000
+#: The median against that of the others: below this only some batches are slow.
+_SLOW_AT_ALL: Final = 2
+#: Nobody feels a p99 below this.
+_SLOW_LEAST_US: Final = 10_000
+#: Of all topics that it takes records for: beyond this it is the broker, not the topic.
+_SLOW_AS_A_WHOLE: Final = 0.5
+_ERROR_RATE: Final = 0.001
+_EXCESS: Final = 0.3
+_TOPIC_LOAD: Final = 0.5
+_REMEDY_SLOW: Final = (
+    "The broker itself, then: compare its disks, its CPU and its request queue with the others', and the way"
+    " to it. With acks=all a slow follower of its partitions would do the same."
+)
+_REMEDY_PAUSES: Final = (
+    "Something stops it for moments: long garbage collections, flushes of its disks, or its own restarts and"
+    " the elections after them. Compare the hours in which it is slow with those in which leaders moved."
+)
+_MOST: Final = 3
+
+
+def slow_brokers(view: ClusterView) -> Iterator[Finding]:
+    """Brokers that acknowledge far later than the others, as a whole or for one topic."""
+    typical = typical_hour(view.produce, ["topic", "broker"], "p99_us")
+    if typical.empty:
+        return
+    per_topic = typical.unstack("broker")
+    against = _against_others(per_topic)
+    medians_against = _against_others(
+        typical_hour(view.produce, ["topic", "broker"], "p50_us").unstack("broker")
+    )
+    told: set[int] = set()
+    for broker, ratio in against.items():
+        ratio = ratio[per_topic[broker] >= _SLOW_LEAST_US].dropna()
+        slow = ratio[ratio >= _SLOW].sort_values(ascending=False, kind="stable")
+        known = int(per_topic[broker].notna().sum())
+        if len(slow) >= 2 and len(slow) >= _SLOW_AS_A_WHOLE * known:
+            told.add(broker)
+            topic = slow.index[0]
+            is_always = medians_against[broker].reindex(slow.index).median() >= _SLOW_AT_ALL
+            yield Finding(
+                Grade.SOON,
+                f"Broker {broker} {'acknowledges slowly' if is_always else 'pauses now and then'}: for"
+                f" {words.count(len(slow))} of {words.counted(known, 'topic')} its p99 is {_SLOW} times that"
+                f" of the other brokers or more, typically {words.count(float(np.median(slow)))} times.",
+                f"Worst for {words.name(topic)}: {words.latency(per_topic[broker][topic])} against"
+                f" {words.latency(per_topic[broker][topic] / slow.iloc[0])}."
+                + ("" if is_always else " Its median is about that of the others."),
+                _REMEDY_SLOW if is_always else _REMEDY_PAUSES,
+                "latency",
+            )
+    single = sorted(
+        (
+            (float(ratio[topic]), str(topic), int(broker))
+            for broker, ratio in against.items()
+            if broker not in told
+            for topic in ratio.index
+            if ratio[topic] >= _SLOW
+            and per_topic[broker][topic] >= _SLOW_LEAST_US
+            # Or it is but the hour in which a leader moved.
+            and medians_against[broker][topic] >= _SLOW_AT_ALL
+        ),
+        key=lambda one: (-one[0], one[1], one[2]),
+    )
+    for times, topic, broker in single[:_MOST]:
+        p99_us = per_topic[broker][topic]
+        yield Finding(
+            Grade.SOON,
+            f"Topic {words.name(topic)}: its p99 on broker {broker} is {words.count(times)} times that of its"
+            " other brokers.",
+            f"{words.latency(p99_us)} against {words.latency(p99_us / times)} in a typical hour."
+            + (f" {words.counted(len(single) - _MOST, 'more pair')} like it." if len(single) > _MOST else ""),
+            "See whether the partitions that it leads there take most of the topic's records (keys that are"
+            " not spread), or have a follower that is slow.",
+            "latency",
+        )
+
+
+def _against_others(per_topic: pd.DataFrame) -> dict[int, pd.Series]:
+    """By broker: its latency for each topic, as a multiple of the median of the other brokers'."""
+    return {
+        broker: per_topic[broker] / per_topic.drop(columns=[broker]).median(axis=1)
+        for broker in per_topic.columns
+    }
+
+
+def typical_hour(produce: pd.DataFrame, by: list[str], percentile: str) -> pd.Series:
+    """A percentile of latency in a typical hour: the median of the hours' (and topics') weighted by records.
+
+    Percentiles of different hours can't be added up, so this is none of the whole time; those with fewer
+    than a thousand records are left out.
+    """
+    known = produce[(produce["records"] > 0) & (produce["broker"] >= 0) & produce[percentile].notna()]
+    known = known[known.groupby(by)["records"].transform("sum") >= _SLOW_RECORDS]
+    known = known.sort_values([*by, percentile], kind="stable")
+    groups = known.groupby(by)["records"]
+    passed = groups.cumsum() >= groups.transform("sum") / 2
+    return known[passed].groupby(by)[percentile].first()
+
+
+def failing_topics(view: ClusterView) -> Iterator[Finding]:
+    """Topics of which records fail."""
+    sums = view.produce.groupby("topic")[["records", "failed"]].sum()
+    rates = (sums["failed"] / (sums["records"] + sums["failed"]).clip(lower=1)).sort_values(
+        ascending=False, kind="stable"
+    )
+    failing = rates[rates >= _ERROR_RATE]
+    for topic in failing.index[:_MOST]:
+        errors: Counter[str] = Counter()
+        for row in view.produce[view.produce["topic"] == topic]["errors"]:
+            for error in row if row is not None else ():
+                errors[error["error"]] += error["records"]
+        named = [
+            f"{words.name(error)} ({words.count(number)})" for error, number in errors.most_common(_MOST)
+        ]
+        more = len(failing) - _MOST
+        yield Finding(
+            Grade.SOON,
+            f"{words.share(rates[topic])} of the records for {words.name(topic)} failed.",
+            f"{words.counted(sums['failed'][topic], 'record')} of"
+            f" {words.count(sums['failed'][topic] + sums['records'][topic])}:"
+            f" {words.listed(named) or 'no reason given'}."
+            + (f" {words.counted(more, 'more topic')} above {words.share(_ERROR_RATE)}." if more > 0 else ""),
+            "Each error has its cause: NOT_ENOUGH_REPLICAS is a short ISR (see below), REQUEST_TIMED_OUT a"
+            " leader or follower that is slow or gone, TOPIC_AUTHORIZATION_FAILED an ACL.",
+            "latency",
+        )
+
+
+def skewed(view: ClusterView) -> Iterator[Finding]:
+    """Brokers that lead, or take, far more than their share; topics that are most of the load."""
+    heavy = view.skew[view.skew["excess"] >= _EXCESS].sort_values("excess", ascending=False)
+    # With few partitions a whole number of them is the best there is.
+    heavy = heavy[heavy["leaders"] - heavy["fair_share"] * view.skew["leaders"].sum() >= 2]
+    for row in heavy.head(1).itertuples():
+        more = len(heavy) - 1
+        yield Finding(
+            Grade.SOON,
+            f"Broker {row.broker} leads {words.share(row.share)} of the partitions;"
+            f" {words.share(row.fair_share)} would be fair.",
+            f"{words.counted(row.leaders, 'partition')} of {words.count(view.skew['leaders'].sum())}."
+            + (f" {words.counted(more, 'more broker')} lead 30 % more than fair." if more > 0 else ""),
+            "Elect preferred leaders (kafka-leader-election --election-type preferred"
+            " --all-topic-partitions). If that changes little, the replicas themselves lie unevenly: reassign"
+            " them.",
+            "skew",
+        )
+    loaded = view.skew[view.skew["load_share"] >= (1 + _EXCESS) * view.skew["fair_share"]]
+    loaded = loaded[~loaded["broker"].isin(heavy["broker"])].sort_values("load_share", ascending=False)
+    by_topic = view.produce.groupby("topic")["records"].sum().sort_values(ascending=False, kind="stable")
+    biggest = by_topic.iloc[0] / max(by_topic.sum(), 1) if len(by_topic) > 1 else 0.0
+    for row in loaded.head(1).itertuples():
+        yield Finding(
+            Grade.KNOW,
+            f"Broker {row.broker} takes {words.share(row.load_share)} of the records and leads"
+            f" {words.share(row.share)} of the partitions.",
+            f"{words.counted(row.records, 'record')}; with an even load it were"
+            f" {words.share(row.fair_share)}.",
+            "It leads the partitions with most of the load. If keys are why, more partitions don't help:"
+            " spread the keys, or move other leaders away from it.",
+            "skew",
+        )
+    if biggest >= _TOPIC_LOAD and len(by_topic) > 2:
+        yield Finding(
+            Grade.KNOW,
+            f"{words.name(by_topic.index[0])} is {words.share(biggest)} of all records.",
+            f"{words.count(by_topic.iloc[0])} of {words.counted(by_topic.sum(), 'record')} of"
+            f" {words.counted(len(by_topic), 'topic')}.",
+            "Nothing to mend: but what this topic does is what the cluster does, and its brokers feel it"
+            " first.",
+            "skew",
+        )
