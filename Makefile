@@ -77,7 +77,7 @@ fuzz: setup  ## thousands of lying brokers, in simulated time and over sockets: 
 bench: bench-venv java kafka-jars  ## the figures of README and docs, measured here
 	.cache/bench-venv/bin/python -m benchmarks
 
-bench-pipeline: setup java  ## what the data pipeline costs at a million and ten million events: half an hour
+bench-pipeline: setup java  ## what the data pipeline costs from 100,000 to ten million events: half an hour
 	$(BIN)/python -m benchmarks.pipeline
 
 profile: bench-venv java kafka-jars  ## where a look-up and a produce spend their time

@@ -1,6 +1,6 @@
 """The data pipeline on one machine: what an event costs, how that grows, and what would do without Spark.
 
-    make bench-pipeline                             1M and 10M events
+    make bench-pipeline                             0.1M, 1M and 10M events
     python -m benchmarks.pipeline --all             100M too: 40 GB of events, and hours
     python -m benchmarks.pipeline --sizes 100000 --rounds 1 --results /tmp/r.json     while one works on it
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 RESULTS: Final = Path(__file__).with_name("results-pipeline.json")
 KEPT: Final = Path(".cache/bench-pipeline")
-SIZES: Final = (1_000_000, 10_000_000)
+SIZES: Final = (100_000, 1_000_000, 10_000_000)
 LARGEST: Final = 100_000_000
 ROUNDS: Final = 3
 SEED: Final = 7

@@ -87,7 +87,17 @@ OF_TYPE: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
         ("broker",),
     ),
     WINDOW: (
-        ("topic", "partition", "started_at", "records", "batches", "bytes", "retries", "errors", "latency_us"),
+        (
+            "topic",
+            "partition",
+            "started_at",
+            "records",
+            "batches",
+            "bytes",
+            "retries",
+            "errors",
+            "latency_us",
+        ),
         ("broker",),
     ),
     CONNECTION: (("broker", "state"), ("reason",)),

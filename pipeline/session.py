@@ -30,7 +30,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.errors import PipelineError
 from pipeline.jars.connector_jars import spark_jars
-from pipeline.java import first_fitting
+from pipeline.java import Java, first_fitting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -100,9 +100,13 @@ def spark_session(
     own = _own_process_settings(master, jars, driver_memory, shows_progress=shows_progress)
     delta = _delta_settings(jar.name for jar in (*jars, *spark_jars()))
     java_options = _java_options(settings)
-    java = first_fitting(_JAVA_VERSIONS, "Spark 4 needs Java 17 or 21.")
-    with _environment(JAVA_HOME=str(java.home), PYSPARK_PYTHON=sys.executable):
+    with _environment(JAVA_HOME=str(find_java().home), PYSPARK_PYTHON=sys.executable):
         return _started({"spark.app.name": app_name, **own, **delta, **session_settings, **java_options})
+
+
+def find_java(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> Java:
+    """The first Java that Spark runs on; JavaMissingError says what was seen and what to install."""
+    return first_fitting(_JAVA_VERSIONS, "Spark 4 needs Java 17 or 21.", environ, root)
 
 
 def _quieten() -> None:

@@ -34,6 +34,9 @@ PARTITIONS: Final = [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 3, 2]]
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 
+#: Brokers that die and come back, and a start of Spark.
+pytestmark = pytest.mark.timeout(700)
+
 Row = dict[str, Any]
 
 
@@ -230,7 +233,7 @@ def _run_the_pipeline(kafka: KraftCluster, events: str, tables: Path) -> None:
         *("--jars", str(default_folder(_ROOT))),
     ]
     ensure_connector_jars(default_folder(_ROOT))
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
 
 

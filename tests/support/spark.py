@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-#: pyspark leaves the socket of a collect() to the garbage collector, and Python says so: for tests with Spark.
+#: For tests with Spark: pyspark leaves the socket of a collect() to the garbage collector, which warns.
 LEFT_SOCKETS: Final = "ignore:unclosed <socket:ResourceWarning"
 _ROOT: Final = Path(__file__).resolve().parents[2]
 #: No web page, no second compiler, little to shuffle: what a test runs is small, what it costs is the start.
