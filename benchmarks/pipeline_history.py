@@ -42,14 +42,14 @@ _PARTITION_KEY: Final = ("cluster_id", "topic_key", "partition")
 
 
 def facts(events: DataFrame) -> DataFrame:
-    """As the job does it, but for the tables in between being written."""
+    """As the job does it: a silver table is made once for all that read it; kept in memory, not written."""
     silver = {table.name: table for table in SILVER}
+    made = {BRONZE_EVENTS: events}
 
     def read(name: str) -> DataFrame:
-        if name == BRONZE_EVENTS:
-            return events
-        table = silver[name]
-        return table.of(read(table.source))
+        if name not in made:
+            made[name] = silver[name].of(read(silver[name].source)).persist()
+        return made[name]
 
     return GOLD[GOLD_LEADER_HISTORY](read)
 
@@ -113,6 +113,7 @@ def main() -> None:
     try:
         events = open_store(spark, tables, PARQUET, to_write=False).read(BRONZE_EVENTS)
         rows = {name: history(events).count() for name, history in CONTESTANTS.items()}
+        spark.catalog.clearCache()
         costs: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTESTANTS}
         for _ in range(rounds):
             for name, history in CONTESTANTS.items():
@@ -126,7 +127,9 @@ def _cost(spark: SparkSession, rows: DataFrame) -> tuple[float, float]:
     """CPU and wall seconds of making all rows."""
     cpu_s, wall_s = _cpu_s(spark), time.perf_counter()
     rows.write.format("noop").mode("overwrite").save()
-    return _cpu_s(spark) - cpu_s, time.perf_counter() - wall_s
+    cost = _cpu_s(spark) - cpu_s, time.perf_counter() - wall_s
+    spark.catalog.clearCache()
+    return cost
 
 
 def _cpu_s(spark: SparkSession) -> float:

@@ -61,6 +61,9 @@ MAX_AHEAD_S: Final = 3_600
 #: A clock that was never set begins in 1970 or 2000.
 OLDEST: Final = "2020-01-01T00:00:00Z"
 
+_LATEST: Final = f"received_at + INTERVAL {MAX_AHEAD_S} SECONDS"
+_OLDEST: Final = f"TIMESTAMP '{OLDEST}'"
+
 #: Of what every event has: it is null until the brokers have told it.
 _MAY_BE_NULL: Final = ("cluster_id",)
 _TIMES: Final = ("observed_at", "started_at")
@@ -96,6 +99,10 @@ _TEXT: Final = r"""
          ELSE btrim(line, ' \t\r\n\uFEFF') END"""
 _IS_READABLE: Final = f"(octet_length(line) <= {MAX_LINE_BYTES} AND is_valid_utf8(line))"
 _EVENT: Final = "get(read.lines, 0)"
+#: Always true. Spark copies what is free of side effects into the filters above it, to be worked out there
+#: again, dozens of times in our case. It leaves alone what may differ from one evaluation to the next, as the
+#: number of a partition could; but that is never negative.
+_STAYS_HERE: Final = "(spark_partition_id() >= 0)"
 
 _KINDS: Final[dict[str, DataType]] = event_v1.COMMON | event_v1.FIELDS
 
@@ -124,16 +131,18 @@ def parse(raw: DataFrame) -> DataFrame:
 
     Both tables are made of it: cache it, or its work is done for each of them.
     """
-    return (
-        _fields(_read(raw))
-        .selectExpr("*", f"{_once(_fault())} AS fault")
-        .selectExpr(
-            *(f"{_read_as(name)} AS {name}" for name in EVENTS_SCHEMA.names),
-            f"fault.reason AS {REJECT_REASON}",
-            f"left(fault.detail, {_DETAIL_CHARS}) AS {REJECT_DETAIL}",
-            "source",
-            "CASE WHEN fault IS NOT NULL THEN line END AS line",
-        )
+    found = _read(raw).selectExpr(
+        *(f"{_as_it_is_kept(name)} AS {name}" for name in EVENTS_SCHEMA.names),
+        f"{_fault()} AS fault",
+        "source",
+        "line",
+    )
+    return found.selectExpr(
+        *EVENTS_SCHEMA.names,
+        f"fault.reason AS {REJECT_REASON}",
+        f"left(fault.detail, {_DETAIL_CHARS}) AS {REJECT_DETAIL}",
+        "source",
+        "CASE WHEN fault IS NOT NULL THEN line END AS line",
     )
 
 
@@ -155,45 +164,29 @@ def rejects(classified: DataFrame) -> DataFrame:
     )
 
 
-def _once(value: str) -> str:
-    """The value, as one that Spark does not copy into a filter above it, to be worked out there again.
-
-    It would, dozens of times, for all of this is free of side effects. It leaves alone what may differ from
-    one evaluation to the next, as the number of a partition could; but that is never negative.
-    """
-    return f"CASE WHEN spark_partition_id() >= 0 THEN {value} END"
-
-
 def _read(raw: DataFrame) -> DataFrame:
     """The lines that are not empty, with what the quick reader makes of them in `read`."""
-    # Apart from the reading, which Spark interprets together with all that goes into it.
-    whole = _once(f"CASE WHEN {_IS_READABLE} THEN concat('{_BEFORE}', {_TEXT}, '{_AFTER}') END")
+    # In a step before the reading, which Spark interprets together with all that goes into it.
+    whole = f"CASE WHEN {_IS_READABLE} AND {_STAYS_HERE} THEN concat('{_BEFORE}', {_TEXT}, '{_AFTER}') END"
     lines = raw.where(f"{_TEXT} <> ''").selectExpr("line", "source", "received_at", f"{whole} AS whole")
     return lines.select("line", "source", "received_at", F.from_json("whole", _READ, _OPTIONS).alias("read"))
 
 
-def _fields(read: DataFrame) -> DataFrame:
-    """The fields of the event, the times as texts and as timestamps, and what the reader had to say."""
-    is_one = f"read.end IS NOT NULL AND size(read.lines) = 1 AND {_EVENT} IS NOT NULL"
-    return read.selectExpr(
-        "line",
-        "source",
-        "received_at",
-        *(f"{_EVENT}.{name} AS {name}" for name in _KINDS),
-        *(f"{_time(f'{_EVENT}.{name}')} AS {_read_as(name)}" for name in _TIMES),
-        "read.refused IS NOT NULL AS is_refused",
-        f"coalesce({is_one}, false) AS is_one",
-    )
+def _said(name: str) -> str:
+    """A field as the line has it; null if it has it not, or as what event v1 does not want."""
+    return f"{_EVENT}.{name}"
 
 
-def _read_as(name: str) -> str:
-    """The column that holds a field as bronze_events has it."""
-    return f"{name}_read" if name in _TIMES else name
+def _time(name: str) -> str:
+    """A field as a timestamp; null if it is no time by RFC 3339."""
+    return f"CASE WHEN {_said(name)} RLIKE r'{_RFC_3339}' THEN try_cast({_said(name)} AS TIMESTAMP) END"
 
 
-def _time(text: str) -> str:
-    """The text as a timestamp; null if it is no time by RFC 3339."""
-    return f"CASE WHEN {text} RLIKE r'{_RFC_3339}' THEN try_cast({text} AS TIMESTAMP) END"
+def _as_it_is_kept(name: str) -> str:
+    """A column of bronze_events."""
+    if name == "received_at":
+        return name
+    return _time(name) if name in _TIMES else _said(name)
 
 
 def _fault() -> str:
@@ -203,81 +196,84 @@ def _fault() -> str:
 
 def _is_doubted() -> str:
     """Whether a line may be something else than what was read of it."""
-    signs = ["NOT is_one", "is_refused", _is_no_histogram(_HISTOGRAM)]
+    times = ", ".join(map(_time, _TIMES))
+    signs = [
+        # First, for what is sure to be needed is worked out once, and times are needed below.
+        f"coalesce(greatest({times}) > {_LATEST} OR least({times}) < {_OLDEST}, true)",
+        *(f"({_said(name)} IS NOT NULL AND {_time(name)} IS NULL)" for name in _TIMES),
+        f"coalesce(read.end IS NULL OR size(read.lines) <> 1 OR {_EVENT} IS NULL, true)",
+        "read.refused IS NOT NULL",
+        f"NOT {_STAYS_HERE}",
+    ]
     for name, kind in _KINDS.items():
         match kind:
-            case StringType() if name in _TIMES:
-                signs.append(f"({name} IS NOT NULL AND {_read_as(name)} IS NULL)")
-            case StringType():
-                signs.append(_may_be_no_text(name))
+            case StringType() if name not in _TIMES:
+                signs.append(_may_be_no_text(_said(name)))
             case ArrayType():
-                signs.append(_has_null(name))
+                signs.append(_has_null(_said(name)))
             case MapType():
-                signs.append(_has_odd_entry(name))
+                signs.append(_has_odd_entry(_said(name)))
             case _:  # A number is one, or it was refused.
                 continue
-    return f"({' OR '.join(signs)})"
+    return " OR ".join([*signs, _is_no_histogram(_said(_HISTOGRAM))])
 
 
-def _may_be_no_text(name: str) -> str:
+def _may_be_no_text(value: str) -> str:
     """Whether a text may have been a number, a truth value, an array or an object: those look like this."""
     return f"""(
-        {name} IS NOT NULL AND (startswith({name}, '{{') OR startswith({name}, '[')
-        OR {name} IN ('true', 'false') OR ({name} < ':' AND {name} RLIKE r'{_NUMBER}')))"""
+        {value} IS NOT NULL AND (startswith({value}, '{{') OR startswith({value}, '[')
+        OR {value} IN ('true', 'false') OR ({value} < ':' AND {value} RLIKE r'{_NUMBER}')))"""
 
 
-def _has_null(name: str) -> str:
+def _has_null(value: str) -> str:
     """Whether an array holds a null: only then the answer to a search in vain is neither yes nor no."""
-    return f"({name} IS NOT NULL AND array_contains({name}, {_IN_VAIN}) IS NULL)"
+    return f"({value} IS NOT NULL AND array_contains({value}, {_IN_VAIN}) IS NULL)"
 
 
-def _has_odd_entry(name: str) -> str:
+def _has_odd_entry(value: str) -> str:
     """Whether a map holds a null, or a key twice."""
-    has_null = f"array_contains(map_values({name}), {_IN_VAIN}L) IS NULL"
-    return f"({name} IS NOT NULL AND size({name}) > 0 AND ({has_null} OR {_has_key_twice(name)}))"
+    has_null = f"array_contains(map_values({value}), {_IN_VAIN}L) IS NULL"
+    return f"({value} IS NOT NULL AND size({value}) > 0 AND ({has_null} OR {_has_key_twice(value)}))"
 
 
-def _has_key_twice(name: str) -> str:
-    return f"size(array_distinct(map_keys({name}))) <> size({name})"
+def _has_key_twice(value: str) -> str:
+    return f"size(array_distinct(map_keys({value}))) <> size({value})"
 
 
-def _is_no_histogram(name: str) -> str:
+def _is_no_histogram(value: str) -> str:
     """Whether a map has a key that is no bucket. All are one text, a comma behind each and none within."""
-    keys = f"concat(array_join(map_keys({name}), ','), ',')"
+    keys = f"concat(array_join(map_keys({value}), ','), ',')"
     commas = f"octet_length({keys}) - octet_length(replace({keys}, ',', ''))"
-    are_buckets = f"({keys} RLIKE r'^(?:{BUCKETS},)*$' AND {commas} = size({name}))"
-    return f"({name} IS NOT NULL AND size({name}) > 0 AND NOT {are_buckets})"
+    are_buckets = f"({keys} RLIKE r'^(?:{BUCKETS},)*$' AND {commas} = size({value}))"
+    return f"({value} IS NOT NULL AND size({value}) > 0 AND NOT {are_buckets})"
 
 
 def _line_fault() -> str:
     """What is wrong with the line, as far as it can be told without knowing what the fields mean."""
     maps = [name for name, kind in _KINDS.items() if isinstance(kind, MapType)]
-    has_key_twice = " OR ".join(f"coalesce({_has_key_twice(name)}, false)" for name in maps)
+    has_key_twice = " OR ".join(f"coalesce({_has_key_twice(_said(name))}, false)" for name in maps)
     return f"""CASE
         WHEN octet_length(line) > {MAX_LINE_BYTES} THEN {fault(TOO_LONG, "octet_length(line) || ' bytes'")}
         WHEN NOT is_valid_utf8(line) THEN {fault(INVALID_UTF8)}
-        ELSE {json_fault(_TEXT, f"(is_refused OR {has_key_twice})")} END"""
+        ELSE {json_fault(_TEXT, f"(read.refused IS NOT NULL OR {has_key_twice})")} END"""
 
 
 def _event_fault() -> str:
     """What is wrong with an event whose fields are of the right types."""
-    known = ", ".join(f"'{kind}'" for kind in event_v1.OF_TYPE)
-    latest = f"received_at + INTERVAL {MAX_AHEAD_S} SECONDS"
+    version, kind, missing = _said("v"), _said("type"), _missing_field()
+    known = ", ".join(f"'{each}'" for each in event_v1.OF_TYPE)
     found = [
-        f"v IS NULL THEN {fault(NO_VERSION)}",
-        f"v <> {event_v1.VERSION} THEN {fault(UNKNOWN_VERSION, 'v')}",
-        f"type NOT IN ({known}) THEN {fault(UNKNOWN_TYPE, 'type')}",
-        f"{_missing_field()} IS NOT NULL THEN {fault(MISSING_FIELD, _missing_field())}",
+        (f"{version} IS NULL", fault(NO_VERSION)),
+        (f"{version} <> {event_v1.VERSION}", fault(UNKNOWN_VERSION, version)),
+        (f"{kind} NOT IN ({known})", fault(UNKNOWN_TYPE, kind)),
+        (f"{missing} IS NOT NULL", fault(MISSING_FIELD, missing)),
     ]
-    for reason, is_so in (
-        (BAD_TIME, "{text} IS NOT NULL AND {read} IS NULL"),
-        (CLOCK_AHEAD, f"{{read}} > {latest}"),
-        (TOO_OLD, f"{{read}} < TIMESTAMP '{OLDEST}'"),
-    ):
-        for name in _TIMES:
-            told = fault(reason, f"'{name}: ' || {name}")
-            found.append(f"{is_so.format(text=name, read=_read_as(name))} THEN {told}")
-    return "CASE " + " ".join(f"WHEN {each}" for each in found) + " END"
+    told = {name: f"'{name}: ' || {_said(name)}" for name in _TIMES}
+    unread = {name: f"{_said(name)} IS NOT NULL AND {_time(name)} IS NULL" for name in _TIMES}
+    found += [(unread[name], fault(BAD_TIME, told[name])) for name in _TIMES]
+    found += [(f"{_time(name)} > {_LATEST}", fault(CLOCK_AHEAD, told[name])) for name in _TIMES]
+    found += [(f"{_time(name)} < {_OLDEST}", fault(TOO_OLD, told[name])) for name in _TIMES]
+    return "CASE " + " ".join(f"WHEN {is_so} THEN {what}" for is_so, what in found) + " END"
 
 
 def _missing_field() -> str:
@@ -286,8 +282,8 @@ def _missing_field() -> str:
     by_type = " ".join(
         f"WHEN '{kind}' THEN {_first_null(required)}" for kind, (required, _) in event_v1.OF_TYPE.items()
     )
-    return f"coalesce({_first_null(common)}, CASE type {by_type} END)"
+    return f"coalesce({_first_null(common)}, CASE {_said('type')} {by_type} END)"
 
 
 def _first_null(names: Iterable[str]) -> str:
-    return "CASE " + " ".join(f"WHEN {name} IS NULL THEN '{name}'" for name in names) + " END"
+    return "CASE " + " ".join(f"WHEN {_said(name)} IS NULL THEN '{name}'" for name in names) + " END"

@@ -32,7 +32,7 @@ def test_a_room_holds_the_files_that_the_map_names(room: str) -> None:
 def test_every_room_of_the_code_is_in_the_map() -> None:
     rooms = {
         str(path.parent.relative_to(ROOT))
-        for top in ("client_core", "service")
+        for top in ("client_core", "service", "pipeline")
         for path in (ROOT / top).rglob("*.py")
         if path.parent.name != "messages"
     }

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from pipeline.commands.one_writer import one_writer
 from pipeline.commands.run_options import RunOptions, kafka_settings, refuse_what_cannot_be
 from pipeline.commands.sentences import FAILED, said_in_a_sentence
 from pipeline.stores.store import DELTA, KINDS, PARQUET
@@ -135,7 +136,7 @@ def _run(options: RunOptions, java_log: JavaLog, *, shows: bool) -> bool:
     progress = Progress(sys.stderr, time.monotonic, shows=shows)
     source = _source(options)
     progress.doing("starting Spark")
-    with _session(options, java_log) as spark, stop_at_signals() as stop:
+    with one_writer(options.out), _session(options, java_log) as spark, stop_at_signals() as stop:
         from pipeline.job import Job
         from pipeline.stores.opening import open_store
 

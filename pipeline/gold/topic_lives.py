@@ -1,8 +1,7 @@
 """When topics ended, as far as that can be believed.
 
-    told        `gone` or `recreated`, unless the same boot told a partition of that topic after it: one
-                broker may not know a topic yet that the next one has. The same boot, as only its times are
-                of one clock
+    told        `gone` or `recreated`, unless somebody told a partition of that topic after it: right after a
+                topic was made, one broker may not know it yet that the next one has
     superseded  another topic of that name was first seen later: a name has one topic at a time, and who
                 restarted meanwhile can't tell that it was re-created
 
@@ -12,26 +11,30 @@ while a cluster is upgraded the same topic comes with and without its id.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from pipeline.silver.columns import BOOT_KEY
 from pipeline.silver.topic_ends import GONE, RECREATED
-from pipeline.tables import SILVER_EPOCH_SIGHTS, SILVER_LEADER_EPOCHS, SILVER_TOPIC_ENDS
+from pipeline.tables import SILVER_LEADER_EPOCHS, SILVER_TOPIC_ENDS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from pipeline.gold.read import Read
 
-_TOPIC_KEY = ("cluster_id", "topic_key")
+_TOPIC_KEY: Final = ("cluster_id", "topic_key")
 
 
 def topic_ends(read: Read) -> DataFrame:
     """cluster_id, topic_key, `ends`: the times at which it ended, ascending; no row if it did not."""
-    ends = _told(read).unionByName(_superseded(read))
+    lives = (
+        read(SILVER_LEADER_EPOCHS)
+        .groupBy("topic", *_TOPIC_KEY)
+        .agg(f.min("first.seen_at").alias("first_seen"), f.max("last_seen").alias("last_told"))
+    )
+    ends = _told(read, lives).unionByName(_superseded(lives))
     return ends.groupBy(*_TOPIC_KEY).agg(f.array_sort(f.collect_set("ended_at")).alias("ends"))
 
 
@@ -40,30 +43,20 @@ def first_end_after(time: Column) -> Column:
     return f.array_min(f.filter("ends", lambda end: end > time))
 
 
-def _told(read: Read) -> DataFrame:
-    ended = read(SILVER_TOPIC_ENDS).where(f.col("change").isin(GONE, RECREATED))
-    last_told = (
-        read(SILVER_EPOCH_SIGHTS)
-        .join(ended.select(*_TOPIC_KEY).distinct(), [*_TOPIC_KEY], "left_semi")
-        .groupBy(*_TOPIC_KEY, *BOOT_KEY)
-        .agg(f.max("last_seen").alias("last_told"))
-    )
+def _told(read: Read, lives: DataFrame) -> DataFrame:
+    last_told = lives.groupBy(*_TOPIC_KEY).agg(f.max("last_told").alias("last_told"))
     return (
-        ended.join(last_told, [*_TOPIC_KEY, *BOOT_KEY], "left")
+        read(SILVER_TOPIC_ENDS)
+        .where(f.col("change").isin(GONE, RECREATED))
+        .join(last_told, [*_TOPIC_KEY], "left")
         .where(f.col("last_told").isNull() | (f.col("last_told") <= f.col("observed_at")))
         .select(*_TOPIC_KEY, f.col("observed_at").alias("ended_at"))
     )
 
 
-def _superseded(read: Read) -> DataFrame:
-    lives = (
-        read(SILVER_LEADER_EPOCHS)
-        .groupBy("topic", *_TOPIC_KEY)
-        .agg(f.min("first.seen_at").alias("first_seen"))
-    )
+def _superseded(lives: DataFrame) -> DataFrame:
     later_first = Window.partitionBy("cluster_id", "topic").orderBy(f.desc("first_seen"), f.desc("topic_key"))
     later = later_first.rowsBetween(Window.unboundedPreceding, -1)
     of_an_id = f.when(f.col("topic_key") != f.col("topic"), f.col("first_seen"))
-    return lives.select(*_TOPIC_KEY, f.last(of_an_id, ignorenulls=True).over(later).alias("ended_at")).where(
-        f.col("ended_at").isNotNull()
-    )
+    ended_at = f.last(of_an_id, ignorenulls=True).over(later).alias("ended_at")
+    return lives.select(*_TOPIC_KEY, ended_at).where(f.col("ended_at").isNotNull())

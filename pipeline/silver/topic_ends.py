@@ -1,8 +1,7 @@
 """When a topic ended for a sidecar: the brokers had it no more, or it follows it no more.
 
 gone        the brokers say that there is no such topic. Right after a topic was made, one of them may say
-            so that has not heard of it yet: gold believes an end only of a boot that told nothing of the
-            topic after it
+            so that has not heard of it yet: gold believes no end after which somebody told of the topic
 recreated   there is another topic of this name; topic_key is the one that ended
 forgotten   nobody asks this sidecar for the topic: it may live on
 """

@@ -8,8 +8,9 @@
     many_fleets    the same with 120 fleets more that hypothesis draws, each as it was told and mangled, and
                    their oracle (whole_pipeline.py).
 
-A test that takes `spark`, itself or through a fixture, bears the mark `spark` by that, has 300 s before it
-counts as hung, and runs in the same process as all others of its kind.
+A test that takes `spark`, itself or through a fixture, bears the mark `spark` by that; one that starts a
+Spark of its own says it of itself. Either has 300 s before it counts as hung, and runs in the same process as
+all others of its kind.
 """
 
 from __future__ import annotations
@@ -39,8 +40,11 @@ _TIMEOUT_S: Final = 300
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what takes a session, before `-m` chooses."""
     for item in items:
-        if _HERE in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
+        if _HERE not in item.path.parents:
+            continue
+        if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+        if item.get_closest_marker("spark") is not None:
             item.add_marker(pytest.mark.filterwarnings(LEFT_SOCKETS))
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(_TIMEOUT_S))

@@ -3,10 +3,11 @@
     python -m tests.pipeline.killed_job INPUT OUT few|all [POINT]
 
 All tables, or a few of each kind, as each costs a second of every start. POINT is a name that `Job` calls its
-`at` with, and how often it has to: `offsets:2` is held when the second batch is known. Both jobs run in one
-Spark, each up to its point; then the whole process group, Java included, is gone without another word. A
-start of Spark is what such a test costs, so two jobs die of one. Without POINT they run to their end; a point
-that one of them never comes to ends the process with 3.
+`at` with, and how often it has to: `offsets:2` is held when the second batch is known. Two of them, with a
+comma between, are Parquet's and Delta's. Both jobs run in one Spark, each up to its point; then the whole
+process group, Java included, is gone without another word. A start of Spark is what such a test costs, so two
+jobs die of one. Without POINT they run to their end; a point that one of them never comes to ends the process
+with 3.
 """
 
 from __future__ import annotations
@@ -91,8 +92,9 @@ def main(source: str, out: str, tables: str, point: str = "") -> int:
     """Runs both jobs; is killed by itself when both are at the point."""
     holds = []
     with spark_of_the_session(Path(out) / "scratch") as spark:
-        for kind in KINDS:
-            held = _Held(point)
+        points = point.split(",")
+        for kind, own_point in zip(KINDS, points * (len(KINDS) // len(points)), strict=True):
+            held = _Held(own_point)
             holds.append(held)
             job = job_on(spark, source, f"{out}/{kind}", kind, tables, held)
             threading.Thread(target=_to_the_end, args=(job, held), daemon=True).start()

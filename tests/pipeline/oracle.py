@@ -127,20 +127,17 @@ class Oracle:
     def _ends(self) -> dict[tuple[str, str], list[datetime]]:
         """When each topic is believed to have ended."""
         ends = defaultdict(list)
-        last_told: dict[tuple[str, str, Boot], datetime] = {}
+        last_told: dict[tuple[str, str], datetime] = {}
         lives: dict[tuple[str, str], dict[str, datetime]] = defaultdict(dict)
         for partition, epochs in self._epochs.items():
-            names = {min(s.topic for s in told) for told in epochs.values()}
-            for told in epochs.values():
-                for s in told:
-                    key = (partition.cluster_id, partition.topic_key, s.boot)
-                    last_told[key] = max(last_told.get(key, s.at), s.at)
-                    life = lives[partition.cluster_id, min(names)]
-                    life[partition.topic_key] = min(life.get(partition.topic_key, s.at), s.at)
-        for (cluster, topic_key, boot), told_ends in self._ends_of_boots.items():
+            key = partition.cluster_id, partition.topic_key
+            for s in (s for told in epochs.values() for s in told):
+                last_told[key] = max(last_told.get(key, s.at), s.at)
+                life = lives[partition.cluster_id, s.topic]
+                life[partition.topic_key] = min(life.get(partition.topic_key, s.at), s.at)
+        for (cluster, topic_key, _), told_ends in self._ends_of_boots.items():
             for at, change in told_ends:
-                told_after = last_told.get((cluster, topic_key, boot), at) > at
-                if change != "forgotten" and not told_after:
+                if change != "forgotten" and last_told.get((cluster, topic_key), at) <= at:
                     ends[cluster, topic_key].append(at)
         for (cluster, name), life in lives.items():
             for topic_key, began in life.items():

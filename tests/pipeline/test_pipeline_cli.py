@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cli import main
+from pipeline.commands.one_writer import one_writer
 from pipeline.commands.run import stop_at_signals
 from pipeline.commands.run_options import RunOptionsError, kafka_settings
 from pipeline.gold import GOLD
@@ -131,6 +132,25 @@ def test_tables_of_the_other_store_or_layout_are_refused(events: Path, tmp_path:
 
     (tmp_path / MARK).write_text("{")
     assert "is no JSON" in _refused(*run)
+
+
+def test_a_second_run_into_the_same_folder_is_refused_while_the_first_one_is_there(
+    events: Path, tmp_path: Path
+) -> None:
+    words = ("run", "--source", "files", "--input", events, "--out", tmp_path / "out")
+    with one_writer(str(tmp_path / "out")):
+        assert f"Another run is writing into {tmp_path / 'out'}: let it end" in _refused(*words)
+    with one_writer(str(tmp_path / "out")):
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_refused(events: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    out = tmp_path / "file" / "out"
+
+    assert f"--out {out} can't be written: Not a directory." in _refused(
+        "run", "--source", "files", "--input", events, "--out", out
+    )
 
 
 def test_missing_connector_jars_are_told_with_the_command_that_fetches_them(

@@ -26,21 +26,28 @@ _FACTS = SilverTable(
     "silver_facts",
     ("partition", "change"),
     lambda rows: rows,
-    {"least": Merge.MIN, "greatest": Merge.MAX, "first": Merge.MIN, "bits": Merge.OR},
+    {
+        "least": Merge.MIN,
+        "greatest": Merge.MAX,
+        "first": Merge.MIN,
+        "bits": Merge.OR,
+        "all": Merge.UNION,
+    },
 )
 _SCHEMA = (
-    "partition int, change string, least int, greatest int, first struct<at: int, by: string>, bits bigint"
+    "partition int, change string, least int, greatest int, first struct<at: int, by: string>, bits bigint,"
+    " all array<string>"
 )
-_EARLY = [(1, "gone", 5, 5, (2, "b"), 1), (2, "gone", None, 7, None, None)]
+_EARLY = [(1, "gone", 5, 5, (2, "b"), 1, ["b"]), (2, "gone", None, 7, None, None, None)]
 _LATE = [
-    (1, "gone", 6, 6, (2, "a"), 128),
-    (1, "gone", 4, 4, (3, "c"), 2),
-    (3, "a", 0, 0, (1, "x"), 4),
+    (1, "gone", 6, 6, (2, "a"), 128, ["c", "a"]),
+    (1, "gone", 4, 4, (3, "c"), 2, ["b"]),
+    (3, "a", 0, 0, (1, "x"), 4, ["x"]),
 ]
 _MERGED = [
-    (1, "gone", 4, 6, (2, "a"), 131),
-    (2, "gone", None, 7, None, None),
-    (3, "a", 0, 0, (1, "x"), 4),
+    (1, "gone", 4, 6, (2, "a"), 131, ("a", "b", "c")),
+    (2, "gone", None, 7, None, None, ()),
+    (3, "a", 0, 0, (1, "x"), 4, ("x",)),
 ]
 
 
@@ -63,6 +70,7 @@ def _rows(frame: DataFrame) -> list[tuple[object, ...]]:
             row.greatest,
             row.first and tuple(row.first),
             row.bits,
+            tuple(row.all),
         )
         for row in frame.collect()
     )
