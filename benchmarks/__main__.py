@@ -27,7 +27,6 @@ ALL: Final = (
     "footprint",
     "growth",
     "failover",
-    "advice",
 )
 
 
