@@ -63,6 +63,7 @@ OLDEST: Final = "2020-01-01T00:00:00Z"
 
 _LATEST: Final = f"received_at + INTERVAL {MAX_AHEAD_S} SECONDS"
 _OLDEST: Final = f"TIMESTAMP '{OLDEST}'"
+_TYPES: Final = ", ".join(f"'{each}'" for each in event_v1.OF_TYPE)
 
 #: Of what every event has: it is null until the brokers have told it.
 _MAY_BE_NULL: Final = ("cluster_id",)
@@ -70,7 +71,7 @@ _TIMES: Final = ("observed_at", "started_at")
 _HISTOGRAM: Final = "latency_us"
 #: Behind the time: Z or an offset. Spark alone would take "2026" and "10:00", too.
 _RFC_3339: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)$"
-_NUMBER: Final = r"^-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?$"
+_NO_TEXT: Final = r"(?m)^(?:[{\[]|(?:true|false|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)$)"
 _DETAIL_CHARS: Final = 200
 #: No broker has this number, and no count is less than 0.
 _IN_VAIN: Final = -(2**31)
@@ -131,9 +132,9 @@ def parse(raw: DataFrame) -> DataFrame:
 
     Both tables are made of it: cache it, or its work is done for each of them.
     """
-    found = _read(raw).selectExpr(
+    found = _doubted(_read(raw)).selectExpr(
         *(f"{_as_it_is_kept(name)} AS {name}" for name in EVENTS_SCHEMA.names),
-        f"{_fault()} AS fault",
+        f"CASE WHEN is_doubted THEN coalesce({_line_fault()}, {_event_fault()}) END AS fault",
         "source",
         "line",
     )
@@ -172,6 +173,16 @@ def _read(raw: DataFrame) -> DataFrame:
     return lines.select("line", "source", "received_at", F.from_json("whole", _READ, _OPTIONS).alias("read"))
 
 
+def _doubted(read: DataFrame) -> DataFrame:
+    """With `is_doubted`: whether anything may be wrong with a line; and its times, which took some reading.
+
+    This is what every line goes through, so it is quick: signs, no reasons. A step of its own, which Spark
+    turns into one piece of code; with lambdas in it, as the exact look has, it would be a hundred.
+    """
+    times = read.selectExpr("*", *(f"{_time(name)} AS {_read_as(name)}" for name in _TIMES))
+    return times.selectExpr("*", f"({' OR '.join(_signs())} OR NOT {_STAYS_HERE}) AS is_doubted")
+
+
 def _said(name: str) -> str:
     """A field as the line has it; null if it has it not, or as what event v1 does not want."""
     return f"{_EVENT}.{name}"
@@ -182,47 +193,64 @@ def _time(name: str) -> str:
     return f"CASE WHEN {_said(name)} RLIKE r'{_RFC_3339}' THEN try_cast({_said(name)} AS TIMESTAMP) END"
 
 
+def _read_as(name: str) -> str:
+    """The column with a field as a timestamp."""
+    return f"{name}_read"
+
+
 def _as_it_is_kept(name: str) -> str:
     """A column of bronze_events."""
     if name == "received_at":
         return name
-    return _time(name) if name in _TIMES else _said(name)
+    return _read_as(name) if name in _TIMES else _said(name)
 
 
-def _fault() -> str:
-    """struct<reason, detail> of what is wrong with a line; null for an event."""
-    return f"coalesce(CASE WHEN {_is_doubted()} THEN {_line_fault()} END, {_event_fault()})"
-
-
-def _is_doubted() -> str:
-    """Whether a line may be something else than what was read of it."""
-    times = ", ".join(map(_time, _TIMES))
-    signs = [
-        # First, for what is sure to be needed is worked out once, and times are needed below.
-        f"coalesce(greatest({times}) > {_LATEST} OR least({times}) < {_OLDEST}, true)",
-        *(f"({_said(name)} IS NOT NULL AND {_time(name)} IS NULL)" for name in _TIMES),
+def _signs() -> list[str]:
+    """What no event shows, and every line that is none."""
+    arrays = [name for name, kind in _KINDS.items() if isinstance(kind, ArrayType)]
+    maps = [name for name, kind in _KINDS.items() if isinstance(kind, MapType)]
+    return [
         f"coalesce(read.end IS NULL OR size(read.lines) <> 1 OR {_EVENT} IS NULL, true)",
         "read.refused IS NOT NULL",
-        f"NOT {_STAYS_HERE}",
+        f"coalesce({_said('v')} <> {event_v1.VERSION}, true)",
+        _lacks_a_field(),
+        _may_be_no_text(),
+        *map(_is_no_time, _TIMES),
+        *(_has_null(_said(name)) for name in arrays),
+        *(_has_odd_entry(_said(name)) for name in maps),
+        _is_no_histogram(_said(_HISTOGRAM)),
     ]
-    for name, kind in _KINDS.items():
-        match kind:
-            case StringType() if name not in _TIMES:
-                signs.append(_may_be_no_text(_said(name)))
-            case ArrayType():
-                signs.append(_has_null(_said(name)))
-            case MapType():
-                signs.append(_has_odd_entry(_said(name)))
-            case _:  # A number is one, or it was refused.
-                continue
-    return " OR ".join([*signs, _is_no_histogram(_said(_HISTOGRAM))])
 
 
-def _may_be_no_text(value: str) -> str:
-    """Whether a text may have been a number, a truth value, an array or an object: those look like this."""
-    return f"""(
-        {value} IS NOT NULL AND (startswith({value}, '{{') OR startswith({value}, '[')
-        OR {value} IN ('true', 'false') OR ({value} < ':' AND {value} RLIKE r'{_NUMBER}')))"""
+def _lacks_a_field() -> str:
+    """Whether an event is of no type that is known, or has null in a field that its type must have.
+
+    By two numbers of as many bits as there are fields: which are null, and which must not be.
+    """
+    bits = {name: 1 << at for at, name in enumerate(_KINDS)}
+    common = sum(bits[name] for name in event_v1.COMMON if name not in _MAY_BE_NULL)
+    needed = " ".join(
+        f"WHEN '{kind}' THEN {common | sum(bits[name] for name in required)}L"
+        for kind, (required, _) in event_v1.OF_TYPE.items()
+    )
+    null = " | ".join(f"IF({_said(name)} IS NULL, {bit}L, 0L)" for name, bit in bits.items())
+    return f"coalesce((({null}) & CASE {_said('type')} {needed} END) <> 0, true)"
+
+
+def _is_no_time(name: str) -> str:
+    """Whether a time was not read, or is none that an event can have."""
+    read = _read_as(name)
+    return f"({_said(name)} IS NOT NULL AND coalesce({read} > {_LATEST} OR {read} < {_OLDEST}, true))"
+
+
+def _may_be_no_text() -> str:
+    """Whether a text may have been a number, a truth value, an array or an object: those look like this.
+
+    All texts are looked at as the lines of one. The type is none of them, it is known; nor are times.
+    """
+    names = [name for name, kind in _KINDS.items() if isinstance(kind, StringType)]
+    texts = ", ".join(_said(name) for name in names if name not in (*_TIMES, "type"))
+    return rf"concat_ws('\n', {texts}) RLIKE r'{_NO_TEXT}'"
 
 
 def _has_null(value: str) -> str:
@@ -261,18 +289,17 @@ def _line_fault() -> str:
 def _event_fault() -> str:
     """What is wrong with an event whose fields are of the right types."""
     version, kind, missing = _said("v"), _said("type"), _missing_field()
-    known = ", ".join(f"'{each}'" for each in event_v1.OF_TYPE)
     found = [
         (f"{version} IS NULL", fault(NO_VERSION)),
         (f"{version} <> {event_v1.VERSION}", fault(UNKNOWN_VERSION, version)),
-        (f"{kind} NOT IN ({known})", fault(UNKNOWN_TYPE, kind)),
+        (f"{kind} NOT IN ({_TYPES})", fault(UNKNOWN_TYPE, kind)),
         (f"{missing} IS NOT NULL", fault(MISSING_FIELD, missing)),
     ]
     told = {name: f"'{name}: ' || {_said(name)}" for name in _TIMES}
-    unread = {name: f"{_said(name)} IS NOT NULL AND {_time(name)} IS NULL" for name in _TIMES}
+    unread = {name: f"{_said(name)} IS NOT NULL AND {_read_as(name)} IS NULL" for name in _TIMES}
     found += [(unread[name], fault(BAD_TIME, told[name])) for name in _TIMES]
-    found += [(f"{_time(name)} > {_LATEST}", fault(CLOCK_AHEAD, told[name])) for name in _TIMES]
-    found += [(f"{_time(name)} < {_OLDEST}", fault(TOO_OLD, told[name])) for name in _TIMES]
+    found += [(f"{_read_as(name)} > {_LATEST}", fault(CLOCK_AHEAD, told[name])) for name in _TIMES]
+    found += [(f"{_read_as(name)} < {_OLDEST}", fault(TOO_OLD, told[name])) for name in _TIMES]
     return "CASE " + " ".join(f"WHEN {is_so} THEN {what}" for is_so, what in found) + " END"
 
 

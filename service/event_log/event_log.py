@@ -192,16 +192,19 @@ class EventLog:
             self._called = False
 
     def begin(self) -> None:
-        """Called once, before the first turn. Event log's thread, or a test in its stead."""
+        """Called once, before the first turn. Event log's thread, or a test in its stead.
+
+        The first event of a boot is a heartbeat, however soon the boot ends.
+        """
         for sink, _ in self._channels:
             sink.begin()
+        self._beat(self._clock.now_ms())
 
     def turn(self) -> int:
         """Does a piece of what there is to do; returns the now_ms by which it is to be called again."""
         now_ms = self._clock.now_ms()
         if now_ms >= self._heartbeat_at_ms:
-            self._heartbeat_at_ms = now_ms + self._config.heartbeat_ms
-            self._heartbeat(now_ms)
+            self._beat(now_ms)
         has_more = self._take_finished()
         window_ends_ms = self._window.started_ms + self._config.window_ms
         if now_ms >= window_ends_ms:
@@ -317,6 +320,10 @@ class EventLog:
             outcome=failed.outcome,
             metadata_version=cache.update_version,
         )
+
+    def _beat(self, now_ms: int) -> None:
+        self._heartbeat_at_ms = now_ms + self._config.heartbeat_ms
+        self._heartbeat(now_ms)
 
     def _heartbeat(self, now_ms: int) -> None:
         if self._producer is None:
