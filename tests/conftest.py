@@ -54,6 +54,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("case", [pytest.param(case, id=name) for name, case in cases])
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Takes out what stands for the empty set of cases of an optional folder, and says what goes together.
 
@@ -70,6 +71,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if absent:
         config.hook.pytest_deselected(items=absent)
         items[:] = [item for item in items if item not in absent]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Ends the run where groups are overlooked: every process would start its own brokers and its own Spark."""
+    is_grouped = getattr(session.config.option, "loadgroup", False)
+    if is_grouped and not all("@" in item.nodeid for item in session.items):
+        raise pytest.UsageError("pytest-xdist and this pytest don't keep groups of tests together")
 
 
 def _is_over_nothing(config: pytest.Config, item: pytest.Item) -> bool:
