@@ -102,6 +102,12 @@ class FilesSource:
     def reads(self) -> str:
         return self._folder
 
+    def local_bytes(self) -> int | None:
+        """How much there is, read before or not; None for what is elsewhere."""
+        if "://" in self._folder:
+            return None
+        return sum(_size_bytes(entry) for entry in Path(self._folder).rglob("*"))
+
     def check(self) -> None:
         if "://" not in self._folder and not Path(self._folder).is_dir():
             raise SourceError(
@@ -190,6 +196,14 @@ class KafkaSource:
             "kafka.bootstrap.servers": self._bootstrap_servers,
             **{f"kafka.{name}": value for name, value in self._settings.items()},
         }
+
+
+def _size_bytes(path: Path) -> int:
+    """0 for a file that was removed meanwhile."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _lines_of_files(files: DataFrame) -> DataFrame:

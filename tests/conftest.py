@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Ends the run where groups are overlooked: every process would start its own brokers and its own Spark."""
+    """Ends the run where groups are overlooked: each process would start brokers and a Spark of its own."""
     is_grouped = getattr(session.config.option, "loadgroup", False)
     if is_grouped and not all("@" in item.nodeid for item in session.items):
         raise pytest.UsageError("pytest-xdist and this pytest don't keep groups of tests together")

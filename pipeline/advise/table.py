@@ -50,7 +50,7 @@ def _with_spark(out: str, kind: str) -> pa.Table:
     from pipeline.stores.opening import open_store
 
     jars = () if kind == PARQUET or is_submitted() else connector_jars(default_folder())
-    spark = spark_session(jars=jars)
+    spark = spark_session(jars=jars, is_short=True)
     try:
         return open_store(spark, out, kind).read(GOLD_ADVICE).toArrow()
     finally:

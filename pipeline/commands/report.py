@@ -85,7 +85,9 @@ def _gold(
     needs_jars = store == DELTA and not is_submitted()
     with java_log.given_to_java():
         spark = spark_session(
-            master=master, jars=connector_jars(jars or default_folder()) if needs_jars else ()
+            master=master,
+            jars=connector_jars(jars or default_folder()) if needs_jars else (),
+            is_short=True,
         )
     try:
         yield StoreGold(open_store(spark, tables, store))

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _UNITS_S: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
 _DEFAULT_TOPIC: Final = "pilotfish.events"
+#: What is read within minutes, some 2.5 million events: see `spark_session(is_short=)`.
+_LITTLE_BYTES: Final = 1_000_000_000
 
 
 class _Duration(click.ParamType[float]):
@@ -136,7 +138,12 @@ def _run(options: RunOptions, java_log: JavaLog, *, shows: bool) -> bool:
     progress = Progress(sys.stderr, time.monotonic, shows=shows)
     source = _source(options)
     progress.doing("starting Spark")
-    with one_writer(options.out), _session(options, java_log) as spark, stop_at_signals() as stop:
+    is_short = options.every_s is None and _is_little(source)
+    with (
+        one_writer(options.out),
+        _session(options, java_log, is_short=is_short) as spark,
+        stop_at_signals() as stop,
+    ):
         from pipeline.job import Job
         from pipeline.stores.opening import open_store
 
@@ -168,8 +175,16 @@ def _source(options: RunOptions) -> Source:
     )
 
 
+def _is_little(source: Source) -> bool:
+    """Whether the input is known to be small. Nobody knows how much a topic holds before Spark is there."""
+    from pipeline.sources import FilesSource
+
+    size_bytes = source.local_bytes() if isinstance(source, FilesSource) else None
+    return size_bytes is not None and size_bytes <= _LITTLE_BYTES
+
+
 @contextmanager
-def _session(options: RunOptions, java_log: JavaLog) -> Iterator[SparkSession]:
+def _session(options: RunOptions, java_log: JavaLog, *, is_short: bool) -> Iterator[SparkSession]:
     """Spark, with the connectors on its class path if something of ours needs them.
 
     One that somebody else started is used, and left running.
@@ -184,7 +199,9 @@ def _session(options: RunOptions, java_log: JavaLog) -> Iterator[SparkSession]:
     jars = connector_jars(options.jars or default_folder()) if needs_jars and not is_submitted() else ()
     is_ours = SparkSession.getActiveSession() is None
     with java_log.given_to_java():
-        spark = spark_session(master=options.master, jars=jars, driver_memory=options.memory)
+        spark = spark_session(
+            master=options.master, jars=jars, driver_memory=options.memory, is_short=is_short
+        )
     try:
         yield spark
     finally:

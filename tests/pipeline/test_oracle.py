@@ -34,7 +34,7 @@ _GOLD: dict[str, Callable[[Oracle], list[Row]]] = {
 def test_a_gold_table_is_what_loops_over_the_same_events_give(table: str, many_fleets: ManyFleets) -> None:
     spark_says = many_fleets.tables.rows(table)
     oracle_says = _GOLD[table](many_fleets.oracle)
-    assert len(oracle_says) > 10, "the fleets show nothing of this table"
+    assert len(oracle_says) > 5, "the fleets show next to nothing of this table"
     columns = list(spark_says[0])
     assert _rounded(spark_says) == _rounded(in_order([{c: row[c] for c in columns} for row in oracle_says]))
 

@@ -31,10 +31,13 @@ def refused(**options):
         return str(error)
 
 seen = {"elsewhere": refused(master="sc://127.0.0.1:1"), "no such master": refused(master="moon")}
-spark = spark_session(master="local[1]", settings={"spark.driver.extraJavaOptions": "-Dours=1"})
+options = {"spark.driver.extraJavaOptions": "-Dours=1"}
+spark = spark_session(master="local[1]", is_short=True, settings=options)
 seen["delta"] = has_delta(spark)
 seen["too late for delta"] = refused(jars=[Path("delta-spark_2.13-4.0.0.jar")])
 seen["our option"] = spark.sparkContext._jvm.java.lang.System.getProperty("ours")
+management = spark.sparkContext._jvm.java.lang.management.ManagementFactory
+seen["compiled once"] = "-XX:TieredStopAtLevel=1" in management.getRuntimeMXBean().getInputArguments()
 seen["rows"] = spark.range(3).count()
 seen["environment"] = {name: os.environ.get(name) for name in ("JAVA_HOME", "PYSPARK_PYTHON", "SPARK_REMOTE")}
 spark.stop()
@@ -104,6 +107,7 @@ def test_a_session_without_jars_has_no_delta_and_says_so_when_it_is_asked_for(
 ) -> None:
     seen, _ = alone
     assert (seen["rows"], seen["delta"], seen["our option"]) == (3, False, "1")
+    assert seen["compiled once"], "is_short"
     assert seen["too late for delta"].startswith("The Spark session that is active was started without Delta")
 
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 #: For tests with Spark: pyspark leaves the socket of a collect() to the garbage collector, which warns.
 LEFT_SOCKETS: Final = "ignore:unclosed <socket:ResourceWarning"
 _ROOT: Final = Path(__file__).resolve().parents[2]
-#: No web page, no second compiler, little to shuffle: what a test runs is small, what it costs is the start.
+#: No web page, little to shuffle: what a test runs is small, what it costs is the start.
 _SETTINGS: Final = {
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:-UsePerfData -XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:-UsePerfData",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.default.parallelism": "2",
 }
@@ -40,6 +40,7 @@ def spark_of_the_session(scratch: Path) -> Iterator[SparkSession]:
         jars=jars,
         shuffle_partitions=4,
         driver_memory="1g",
+        is_short=True,
         settings=_SETTINGS | places,
     )
     try:
