@@ -15,7 +15,7 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS ?= true
 endif
 
-.PHONY: help setup run demo pipeline-demo check format docs behaviours test test-pipeline-killed test-fast fuzz bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock clean
+.PHONY: help setup run demo pipeline-demo check format docs behaviours test test-pipeline-killed check-deploy test-fast fuzz bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -67,6 +67,9 @@ test: setup java kafka-jars pipeline-jars  ## all tests, those on a real three-b
 test-pipeline-killed: setup java pipeline-jars  ## the pipeline's driver killed with SIGKILL at every point: minutes
 	$(BIN)/python -m tests.pipeline.killed_chain
 
+check-deploy: setup java kafka-jars  ## image, charts, rules and dashboard, by the tools that will meet them: minutes
+	$(BIN)/python -m tests.deploy
+
 test-fast: setup  ## what needs no Java
 	$(BIN)/pytest -m "not kafka and not spark"
 
@@ -106,7 +109,7 @@ lock: $(UV)  ## compiles the pins again
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) pyproject.toml -o requirements/run.txt
 	$(COMPILE) pyproject.toml --extra pipeline -c requirements/run.txt -o requirements/pipeline.txt
-	$(COMPILE) pyproject.toml --extra embedded --extra pipeline --extra test --extra check --extra build -c requirements/run.txt -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra embedded --extra otel --extra pipeline --extra test --extra check --extra build -c requirements/run.txt -o requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra bench --extra build -c requirements/run.txt -o requirements/bench.txt
 
 clean:  ## forgets the environment and every cache

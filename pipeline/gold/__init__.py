@@ -31,11 +31,11 @@ GOLD: Final[Mapping[str, GoldTable]] = {
     tables.GOLD_CHURN_BROKERS: churn_brokers,
     tables.GOLD_FLAPPING: flapping,
     tables.GOLD_URP: urp,
+    tables.GOLD_DATA_QUALITY: data_quality,
     tables.GOLD_STALENESS: staleness,
     tables.GOLD_STALENESS_SUMMARY: staleness_summary,
     tables.GOLD_PRODUCE_SLO: produce_slo,
     tables.GOLD_LEADER_SKEW: leader_skew,
-    tables.GOLD_DATA_QUALITY: data_quality,
     tables.GOLD_REJECTS: rejects,
     tables.GOLD_ADVICE: advice,
 }

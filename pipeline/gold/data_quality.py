@@ -4,12 +4,13 @@
     dropped_reported   what it says it dropped itself, as the queue was full
     is_silent          the last boot of its sidecar, and not heard of for SILENT_AFTER_S. A sidecar that was
                        stopped for good is silent, too: nothing tells the one from the other
-    clock_offset_ms    how much later than the fleet it saw new epochs, in the middle. A clock that is ahead
-                       looks like this, and so does a sidecar that asks seldom; one that is behind is no
-                       other thing than a clock
+    clock_offset_ms    how much later (or, below 0, earlier) than the fleet it saw new epochs, in the middle,
+                       beyond what refresh intervals explain. A clock that is ahead looks like this, and so
+                       does a sidecar that is held back; one that is behind is no other thing than a clock
 
 Only epochs that began while the boot followed the partition tell anything about its clock: what it sees when
-it starts may be old.
+it starts may be old. And who asks every five minutes may see an epoch five minutes late: to be late by no
+more than the own interval, or early by no more than that of the others, says nothing of a clock.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 #: Three heartbeats.
 SILENT_AFTER_S: Final = 180
 CLOCK_SUSPECT_MS: Final = 60_000
+#: metadata.max.age.ms, of a boot that has not said what it is set to.
+_DEFAULT_INTERVAL_MS: Final = 300_000
 #: With two there is no telling which of them is wrong.
 LEAST_SIDECARS: Final = 3
 
@@ -74,7 +77,7 @@ def _with_silence(known: DataFrame) -> DataFrame:
     ahead is not, as it may be late instead.
     """
     is_behind = f.col("is_clock_suspect") & (f.col("clock_offset_ms") < 0)
-    last_ms = f.unix_millis("last_event") - f.when(is_behind, f.col("clock_offset_ms")).otherwise(0)
+    last_ms = f.unix_millis("last_event") - f.when(is_behind, f.col("early_ms")).otherwise(0)
     is_ahead = f.col("is_clock_suspect") & (f.col("clock_offset_ms") > 0)
     now_ms = f.coalesce(f.max(f.when(~is_ahead, f.col("last_ms"))), f.max("last_ms")).alias("now_ms")
     heard = known.select("*", last_ms.alias("last_ms"))
@@ -88,22 +91,38 @@ def _with_silence(known: DataFrame) -> DataFrame:
 
 
 def _clock_offsets(read: Read) -> DataFrame:
-    """Per boot: the median, over epochs, of its own first sight less the median of everybody's."""
+    """Per boot: clock_offset_ms; and early_ms, the median of its own first sight less that of everybody's."""
+    interval_ms = f.coalesce("metadata_max_age_ms", f.lit(_DEFAULT_INTERVAL_MS))
+    intervals = boots(read).select(*BOOT_KEY, (interval_ms * 1_000).alias("interval_us"))
     sights = read(SILVER_EPOCH_SIGHTS).select(
         *_EPOCH_KEY, *BOOT_KEY, f.unix_micros("first_seen").alias("seen_us")
     )
     lowest = f.min("leader_epoch").over(Window.partitionBy(*PARTITION_KEY, *BOOT_KEY))
-    new = sights.select("*", lowest.alias("lowest")).where(f.col("leader_epoch") > f.col("lowest"))
+    new = (
+        sights.select("*", lowest.alias("lowest"))
+        .where(f.col("leader_epoch") > f.col("lowest"))
+        .join(intervals, [*BOOT_KEY])
+        .select("*", (f.col("seen_us") - f.col("interval_us")).alias("earliest_us"))
+    )
     fleet = (
         new.groupBy(*_EPOCH_KEY)
-        .agg(f.size(f.collect_set("sidecar_id")).alias("sidecars"), f.median("seen_us").alias("fleet_us"))
+        .agg(
+            f.size(f.collect_set("sidecar_id")).alias("sidecars"),
+            f.median("seen_us").alias("fleet_us"),
+            f.median("earliest_us").alias("fleet_earliest_us"),
+        )
         .where(f.col("sidecars") >= LEAST_SIDECARS)
     )
-    offset_us = f.median(f.col("seen_us") - f.col("fleet_us"))
+    ahead_us, behind_us = f.col("earliest_us") - f.col("fleet_us"), f.col("seen_us") - f.col("fleet_earliest_us")
+    offset_us = f.greatest(f.median(ahead_us), f.lit(0)) + f.least(f.median(behind_us), f.lit(0))
+    early_us = f.median(f.col("seen_us") - f.col("fleet_us"))
     return (
         new.join(fleet, [*_EPOCH_KEY])
         .groupBy(*BOOT_KEY)
-        .agg(f.floor(offset_us / 1000).alias("clock_offset_ms"))
+        .agg(
+            f.floor(offset_us / 1_000).alias("clock_offset_ms"),
+            f.floor(early_us / 1_000).alias("early_ms"),
+        )
     )
 
 

@@ -6,6 +6,9 @@ topic since. A boot has reached an epoch when it sees it or a later one. One tha
 heard of is censored: it waited at least that long. To leave it out would make the fleet look fresher than it
 is, the more so the longer sidecars wait.
 
+A boot whose clock is behind says of every epoch that it saw it first, and all others would seem late: what it
+says counts for itself, and for the fleet only where nobody else saw the epoch.
+
 How it is computed: an epoch is put beside the boots that followed its partition; these pairs and the sights
 are ordered by epoch for each boot, and the least and greatest before and behind are looked at. A partition
 that half of all events are about is spread over as many windows as boots followed it.
@@ -25,6 +28,7 @@ from pipeline.gold.boots import boots
 from pipeline.gold.times import ms_between
 from pipeline.silver.columns import BOOT_KEY, PARTITION_KEY
 from pipeline.tables import (
+    GOLD_DATA_QUALITY,
     GOLD_STALENESS,
     SILVER_EPOCH_SIGHTS,
     SILVER_LEADER_EPOCHS,
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
 
     from pipeline.gold.read import Read
 
+_EPOCH_KEY: Final = (*PARTITION_KEY, "leader_epoch")
 _FOLLOWER: Final = (*PARTITION_KEY, *BOOT_KEY)
 _GROUP: Final = ("cluster_id", "service", "sidecar_id")
 #: Products of many fractions are right to this much; 100 waits without censoring reach p95 after 95.
@@ -102,8 +107,11 @@ def _pairs(read: Read, sights: DataFrame, lives: DataFrame) -> DataFrame:
         .agg(f.min("leader_epoch").alias("lowest"), f.max("leader_epoch").alias("highest"))
         .join(lives.select(*BOOT_KEY, "last_event"), [*BOOT_KEY])
     )
-    epochs = read(SILVER_LEADER_EPOCHS).select(
-        *PARTITION_KEY, "leader_epoch", "topic", f.col("first.seen_at").alias("fleet_first_seen")
+    first_seen = f.coalesce("first_believed", "first.seen_at").alias("fleet_first_seen")
+    epochs = (
+        read(SILVER_LEADER_EPOCHS)
+        .join(_seen_by_others(read, sights), [*_EPOCH_KEY], "left")
+        .select(*_EPOCH_KEY, "topic", first_seen)
     )
     was_there = (f.col("leader_epoch") <= f.col("highest")) | (
         f.col("fleet_first_seen") <= f.col("last_event")
@@ -112,6 +120,22 @@ def _pairs(read: Read, sights: DataFrame, lives: DataFrame) -> DataFrame:
         epochs.join(followed, [*PARTITION_KEY])
         .where((f.col("leader_epoch") > f.col("lowest")) & was_there)
         .select(*_FOLLOWER, "leader_epoch", "topic", "fleet_first_seen")
+    )
+
+
+def _seen_by_others(read: Read, sights: DataFrame) -> DataFrame:
+    """Of the epochs that boots with clocks behind saw: `first_believed`, when the first of the others did.
+
+    Most fleets have no such boot, and Spark then leaves out all of this.
+    """
+    is_behind = f.col("is_clock_suspect") & (f.col("clock_offset_ms") < 0)
+    behind = f.broadcast(read(GOLD_DATA_QUALITY).where(is_behind).select(*BOOT_KEY))
+    touched = sights.join(behind, [*BOOT_KEY], "left_semi").select(*_EPOCH_KEY).distinct()
+    return (
+        sights.join(touched, [*_EPOCH_KEY], "left_semi")
+        .join(behind, [*BOOT_KEY], "left_anti")
+        .groupBy(*_EPOCH_KEY)
+        .agg(f.min("first_seen").alias("first_believed"))
     )
 
 

@@ -124,8 +124,9 @@ def wrong_clocks(view: ClusterView) -> Iterator[Finding]:
         Grade.SOON,
         f"The clock of {words.counted(len(wrong), 'sidecar')} {'is' if is_certain else 'seems to be'} wrong:"
         f" {words.listed(told)}.",
-        "Measured against the rest of the fleet, by when each first saw the same new leaders."
-        + ("" if is_certain else " One that seems ahead may be right, and refresh seldom."),
+        "Measured against the rest of the fleet, by when each first saw the same new leaders, beyond what"
+        " refresh intervals explain: it may be more."
+        + ("" if is_certain else " One that seems ahead may be right, and be held back."),
         "Have their hosts keep time (NTP, chrony). Until then the times that they saw first are off by that"
         " much: a clock that is behind makes the whole rest of the fleet look late.",
         "quality",

@@ -46,7 +46,7 @@ def _time(_context: click.Context, _parameter: click.Parameter, value: str | Non
 @click.option(
     "--clock-skew",
     type=float,
-    default=90.0,
+    default=900.0,
     show_default=True,
     help="Seconds by which wrong clocks are wrong.",
 )

@@ -42,7 +42,7 @@ class Plan:
     hours: float
     skew: float = 0.2  #: share of all events that are about one partition of the first topic
     churn: float = 2.0  #: failures of brokers an hour; 0: nothing ever moves
-    clock_skew_s: float = 90.0  #: by how much the wrong clocks are wrong; 0: none is
+    clock_skew_s: float = 900.0  #: by how much the wrong clocks are wrong; 0: none is
     duplicates: float = 0.01  #: share of lines that are written twice
     late: float = 0.005  #: share of lines that come in a later file than they should
     broken: float = 0.001  #: lines beyond the events that nobody can read, as a share of the events
@@ -71,7 +71,7 @@ def plan_for(
     hours: float | None = None,
     skew: float = 0.2,
     churn: float = 2.0,
-    clock_skew_s: float = 90.0,
+    clock_skew_s: float = 900.0,
     duplicates: float = 0.01,
     late: float = 0.005,
     broken: float = 0.001,

@@ -330,7 +330,8 @@ class Oracle:
     def _wait(self, partition: Partition, epoch: int, told: Sequence[Seen], boot: Boot) -> Row | None:
         """How long the boot waited for the epoch; None if it was not at risk."""
         own = [s for of_epoch in self._epochs[partition].values() for s in of_epoch if s.boot == boot]
-        began = min(s.at for s in told)
+        believed = [s.at for s in told if self._clock_offsets_ms.get(s.boot, (0, 0))[0] >= -60_000]
+        began = min(believed or [s.at for s in told])
         lower = [s for s in own if s.epoch < epoch]
         reached_at = min((s.at for s in own if s.epoch >= epoch), default=None)
         alive_until = self._boots[boot]["last_event"]
@@ -465,7 +466,7 @@ class Oracle:
         return rows
 
     def data_quality(self) -> list[Row]:
-        offsets = self._clock_offsets_ms()
+        offsets = self._clock_offsets_ms
         conflicts: dict[Boot, int] = defaultdict(int)
         for row in self.leader_history:
             if row["is_conflict"]:
@@ -474,8 +475,8 @@ class Oracle:
                     conflicts[boot] += 1
         last_ms, trusted = {}, []
         for boot, row in self._boots.items():
-            offset = offsets.get(boot, 0)
-            last_ms[boot] = _epoch_ms(row["last_event"]) - (offset if offset < -60_000 else 0)
+            offset, early_ms = offsets.get(boot, (0, 0))
+            last_ms[boot] = _epoch_ms(row["last_event"]) - (early_ms if offset < -60_000 else 0)
             if offset <= 60_000:
                 trusted.append(last_ms[boot])
         now_ms = max(trusted or last_ms.values())
@@ -496,15 +497,19 @@ class Oracle:
                 "missing": max(row["max_seq"] - row["received"], 0),
                 "dropped_reported": row["dropped"] or 0,
                 "is_silent": last_boot[boot.sidecar_id] == boot and now_ms - last_ms[boot] > 180_000,
-                "clock_offset_ms": offsets.get(boot),
-                "is_clock_suspect": abs(offsets.get(boot, 0)) > 60_000,
+                "clock_offset_ms": offsets[boot][0] if boot in offsets else None,
+                "is_clock_suspect": abs(offsets.get(boot, (0, 0))[0]) > 60_000,
                 "epoch_conflicts": conflicts[boot],
             }
             for boot, row in self._boots.items()
         ]
 
-    def _clock_offsets_ms(self) -> dict[Boot, int]:
-        offsets: dict[Boot, list[Fraction]] = defaultdict(list)
+    @cached_property
+    def _clock_offsets_ms(self) -> dict[Boot, tuple[int, int]]:
+        """What no interval explains, and all of it."""
+        lates: dict[Boot, list[Fraction]] = defaultdict(list)
+        aheads: dict[Boot, list[Fraction]] = defaultdict(list)
+        behinds: dict[Boot, list[Fraction]] = defaultdict(list)
         for epochs in self._epochs.values():
             lowest: dict[Boot, int] = {}
             for epoch, told in epochs.items():
@@ -516,10 +521,23 @@ class Oracle:
                     if lowest[s.boot] < epoch:
                         first.setdefault(s.boot, _epoch_us(s.at))
                 if len({boot.sidecar_id for boot in first}) >= 3:
+                    earliest = {boot: us - self._interval_us(boot) for boot, us in first.items()}
                     middle = statistics.median(Fraction(us) for us in first.values())
+                    least = statistics.median(Fraction(us) for us in earliest.values())
                     for boot, us in first.items():
-                        offsets[boot].append(us - middle)
-        return {boot: int(statistics.median(of_boot) // 1000) for boot, of_boot in offsets.items()}
+                        lates[boot].append(us - middle)
+                        aheads[boot].append(earliest[boot] - middle)
+                        behinds[boot].append(us - least)
+        found = {}
+        for boot, of_boot in lates.items():
+            ahead, behind = statistics.median(aheads[boot]), statistics.median(behinds[boot])
+            offset = ahead if ahead > 0 else min(behind, Fraction(0))
+            found[boot] = int(offset // 1000), int(statistics.median(of_boot) // 1000)
+        return found
+
+    def _interval_us(self, boot: Boot) -> int:
+        interval_ms = self._boots[boot]["metadata_max_age_ms"]
+        return 1_000 * (300_000 if interval_ms is None else interval_ms)
 
 
 def kaplan_meier(waits: Sequence[tuple[int, bool]]) -> dict[str, int | None]:

@@ -92,8 +92,8 @@ def _watching(*clocks_s: float, until: float, epochs: int = 5) -> list[Event]:
 
 
 @story
-def a_clock_that_differs_from_the_fleets_by_a_minute_is_suspect() -> Story:
-    rows = yield _watching(0, 0, 60, 60.001, -75.0005, 0, until=1_000)
+def a_clock_that_differs_by_a_minute_more_than_the_interval_is_suspect() -> Story:
+    rows = yield _watching(0, 0, 120, 120.001, -135.0005, 0, until=1_000)
     assert _said(rows, "clock_offset_ms", "is_clock_suspect") == {
         ("0", 1): (0, False),
         ("1", 1): (0, False),

@@ -1,0 +1,16 @@
+"""How a check of what is deployed may end, other than well."""
+
+from __future__ import annotations
+
+
+class UnavailableError(Exception):
+    """A tool that the check asks can't be had here. Says which, why, and what would help."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{what}; {remedy}")
+        self.what = what
+        self.remedy = remedy
+
+
+class BrokenPromiseError(Exception):
+    """Something that is deployed is not as it is told to be. The text names the place."""
