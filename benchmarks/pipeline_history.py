@@ -31,7 +31,7 @@ from pipeline.session import spark_session
 from pipeline.silver import SILVER
 from pipeline.stores.opening import open_store
 from pipeline.stores.store import PARQUET
-from pipeline.tables import BRONZE_EVENTS, GOLD_LEADER_HISTORY
+from pipeline.tables import BRONZE_EVENTS, GOLD_LEADER_HISTORY, SILVER_LEADER_EPOCHS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,13 +42,15 @@ _PARTITION_KEY: Final = ("cluster_id", "topic_key", "partition")
 
 
 def facts(events: DataFrame) -> DataFrame:
-    """As the job does it: a silver table is made once for all that read it; kept in memory, not written."""
+    """As the job does it: what several read is made once; kept in memory, not written."""
     silver = {table.name: table for table in SILVER}
     made = {BRONZE_EVENTS: events}
 
     def read(name: str) -> DataFrame:
         if name not in made:
-            made[name] = silver[name].of(read(silver[name].source)).persist()
+            made[name] = silver[name].of(read(silver[name].source))
+            if name == SILVER_LEADER_EPOCHS:  # by the history, and twice by the ends of topics
+                made[name].persist()
         return made[name]
 
     return GOLD[GOLD_LEADER_HISTORY](read)

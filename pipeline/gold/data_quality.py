@@ -113,7 +113,10 @@ def _clock_offsets(read: Read) -> DataFrame:
         )
         .where(f.col("sidecars") >= LEAST_SIDECARS)
     )
-    ahead_us, behind_us = f.col("earliest_us") - f.col("fleet_us"), f.col("seen_us") - f.col("fleet_earliest_us")
+    ahead_us, behind_us = (
+        f.col("earliest_us") - f.col("fleet_us"),
+        f.col("seen_us") - f.col("fleet_earliest_us"),
+    )
     offset_us = f.greatest(f.median(ahead_us), f.lit(0)) + f.least(f.median(behind_us), f.lit(0))
     early_us = f.median(f.col("seen_us") - f.col("fleet_us"))
     return (

@@ -3,10 +3,9 @@
 A leader is elected once an epoch, so that all that was ever told of an epoch is one fact, and the first and
 the last time that it was told are a minimum and a maximum.
 
-    silver_leader_epochs   of the whole fleet: what leader history is made of. Each task of Spark's first adds
-                           up what it has read, so that next to nothing is shuffled, however skewed
     silver_epoch_sights    per boot of a sidecar: what staleness and clocks are measured by. A partition that
                            half of all events are about is spread over as many keys as there are boots
+    silver_leader_epochs   of the whole fleet, made of the sights: what leader history is made of
 
 leader_lo and leader_hi differ when two leaders were told for one epoch, which Kafka rules out: it is an
 alarm. A broker that can't reach an epoch's leader tells the epoch without one (LEADER_NOT_AVAILABLE, or
@@ -57,19 +56,19 @@ def _told(events: DataFrame) -> DataFrame:
     )
 
 
-def _of_the_fleet(events: DataFrame) -> DataFrame:
-    """Merged as far as one pass can; who saw an epoch as a set, which is not to have an element a line."""
-    return (
-        _told(events)
-        .groupBy(*_EPOCH_KEY)
-        .agg(
-            f.min("topic").alias("topic"),
-            f.min("leader_lo").alias("leader_lo"),
-            f.max("leader_hi").alias("leader_hi"),
-            f.min(f.struct(f.col("first_seen").alias("seen_at"), "sidecar_id")).alias("first"),
-            f.max("last_seen").alias("last_seen"),
-            f.array_sort(f.collect_set("sidecar_id")).alias("observers"),
-        )
+def _of_the_fleet(sights: DataFrame) -> DataFrame:
+    """Merged as far as one pass can; who saw an epoch as a set, which is not to have an element a sight.
+
+    A least struct and a set can't be added up in place: beyond a few keys Spark sorts for them. A number
+    first in the key has it sort by a number.
+    """
+    return sights.groupBy("leader_epoch", *PARTITION_KEY).agg(
+        f.min("topic").alias("topic"),
+        f.min("leader_lo").alias("leader_lo"),
+        f.max("leader_hi").alias("leader_hi"),
+        f.min(f.struct(f.col("first_seen").alias("seen_at"), "sidecar_id")).alias("first"),
+        f.max("last_seen").alias("last_seen"),
+        f.array_sort(f.collect_set("sidecar_id")).alias("observers"),
     )
 
 
@@ -84,6 +83,7 @@ EPOCH_SIGHTS: Final = SilverTable(
 LEADER_EPOCHS: Final = SilverTable(
     SILVER_LEADER_EPOCHS,
     keys=_EPOCH_KEY,
+    source=SILVER_EPOCH_SIGHTS,
     rows=_of_the_fleet,
     merges={
         "topic": Merge.MIN,

@@ -66,6 +66,19 @@ def who_never_saw_it_is_censored_when_last_heard_of() -> Story:
 
 
 @story
+def a_clock_that_is_behind_makes_nobody_else_late() -> Story:
+    right, behind = [Boot(name) for name in "abc"], Boot("behind", clock_s=-600)
+    for boot in (*right, behind):
+        boot.beats(0)
+        for epoch in range(5):
+            boot.sees(100 * epoch, epoch=epoch)
+    rows = yield [event for boot in (*right, behind) for event in boot.events]
+    waits = _waits(rows, "delay_ms", "fleet_first_seen", "is_beyond_twice_the_interval")
+    assert [waits[name, 4] for name in "abc"] == [(0, at(400), False)] * 3
+    assert waits["behind", 4][0] == 0
+
+
+@story
 def who_was_gone_before_or_came_after_was_not_at_risk() -> Story:
     a, gone, late = Boot("a"), Boot("b"), Boot("c")
     a.sees(0, epoch=1)

@@ -50,9 +50,12 @@ class Tables:
     def merge(self, batches: Iterable[Iterable[Event]]) -> None:
         """Merges batches into silver, as a store does that keeps it from batch to batch."""
         brought = [bronze(self._spark, batch) for batch in batches]
+        # Of each batch by itself: a table is made of what the batch brought to its source.
+        made = [{BRONZE_EVENTS: events} for events in (self(BRONZE_EVENTS), *brought)]
         for table in SILVER:
-            parts = [table.of(events) for events in (self(BRONZE_EVENTS), *brought)]
-            rows = reduce(DataFrame.unionByName, parts)
+            for part in made:
+                part[table.name] = table.of(part[table.source])
+            rows = reduce(DataFrame.unionByName, [part[table.name] for part in made])
             self._there[table.name] = table.merge(rows).localCheckpoint()
 
     def rows(self, name: str) -> list[Row]:
