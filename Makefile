@@ -10,12 +10,18 @@ SPARK_JARS := .cache/spark/$(shell sed -n 's:.*<spark.version>\(.*\)</spark.vers
 PIPELINE_DEMO := .cache/pipeline-demo
 COMPILE := $(UV) pip compile --universal --generate-hashes --no-emit-index-url --quiet
 
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+# The first of these that works; docker's needs BuildKit, which it has been since Docker 23.
+ENGINE ?= $(firstword $(foreach engine,docker podman buildah,$(shell $(engine) info >/dev/null 2>&1 && echo $(engine))))
+IMAGE_FLAGS ?=
+DIST := dist
+
 # Behind a company's proxy only the system knows its certificate; uv brings a list of its own unless told otherwise.
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS ?= true
 endif
 
-.PHONY: help setup run demo pipeline-demo check format docs behaviours test test-pipeline-killed check-deploy test-fast fuzz bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock clean
+.PHONY: help setup run demo pipeline-demo check format docs dashboard behaviours test test-pipeline-killed check-deploy test-fast fuzz bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -57,6 +63,10 @@ format: setup  ## formats the code and sorts the imports
 
 docs: setup  ## the tables in the documentation, from the code and the last benchmark run
 	$(BIN)/python docs/tables.py
+	$(BIN)/python helm/values_schema.py
+
+dashboard: setup  ## Grafana's dashboard, from helm/dashboard
+	$(BIN)/python -m helm.dashboard
 
 behaviours: setup  ## which test shows which behaviour, as a table; fails on one that none shows
 	$(BIN)/python -m tests.behaviours
@@ -102,6 +112,18 @@ $(SPARK_JARS)/jars.json: pipeline/jars/pom.xml | setup
 	$(BIN)/python -m pipeline.jars.connector_jars $(SPARK_JARS)
 	@touch $@
 
+image:  ## the container image, by docker, podman or buildah; IMAGE_FLAGS go to its build (docs/image.md)
+	@test -n "$(ENGINE)" || { echo "neither docker nor podman nor buildah works here; see docs/image.md" >&2; exit 1; }
+	$(ENGINE) build $(if $(filter docker,$(ENGINE)),,--format docker) --tag pilotfish:$(VERSION) \
+		--build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git describe --always --dirty --abbrev=40 2>/dev/null) \
+		$(IMAGE_FLAGS) .
+
+sbom: setup  ## what the image installs, from the pins, as CycloneDX in dist/
+	@mkdir -p $(DIST)
+	@# Pins are a flat list: who needs whom is in the comments of requirements/run.txt.
+	$(BIN)/python -W "ignore:The Component this BOM" -m cyclonedx_py requirements requirements/run.txt \
+		--pyproject pyproject.toml --mc-type application --output-reproducible -o $(DIST)/pilotfish-$(VERSION).cdx.json
+
 java: setup  ## finds Java 17 or newer, or installs it from Debian's packages when root
 	$(BIN)/python -m tests.support.java --require
 
@@ -111,6 +133,7 @@ lock: $(UV)  ## compiles the pins again
 	$(COMPILE) pyproject.toml --extra pipeline -c requirements/run.txt -o requirements/pipeline.txt
 	$(COMPILE) pyproject.toml --extra embedded --extra otel --extra pipeline --extra test --extra check --extra build -c requirements/run.txt -o requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra bench --extra build -c requirements/run.txt -o requirements/bench.txt
+	$(COMPILE) requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 
 clean:  ## forgets the environment and every cache
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

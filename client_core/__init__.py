@@ -175,6 +175,7 @@ from client_core.producer.results import (
     MetadataResult,
     ProduceResult,
     TopicConfigsResult,
+    Wait,
 )
 from client_core.producer.status import (
     BufferStatus,
@@ -193,6 +194,9 @@ from client_core.producer.ticket import (
     Result,
     Ticket,
     Written,
+)
+from client_core.producer.turn_times import (
+    LoopWork,
 )
 
 __all__ = [
@@ -257,6 +261,7 @@ __all__ = [
     "ListedTopic",
     "ListenerNotFoundError",
     "ListingResult",
+    "LoopWork",
     "MetadataCache",
     "MetadataRefreshFailed",
     "MetadataRefreshed",
@@ -324,6 +329,7 @@ __all__ = [
     "UnsupportedForMessageFormatError",
     "UnsupportedSaslMechanismError",
     "UnsupportedVersionError",
+    "Wait",
     "WaitFinished",
     "Written",
     "certificate_expires_at_s",

@@ -7,8 +7,10 @@ Exit codes: 0 for done, 1 for failed, 2 for a wrong call or setting.
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import click
@@ -81,6 +83,30 @@ def _own_settings(command: _Command) -> _Command:
 def serve(config_file: str | None, kafka: tuple[str, ...], embedded: bool, **flags: object) -> None:
     """Run a sidecar until SIGTERM."""
     given = {name: value for name, value in flags.items() if value is not None and value != ()}
+    with _ending_by_signal():
+        _serve(given, kafka, config_file, embedded)
+
+
+@contextmanager
+def _ending_by_signal() -> Iterator[None]:
+    """A signal ends what goes on in here, with exit code 0: nothing was taken on yet.
+
+    For the second before the server listens to signals itself. The first process of a container is not ended
+    by a signal that it does not listen to: it would be waited for until the grace period is over.
+    """
+    before = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(*_: object) -> None:
+    sys.exit(0)
+
+
+def _serve(given: dict[str, object], kafka: tuple[str, ...], config_file: str | None, embedded: bool) -> None:
     # Loaded here: the commands that only ask a sidecar need neither uvicorn nor FastAPI, nor a cluster.
     from service.server import serve as run
 

@@ -22,7 +22,7 @@ from service.app import App
 from service.asgi import Receive, Scope, Send, header, respond_with
 from service.deps import Sidecar
 from service.health import Health
-from service.metrics import StatusCollector
+from service.status_metrics import StatusCollector
 from service.version import pilotfish_version
 
 _TEXT: Final = b"text/plain; charset=utf-8"
@@ -58,11 +58,19 @@ def make_registry(app: App, collectors: Iterable[Collector] = ()) -> CollectorRe
     sidecar = app.sidecar
     registry = CollectorRegistry()
     registry.register(app.client_metrics)
-    registry.register(StatusCollector(sidecar.producer, version=pilotfish_version()))
+    registry.register(
+        StatusCollector(
+            sidecar.producer,
+            version=pilotfish_version(),
+            longest_sleep_ms=sidecar.config.request_timeout_ms,
+            has_left=app.client_metrics.has_left,
+        )
+    )
     registry.register(sidecar.http)
     registry.register(_CallersCollector(sidecar))
     registry.register(app.advice)
     registry.register(app.event_metrics)
+    registry.register(app.trace_metrics)
     for collector in collectors:
         registry.register(collector)
     registry.register(GC_COLLECTOR)

@@ -2,10 +2,11 @@
 
     Guards            who may ask, how much at once
     └── FastLookups   prepared answers
-        └── ParkedLookups   those that wait for a topic
-            └── ProduceEndpoint
-                └── Observed
-                    └── FastAPI   typed routes: slow paths, errors, /openapi.json
+        └── Traces   the trace that the request belongs to, where one came or spans are made
+            └── ParkedLookups   look-ups that wait for a topic
+                └── ProduceEndpoint
+                    └── Observed
+                        └── FastAPI   typed routes: slow paths, errors, /openapi.json
 
 A producer that is handed in belongs to the caller, who starts and closes it and has it post its completions
 on the loop that serves this app (`LoopCompletions`). Without one the app makes its own from the settings:
@@ -44,38 +45,68 @@ from service.lookup.parked_lookups import ParkedLookups
 from service.metrics import ClientMetrics
 from service.openapi import finished
 from service.produce.produce_endpoint import ProduceEndpoint
+from service.request_trace import CarriedTraces, NoTraces, Traces
 from service.routes import cluster, leaders, operations, topics
+from service.routes.quit import Quit, QuitToken
 from service.routes.records import records_router
 from service.schemas import ProblemAnswer
-from service.settings import Settings
+from service.settings import Settings, SettingsError
 from service.slowness.collector import Slowness
 from service.streams.ndjson import is_ndjson_stream
+from service.trace_metrics import TraceMetrics
 from service.version import pilotfish_version
 from service.watch import routes as watch
 from service.watch.notice import SnapshotNotice
 
 if TYPE_CHECKING:
+    from fastapi.telemetry import TelemetryConfig
+
     from service.event_log.event_log import EventLog
+
+#: What the event log has for its last window and heartbeat where the producer used up all of
+#: drain_timeout_ms: they tell the fleet that this sidecar has ended. It comes on top of that time.
+LAST_EVENTS_MS: Final = 1_000
 
 #: Random, so that a version of an earlier process is never taken for one of this.
 _BOOT_BYTES: Final = 4
+
+#: FastAPI's own spans, metrics and logs, which newer versions make for whoever set OpenTelemetry up: ours are
+#: `tracing/`, /metrics and logs.py, and tell nothing of what a request holds.
+_NO_TELEMETRY: Final[TelemetryConfig] = {
+    "tracing": False,
+    "metrics": False,
+    "logs": False,
+    "operation_spans": False,
+    "auto_configure": False,
+}
 
 
 class App:
     """The ASGI application and its parts."""
 
     def __init__(
-        self, settings: Settings, producer: Producer | None = None, *, owns_producer: bool = False
+        self,
+        settings: Settings,
+        producer: Producer | None = None,
+        *,
+        owns_producer: bool = False,
+        traces: Traces | None = None,
     ) -> None:
+        """`traces`: what is done about traces, where the settings are not to say it."""
         self.completions: Final = LoopCompletions()
         self._owns_producer = owns_producer or producer is None
         self._report: CloseReport | None = None
+        self._drained_by_ms = 0
         self.client_metrics = ClientMetrics(
             by_topic=settings.topic_metrics, topic_limit=settings.topic_metrics_limit
         )
         # Before the producer, which would have to be closed again where the file is wrong.
         tokens_file = settings.tokens_file
         self.access: Final = Access(tokens_file, self.client_metrics.emit) if tokens_file else None
+        quit_file = settings.quit_token_file
+        self.quit_token: Final = QuitToken(quit_file, self.client_metrics.emit) if quit_file else None
+        self.traces: Final = _make_traces(settings) if traces is None else traces
+        self.trace_metrics: Final = TraceMetrics(self.traces.spans)
         clock = SystemClock() if producer is None else producer.clock
         slowness, notice = Slowness(clock), SnapshotNotice()
         self.advice: Final = AdviceAtStart(settings.advice, settings.service_name)
@@ -100,8 +131,9 @@ class App:
         self.api: Final = _make_api(self.sidecar, routers, models, faces, self._lifespan)
         inner = ProduceEndpoint(Observed(self.api, self.sidecar.http), self.sidecar)
         parked = ParkedLookups(inner, self.sidecar.lookups, self._knows, self.sidecar.http)
+        in_traces = self.traces.around(parked, self.sidecar.config.client_id)
         self._entry = Guards(
-            FastLookups(parked, self.sidecar.table, self.sidecar.http),
+            FastLookups(in_traces, self.sidecar.table, self.sidecar.http),
             allowed_hosts=hosts_of(settings.allowed_hosts, settings.api_host),
             allowed_origins=settings.allowed_origins,
             max_body_bytes=settings.max_body_bytes,
@@ -119,6 +151,9 @@ class App:
                 }
             ),
             is_stream=_any_of([is_ndjson_stream, *(d.is_stream for d in dialects)]),
+            quit_path=None
+            if self.quit_token is None
+            else Quit(self.quit_token, self.sidecar.drain, self.sidecar.http),
         )
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -131,27 +166,28 @@ class App:
     async def close_producer(self) -> CloseReport:
         """Flushes and closes the app's own producer within drain_timeout_ms; says what it left.
 
-        The event log, which hears of that, has what is left of the time.
+        The event log, which hears of that, has what is left of the time, and LAST_EVENTS_MS in any case.
         """
         if self._report is None:
             self._report = CloseReport()
+            self._drained_by_ms = (
+                self.sidecar.producer.clock.now_ms() + self.sidecar.settings.drain_timeout_ms
+            )
             if self._owns_producer or self.event_log is not None:
                 # The one call that blocks; requests are answered meanwhile.
                 self._report = await asyncio.to_thread(self._close)
         return self._report
 
     def _close(self) -> CloseReport:
-        report, producer, timeout_ms = (
-            CloseReport(),
-            self.sidecar.producer,
-            self.sidecar.settings.drain_timeout_ms,
-        )
-        deadline_ms = producer.clock.now_ms() + timeout_ms
+        report, producer = CloseReport(), self.sidecar.producer
         if self._owns_producer:
-            report = producer.close(timeout_ms)
+            report = producer.close(self.sidecar.settings.drain_timeout_ms)
         if self.event_log is not None:
-            self.event_log.close(max(deadline_ms - producer.clock.now_ms(), 0))
+            self.event_log.close(max(self._drain_time_left_ms(), LAST_EVENTS_MS))
         return report
+
+    def _drain_time_left_ms(self) -> int:
+        return max(self._drained_by_ms - self.sidecar.producer.clock.now_ms(), 0)
 
     @asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
@@ -159,6 +195,8 @@ class App:
         self.completions.bind(loop)
         if self.access is not None:
             self.access.watch(loop)
+        if self.quit_token is not None:
+            self.quit_token.watch(loop)
         if self.event_log is not None:
             self.event_log.start()
         if self._owns_producer:
@@ -170,8 +208,12 @@ class App:
         self.advice.end()
         if self.access is not None:
             self.access.close()
+        if self.quit_token is not None:
+            self.quit_token.close()
         self.sidecar.listing.close()
         await self.close_producer()
+        # Last: the answers that waited for the producer have ended their spans by now.
+        await asyncio.to_thread(self.traces.close, self._drain_time_left_ms())
 
 
 def create_app(settings: Settings, producer: Producer | None = None) -> App:
@@ -200,6 +242,22 @@ def _make_event_log(settings: Settings, clock: Clock) -> EventLog | None:
     return make_event_log(settings, clock, Random())
 
 
+def _make_traces(settings: Settings) -> Traces:
+    """Spans where they are asked for; nothing of OpenTelemetry is loaded otherwise. Raises SettingsError."""
+    if settings.tracing == "off":
+        return CarriedTraces() if settings.trace_headers else NoTraces()
+    try:
+        from service.tracing.otlp import make_span_traces
+    except ImportError as e:
+        if e.name is None or not e.name.startswith("opentelemetry"):
+            raise
+        raise SettingsError(
+            f"tracing: {settings.tracing} needs OpenTelemetry ({e.name} is not there): "
+            "pip install 'pilotfish[otel]'"
+        ) from e
+    return make_span_traces(settings)
+
+
 def _any_of(tests: Sequence[Callable[[Scope], bool]]) -> Callable[[Scope], bool]:
     return lambda scope: any(test(scope) for test in tests)
 
@@ -223,6 +281,7 @@ def _make_api(
         docs_url=None,  # the page would load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
+        telemetry=_NO_TELEMETRY,
     )
     api.state.sidecar = sidecar
     routers = (cluster.router, topics.router, leaders.router, watch.router, operations.router)

@@ -70,7 +70,7 @@ def build_sidecar(
         shared_bytes=config.buffer_memory,
     )
     unknown = UnknownTopics(settings.unknown_topic_memory_ms, settings.unknown_topics_per_second)
-    http = HttpMetrics()
+    http = HttpMetrics(exemplars=settings.exemplars)
     drain = Drain()
     retry_after = RetryAfter(producer.clock, room, drain, config, settings)
     lookups = Lookups(

@@ -3,19 +3,33 @@
 Routes are templates (`/v1/topics/{topic}`), never paths: what nobody serves is "other". Fed on the event
 loop, read by the admin thread at scrape time. `Observed` is the ASGI callable around FastAPI; the fast
 paths feed their own tallies, which they hold ready.
+
+A request that says by `traceparent` to which trace it belongs, and that the trace is recorded, is shown as
+the exemplar of its histogram's range, in OpenMetrics only: a way from a slow bucket to a trace that was slow.
+Who sends none pays for a comparison of header names, and where `exemplars` is off no header is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from typing import Final, Self
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from service.asgi import ASGIApp, Message, Receive, Scope, Send
-from service.tally import SECONDS, Counter, Histogram, counter_family, counters, histogram_family, histograms
+from service.asgi import ASGIApp, Message, Receive, Scope, Send, header
+from service.tally import (
+    SECONDS,
+    Counter,
+    Histogram,
+    Trace,
+    counter_family,
+    counters,
+    histogram_family,
+    histograms,
+)
 
 #: The label of what matched no route, so that strangers can't make series up.
 OTHER: Final = "other"
@@ -24,7 +38,34 @@ OTHER: Final = "other"
 PRODUCE_OUTCOMES: Final = ("success", "partial", "error")
 
 #: Methods with a label of their own; HTTP allows any word there.
-_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+
+
+#: The header that names a trace, and what it says: version, trace, span, flags; a later version may say more.
+#: Ids of zeros are none. Source: W3C Trace Context, section 3.2.
+TRACEPARENT: Final = b"traceparent"
+_TRACEPARENT: Final = re.compile(
+    rb"(?P<version>(?!ff)[0-9a-f]{2})-(?!0{32})(?P<trace>[0-9a-f]{32})-(?!0{16})(?P<span>[0-9a-f]{16})"
+    rb"-(?P<flags>[0-9a-f]{2})(?P<more>-.*)?"
+)
+_RECORDED: Final = 0x01
+
+#: What a traceparent says; None for what is none, and for a trace that nobody records.
+ReadTrace = Callable[[bytes], Trace | None]
+
+
+def recorded_trace(traceparent: bytes) -> Trace | None:
+    """The trace that a header names, if it is one and is recorded: another could not be looked at."""
+    found = _TRACEPARENT.fullmatch(traceparent)
+    if found is None or not int(found["flags"], 16) & _RECORDED:
+        return None
+    if found["more"] is not None and found["version"] == b"00":
+        return None
+    return Trace(found["trace"].decode(), found["span"].decode())
+
+
+def _no_trace(_: bytes) -> Trace | None:
+    return None
 
 
 def produce_outcome(failed: int, records: int) -> str:
@@ -35,24 +76,31 @@ def produce_outcome(failed: int, records: int) -> str:
 class RouteTally:
     """One route, method and status: what a fast path holds so that counting is two additions."""
 
-    __slots__ = ("_requests", "_seconds")
+    __slots__ = ("_read_trace", "_requests", "_seconds")
 
-    def __init__(self, requests: Counter, seconds: Histogram) -> None:
+    def __init__(self, requests: Counter, seconds: Histogram, read_trace: ReadTrace = recorded_trace) -> None:
         self._requests = requests
         self._seconds = seconds
+        self._read_trace = read_trace
 
-    def add(self, seconds: float) -> None:
+    def add(self, seconds: float, traceparent: bytes | None = None) -> None:
+        """Counts a request, and shows its trace if it brought one."""
         self._requests.value += 1
-        self._seconds.observe(seconds)
+        trace = None if traceparent is None else self._read_trace(traceparent)
+        if trace is None:
+            self._seconds.observe(seconds)
+        else:
+            self._seconds.observe_traced(seconds, trace)
 
 
 class TimedProduce:
     """One produce request, from `with` on. What leaves without having said how it ended is an error."""
 
-    __slots__ = ("_by_outcome", "_started_s", "outcome")
+    __slots__ = ("_by_outcome", "_started_s", "_trace", "outcome")
 
-    def __init__(self, by_outcome: Mapping[str, Histogram]) -> None:
+    def __init__(self, by_outcome: Mapping[str, Histogram], trace: Trace | None = None) -> None:
         self._by_outcome = by_outcome
+        self._trace = trace
         self.outcome = "error"
 
     def __enter__(self) -> Self:
@@ -60,13 +108,19 @@ class TimedProduce:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._by_outcome[self.outcome].observe(perf_counter() - self._started_s)
+        histogram, seconds = self._by_outcome[self.outcome], perf_counter() - self._started_s
+        if self._trace is None:
+            histogram.observe(seconds)
+        else:
+            histogram.observe_traced(seconds, self._trace)
 
 
 class HttpMetrics(Collector):
     """The tallies of the API. A collector for a Prometheus registry."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, exemplars: bool = True) -> None:
+        """Without `exemplars` no header is looked at."""
+        self._exemplars = exemplars
         self._requests = counters(
             "pilotfish_http_requests", "HTTP requests answered.", "method", "route", "code"
         )
@@ -98,14 +152,21 @@ class HttpMetrics(Collector):
 
     def tally(self, method: str, route: str, status: int) -> RouteTally:
         """The tally to add to; hold on to it where it is wanted often."""
-        method = method if method in _METHODS else OTHER
+        method = method if method in METHODS else OTHER
         return RouteTally(
-            self._requests.child(method, route, str(status)), self._seconds.child(method, route)
+            self._requests.child(method, route, str(status)),
+            self._seconds.child(method, route),
+            recorded_trace if self._exemplars else _no_trace,
         )
 
-    def produce(self) -> TimedProduce:
+    def traceparent_of(self, scope: Scope) -> bytes | None:
+        """What a request says of its trace, for who counts it; None where nobody asks."""
+        return header(scope, TRACEPARENT) if self._exemplars else None
+
+    def produce(self, scope: Scope) -> TimedProduce:
         """Times and counts a produce request that is served within `with`."""
-        return TimedProduce(self._by_outcome)
+        traceparent = self.traceparent_of(scope)
+        return TimedProduce(self._by_outcome, None if traceparent is None else recorded_trace(traceparent))
 
     def produced(self, outcome: str) -> Histogram:
         """The histogram of produce requests that ended as one of PRODUCE_OUTCOMES."""
@@ -151,4 +212,5 @@ class Observed:
         finally:
             self._metrics.in_progress -= 1
             route = getattr(scope.get("route"), "path", OTHER)
-            self._metrics.tally(scope["method"], route, status).add(perf_counter() - started)
+            traceparent = self._metrics.traceparent_of(scope)
+            self._metrics.tally(scope["method"], route, status).add(perf_counter() - started, traceparent)

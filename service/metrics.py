@@ -1,25 +1,23 @@
-"""The client's events as counters and histograms, its status as gauges: client_core for Prometheus.
+"""The client's events as counters and histograms: what happened in client_core, for Prometheus.
 
 `ClientMetrics` is the EventSink that KafkaProducer gets: one short lock per event, one dictionary look-up,
-a few additions. Gauges are not set anywhere: `StatusCollector` reads `status()` and the clock when a scrape
-comes, on the admin thread. Brokers that left take their series with them, and bootstrap addresses share the
-label "bootstrap". Names and meanings: docs, with the JMX name of each.
+a few additions. What the client is doing at this moment is status_metrics.py's. Brokers that left take their
+series with them, and bootstrap addresses share the label "bootstrap". Names and meanings: docs/metrics.md,
+with the JMX name of each.
 """
 
 from __future__ import annotations
 
-import platform
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from client_core import Errors, NodeStatus
+from client_core import Errors
 from client_core import events as e
-from service.face import Producer
 from service.tally import (
     BYTES,
     RATIOS,
@@ -30,12 +28,37 @@ from service.tally import (
     Histogram,
     counter_family,
     counters,
+    gauge,
     histogram_family,
     histograms,
 )
 
 REASONS: Final = ("initial", "expired", "topic_missing", "leader_error", "disconnect", "bootstrap", "manual")
-STATES: Final = ("disconnected", "connecting", "checking_api_versions", "ready", "authentication_failed")
+OUTCOMES: Final = ("success", "error", "timeout", "no_node")
+
+#: What records are given up for, as a rule: there at 0 from the start, so that the first one given up shows
+#: in a rate. What else there may be appears when it comes.
+USUAL_ERRORS: Final = (
+    Errors.REQUEST_TIMED_OUT,
+    Errors.NETWORK_EXCEPTION,
+    Errors.UNKNOWN_SERVER_ERROR,
+    Errors.UNKNOWN_TOPIC_OR_PARTITION,
+    Errors.NOT_LEADER_OR_FOLLOWER,
+    Errors.NOT_ENOUGH_REPLICAS,
+    Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    Errors.MESSAGE_TOO_LARGE,
+    Errors.RECORD_LIST_TOO_LARGE,
+    Errors.INVALID_RECORD,
+    Errors.INVALID_TIMESTAMP,
+    Errors.CORRUPT_MESSAGE,
+    Errors.POLICY_VIOLATION,
+    Errors.KAFKA_STORAGE_ERROR,
+    Errors.TOPIC_AUTHORIZATION_FAILED,
+    Errors.CLUSTER_AUTHORIZATION_FAILED,
+    Errors.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    Errors.UNKNOWN_PRODUCER_ID,
+    Errors.INVALID_PRODUCER_EPOCH,
+)
 
 #: What topics beyond the limit are counted under.
 OTHER_TOPICS: Final = "_other"
@@ -136,6 +159,10 @@ class ClientMetrics(Collector):
             e.CertificateLoaded: self._on_certificate_loaded,
         }
 
+    def has_left(self, node_id: int) -> bool:
+        """Whether it is a broker that the cluster has no more. Any thread: a plain read."""
+        return node_id in self._departed
+
     def wants(self, kind: type) -> bool:
         """See `event_fan_out.Subscriber`."""
         return kind in self._takers
@@ -157,13 +184,13 @@ class ClientMetrics(Collector):
         for histogram in self._histograms:
             yield histogram_family(histogram)
         if last_refresh_s is not None:
-            yield _gauge(
+            yield gauge(
                 "metadata_last_refresh_success_timestamp_seconds",
                 "When metadata was last refreshed.",
                 last_refresh_s,
             )
         if leaderless is not None:
-            yield _gauge("metadata_leaderless_partitions", "Known partitions without a leader.", leaderless)
+            yield gauge("metadata_leaderless_partitions", "Known partitions without a leader.", leaderless)
         expiry = GaugeMetricFamily(
             "pilotfish_tls_certificate_expiry_timestamp_seconds",
             "When our own certificate expires.",
@@ -276,10 +303,11 @@ class ClientMetrics(Collector):
     def _create_alerted(self) -> None:
         """The series that alerts look at begin at 0, or their first rate would be missed."""
         for reason in REASONS:
-            self._refreshes.child(reason, "success")
-        for outcome in ("error", "timeout", "no_node"):
-            self._refreshes.child("expired", outcome)
-        for error in (Errors.REQUEST_TIMED_OUT, Errors.NETWORK_EXCEPTION):
+            for outcome in OUTCOMES:
+                self._refreshes.child(reason, outcome)
+        for outcome in ("success", "timeout", "error"):
+            self._metadata_wait.child(outcome)
+        for error in USUAL_ERRORS:
             self._record_errors.child(error.name)
         for outcome in ("success", "failure"):
             self._credential_reloads.child(outcome)
@@ -289,79 +317,8 @@ class ClientMetrics(Collector):
             self._record_retries,
             self._batch_splits,
             self._buffer_exhausted,
+            self._buffer_wait,
+            self._throttle,
+            self._refresh_seconds,
         ):
             family.child()
-
-
-class StatusCollector(Collector):
-    """What the client is doing at this moment, read when it is asked for."""
-
-    def __init__(self, producer: Producer, *, version: str) -> None:
-        self._producer = producer
-        self._version = version
-
-    def collect(self) -> Iterator[Metric]:
-        """The gauges, for Prometheus. Admin thread."""
-        status = self._producer.status()
-        metadata, buffer = status.metadata, status.buffer
-        build = GaugeMetricFamily("pilotfish_build_info", "This build.", labels=("version", "python"))
-        build.add_metric((self._version, platform.python_version()), 1)
-        yield build
-        yield _gauge("metadata_update_version", "The last update applied.", metadata.update_version)
-        yield _gauge("metadata_request_version", "Full updates asked for.", metadata.request_version)
-        if metadata.age_ms is not None:
-            yield _gauge("metadata_age_seconds", "Since the last successful refresh.", metadata.age_ms / 1000)
-        yield _gauge(
-            "metadata_max_age_seconds", "At what age it is fetched again.", metadata.max_age_ms / 1000
-        )
-        yield _gauge("metadata_topics", "Topics known.", metadata.topics)
-        yield _gauge("metadata_partitions", "Partitions known.", metadata.partitions)
-        cluster_id = self._producer.cache.cluster_id
-        if cluster_id is not None:
-            cluster = GaugeMetricFamily("pilotfish_cluster_info", "The cluster.", labels=("cluster_id",))
-            cluster.add_metric((cluster_id,), 1)
-            yield cluster
-        yield _gauge("buffer_pool_size_bytes", "buffer.memory.", buffer.total_bytes)
-        yield _gauge("buffer_pool_available_bytes", "What of it is free.", buffer.available_bytes)
-        yield _gauge("buffer_pool_waiters", "Callers that wait for it.", buffer.waiters)
-        # A counter that is the status's own, so that a turn of the poll loop costs no event.
-        yield CounterMetricFamily(
-            "pilotfish_poll_loop_iterations",
-            "Turns of the poll loop.",
-            value=status.loop_turns,
-        )
-        yield _gauge(
-            "poll_loop_last_iteration_timestamp_seconds",
-            "When the poll loop last turned; an idle one sleeps for long.",
-            time.time() - status.loop_age_ms / 1000,
-        )
-        yield from _broker_gauges(status.nodes)
-
-
-def _broker_gauges(nodes: Sequence[NodeStatus]) -> Iterator[Metric]:
-    """Gauges of the connections; those to bootstrap addresses are added up under one label."""
-    in_flight: dict[str, int] = {}
-    backoff_ms: dict[str, int] = {}
-    states: dict[str, set[str]] = {}
-    for node in nodes:
-        broker = broker_label(node.id)
-        in_flight[broker] = in_flight.get(broker, 0) + node.in_flight_requests
-        backoff_ms[broker] = max(backoff_ms.get(broker, 0), node.backoff_left_ms)
-        states.setdefault(broker, set()).add(node.state)
-    requests = _by_broker("broker_in_flight_requests", "Requests that wait for a response.")
-    backoffs = _by_broker("broker_reconnect_backoff_seconds", "Until the next attempt to connect.")
-    connections = _by_broker("broker_connection_state", "1 for the state that a connection is in.", "state")
-    for broker, count in in_flight.items():
-        requests.add_metric((broker,), count)
-        backoffs.add_metric((broker,), backoff_ms[broker] / 1000)
-        for state in STATES:
-            connections.add_metric((broker, state), float(state in states[broker]))
-    yield from (requests, backoffs, connections)
-
-
-def _gauge(name: str, help_text: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"pilotfish_{name}", help_text, value=value)
-
-
-def _by_broker(name: str, help_text: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"pilotfish_{name}", help_text, labels=("broker", *labels))

@@ -1,8 +1,8 @@
 """One sidecar as a process: the API on the main thread's event loop, the admin listener, and an orderly end.
 
-SIGTERM or SIGINT, once: go on for drain_delay_ms, then refuse new work, let the producer deliver what it
-accepted within drain_timeout_ms, name on stderr what it could not, answer who still waits, and exit 0. A
-second one ends the process at once.
+SIGTERM or SIGINT, or POST /quitquitquit: go on for drain_delay_ms, then refuse new work, let the producer
+deliver what it accepted within drain_timeout_ms, name on stderr what it could not, answer who still waits,
+and exit 0. What is left to do behind that takes less than 5 s. A second signal ends the process at once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def serve(settings: Settings, when_started: Callable[[str], None] | None = None)
 
     `when_started` is told the API's URL once the API listens and metadata is there.
     """
-    set_up_logging(settings.log_level)
+    set_up_logging(settings.log_level, settings.log_format)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with ExitStack() as stack:
         try:
@@ -128,7 +128,9 @@ class SidecarServer:
         self._connections = Connections(limits)
         self._api = ApiServer(app, self._listeners, self._connections)
         self._asked_to_end = asyncio.Event()
-        self._asked_at_s = 0.0
+        self._drain.when_asked(self._asked_to_end.set)
+        #: When the first signal came; POST /quitquitquit is none.
+        self._signalled_at_s: float | None = None
 
     async def run(self) -> int:
         """Serves until a signal comes."""
@@ -175,24 +177,25 @@ class SidecarServer:
     async def _end(self, serving: asyncio.Task[None]) -> None:
         await asyncio.sleep(self._app.sidecar.settings.drain_delay_ms / 1000)
         self._drain.begin()
+        self._connections.end_with_answers()
         _log.info("no new work is taken on; delivering what was accepted")
         report_unacknowledged(await self._app.close_producer())
         self._api.should_exit = True
         await serving
+        _log.info("pilotfish has ended in order")
 
     def _on_signal(self, number: int) -> None:
         name = signal.Signals(number).name
         now_s = asyncio.get_running_loop().time()
-        if self._asked_to_end.is_set() and now_s - self._asked_at_s < _SAME_SIGNAL_S:
-            # timeout(1) and shells tell the process and its group: one wish that arrives twice.
-            return
-        if self._asked_to_end.is_set():
+        if self._signalled_at_s is None:
+            self._signalled_at_s = now_s
+            is_first = self._drain.ask()
+            _log.info("%s: shutting down%s", name, "" if is_first else ", as was asked for before")
+        elif (
+            now_s - self._signalled_at_s >= _SAME_SIGNAL_S
+        ):  # else timeout(1) or a shell told us and our group
             _log.error("%s again: ending at once, what is not acknowledged is lost", name)
             os._exit(128 + number)
-        _log.info("%s: shutting down", name)
-        self._drain.announced = True
-        self._asked_at_s = now_s
-        self._asked_to_end.set()
 
 
 def report_unacknowledged(report: CloseReport) -> None:

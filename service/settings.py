@@ -127,6 +127,10 @@ class Settings(BaseSettings):
         default="",
         description="The callers' tokens, hashed, and what each may do (docs/access.md); anyone if empty.",
     )
+    quit_token_file: str = Field(
+        default="",
+        description="A file with the token with which POST /quitquitquit ends the sidecar; 404 if empty.",
+    )
     dialects: Annotated[
         tuple[Literal["rest-v2", "rest-v3", "cloudevents", "dapr"], ...], NoDecode, BeforeValidator(_split)
     ] = Field(default=DIALECTS, description="The APIs of others that are spoken besides the native one.")
@@ -326,9 +330,24 @@ class Settings(BaseSettings):
     topic_metrics_limit: int = Field(
         default=100, ge=1, description='How many topics get a label of their own; the others share "_other".'
     )
+    exemplars: bool = Field(
+        default=True,
+        description="Whether histograms of requests show the trace of a recent one, by its `traceparent`.",
+    )
     access_log: bool = Field(default=False, description="A line for each request. Costs more than a look-up.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="What is logged."
+    )
+    log_format: Literal["logfmt", "json"] = Field(
+        default="logfmt", description="How lines of the log are written: for people and grep, or as JSON."
+    )
+    trace_headers: bool = Field(
+        default=True,
+        description="Whether a produce's traceparent and tracestate become headers of its records.",
+    )
+    tracing: Literal["off", "otlp"] = Field(
+        default="off",
+        description="Whether spans are made and sent by OTLP (docs/tracing.md); needs pilotfish[otel].",
     )
     kafka: dict[str, str] = Field(
         default_factory=dict,
@@ -375,8 +394,13 @@ def load_settings(
     environment, kafka_environment = _from_environment(os.environ)
     kafka_of_file = _flattened(file.pop("kafka", {}))
     kafka = _over(_over(kafka_of_file, kafka_environment), _from_kafka_flags(kafka_flags))
+    return check_settings({**file, **environment, **flags}, kafka)
+
+
+def check_settings(own: Mapping[str, object], kafka: Mapping[str, str]) -> Settings:
+    """The settings of these values alone. Raises SettingsError with a line for each fault."""
     try:
-        settings = Settings.model_validate({**file, **environment, **flags, "kafka": kafka})
+        settings = Settings.model_validate({**own, "kafka": dict(kafka)})
         settings.producer_config()
     except ValidationError as e:
         raise SettingsError("\n".join(_explained(error) for error in e.errors())) from e

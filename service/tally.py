@@ -11,9 +11,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import Final, Generic, TypeVar
+from time import time
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily
 
 #: 0.5 ms to 120 s, with max.block.ms (60 s) and delivery.timeout.ms (120 s) among them.
 SECONDS: Final = (
@@ -40,6 +41,9 @@ RECORDS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 
 RATIOS: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 Labels = tuple[str, ...]
+
+#: The upper bound of a range by its label, how many values are below it, and the one to show of the range.
+Bucket = tuple[str, float] | tuple[str, float, Exemplar]
 _T = TypeVar("_T")
 
 
@@ -55,28 +59,49 @@ class Counter:
         self.value += amount
 
 
-class Histogram:
-    """How often a value fell into each of some ranges."""
+class Trace(NamedTuple):
+    """A request of a caller who records what it does: the identities that W3C Trace Context gives it."""
 
-    __slots__ = ("_bounds", "_counts", "_sum")
+    trace_id: str
+    span_id: str
+
+
+class Histogram:
+    """How often a value fell into each of some ranges, and for some of them whose the last one was."""
+
+    __slots__ = ("_bounds", "_counts", "_exemplars", "_sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
+        # By the index of the range. None until somebody is traced: a sidecar without traces has no more
+        # than this one word of them.
+        self._exemplars: dict[int, Exemplar] | None = None
 
     def observe(self, value: float) -> None:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
+    def observe_traced(self, value: float, trace: Trace) -> None:
+        """Counts a value, and keeps whose it was until the next one of its range comes."""
+        self.observe(value)
+        exemplar = Exemplar(trace._asdict(), value, time())
+        # Replaced, not patched, as in Family: a scrape reads the old dict undisturbed.
+        self._exemplars = {**(self._exemplars or {}), bisect_left(self._bounds, value): exemplar}
+
     @property
     def count(self) -> int:
         return sum(self._counts)
 
-    def buckets(self) -> list[tuple[str, float]]:
-        """Cumulative, as the exposition wants them."""
+    def buckets(self) -> list[Bucket]:
+        """Cumulative, as the exposition wants them; each with the exemplar of its range, where it has one."""
         names = [*(str(bound) for bound in self._bounds), "+Inf"]
-        return [(name, float(total)) for name, total in zip(names, accumulate(self._counts), strict=True)]
+        plain = [(name, float(total)) for name, total in zip(names, accumulate(self._counts), strict=True)]
+        exemplars = self._exemplars
+        if exemplars is None:
+            return list(plain)
+        return [(*pair, exemplars[at]) if at in exemplars else pair for at, pair in enumerate(plain)]
 
     @property
     def sum(self) -> float:
@@ -119,6 +144,11 @@ def counters(name: str, help_text: str, *labels: str) -> Family[Counter]:
 def histograms(name: str, help_text: str, bounds: Sequence[float], *labels: str) -> Family[Histogram]:
     """A family of histograms."""
     return Family(lambda: Histogram(bounds), name, help_text, labels)
+
+
+def gauge(name: str, help_text: str, value: float) -> GaugeMetricFamily:
+    """A gauge without labels; `name` without "pilotfish_"."""
+    return GaugeMetricFamily(f"pilotfish_{name}", help_text, value=value)
 
 
 def counter_family(family: Family[Counter]) -> CounterMetricFamily:

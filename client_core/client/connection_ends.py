@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from client_core.client import disconnection
 from client_core.client.metadata_updater import RefreshFailure
+from client_core.client.node_connection_state import TRIAL_NODE_ID
 from client_core.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from client_core.client.metadata_updater import MetadataUpdater
     from client_core.client.node_connections import NodeConnections
     from client_core.client.request_sender import RequestSender
+    from client_core.cluster import Node
     from client_core.network.selectable import Selectable
 
 _log = logging.getLogger(__name__)
@@ -51,6 +53,8 @@ class ConnectionEnds:
         ended = self._connections.explained(node_id, ended, in_flight)
         self._connections.end(node_id, now_ms, ended, in_flight)
         self._cancel_in_flight(responses, node_id, now_ms, ended)
+        if node_id == TRIAL_NODE_ID:
+            return  # the connections that stand are as good as before, and so is metadata
         self._metadata_updater.handle_server_disconnect(now_ms, node_id, ended.authentication_error)
 
     def close_and_process(
@@ -79,6 +83,28 @@ class ConnectionEnds:
         """Closes a connection that has nothing in flight and that nobody needs any more."""
         self._selector.close_connection(node_id)
         self._connections.leave(node_id, now_ms)
+
+    # -- other credentials (`credential_renewal.py`) ---------------------------------------------------------
+
+    def renew(self, node: Node, now_ms: int) -> None:
+        """Closes a connection that has nothing in flight, and connects again at once."""
+        self._selector.close_connection(node.id)
+        prevented = self._connections.renew(node, now_ms)
+        if prevented is not None:
+            self.process([], node.id, now_ms, prevented)
+
+    def begin_trial(self, node: Node, now_ms: int) -> None:
+        """Connects once more, beside what stands; `node` is TRIAL_NODE_ID at a broker's address."""
+        prevented = self._connections.connect(node, now_ms)
+        if prevented is not None:
+            self.process([], node.id, now_ms, prevented)
+
+    def end_trial(self, now_ms: int) -> None:
+        """Closes that connection, if it is still there, and leaves nothing of it behind."""
+        self._selector.close_connection(TRIAL_NODE_ID)
+        ended = disconnection.local("the trial is over")
+        self._cancel_in_flight([], TRIAL_NODE_ID, now_ms, ended)
+        self._connections.forget(TRIAL_NODE_ID)
 
     def _cancel_in_flight(
         self, responses: list[ClientResponse], node_id: int, now_ms: int, ended: Disconnection

@@ -187,6 +187,7 @@ class ClusterConnectionStates:
         node = self._node(node_id)
         was = node.state
         node.move_to(ConnectionState.DISCONNECTED)
+        node.is_held = False
         node.last_connect_attempt_ms = now_ms
         self._grow_reconnect_backoff(node)
         if was is ConnectionState.CONNECTING:
@@ -204,6 +205,10 @@ class ClusterConnectionStates:
         node = self._nodes.get(node_id)
         if node is not None and (node.throttle_until_ms is None or node.throttle_until_ms < until_ms):
             node.throttle_until_ms = until_ms
+
+    def hold(self, node_id: int) -> None:
+        """Nothing more is to be sent on this connection; the next one is free of that."""
+        self._node(node_id).is_held = True
 
     def checking_api_versions(self, node_id: int) -> None:
         """ApiVersions is being sent: set-up is over (CONN-03)."""

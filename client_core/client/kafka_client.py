@@ -95,6 +95,11 @@ class KafkaClient(Protocol):
 
     def wakeup(self) -> None: ...
 
+    @property
+    def waited_ms(self) -> int:
+        """For how long all polls together have slept until something came or their time was up."""
+        ...
+
     def initiate_close(self) -> None:
         """Makes the next send or poll raise DisconnectError (NET-25). Any thread."""
         ...

@@ -13,15 +13,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from client_core.client.metadata_news import MetadataNews
 from client_core.clock import FOREVER_MS
 from client_core.error_codes import Errors
 from client_core.errors import IllegalStateError
 from client_core.events import NO_EVENTS, MetadataRefreshed, MetadataRefreshFailed, Rebootstrapped
 from client_core.metadata.metadata_response import MetadataResponse
-from client_core.metadata.topic_table import TopicTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from client_core.client.in_flight_requests import InFlightRequest
     from client_core.client.kafka_client import LeastLoadedNode
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from client_core.protocol.request import RequestBuilder
 
 _log = logging.getLogger(__name__)
-
-#: How many partitions whose leader has no matching listener are named in the log. Source: NetworkClient.
-_NAMED_PARTITIONS: Final = 10
 
 #: The shortest wait for a node that is not to be had yet.
 _SHORTEST_WAIT_MS: Final = 1
@@ -164,8 +161,7 @@ class DefaultMetadataUpdater:
         self._attempt_start_ms: int | None = None
         self._broker_asks_for_rebootstrap = False
         self._has_told_no_node = False
-        #: What the last response complained of: the same again is no news.
-        self._told_problems: tuple[tuple[str, ...], Mapping[str, str]] = ((), {})
+        self._news = MetadataNews()
 
     def __repr__(self) -> str:
         return f"<DefaultMetadataUpdater in_progress={self._in_progress}>"
@@ -197,7 +193,7 @@ class DefaultMetadataUpdater:
         if self._config.rebootstraps and not least_loaded.has_node_available_or_connection_ready:
             least_loaded = self._choose_again(now_ms, client)
         if least_loaded.node is None:
-            self._tell_no_node()
+            self._tell_no_node(now_ms)
             return self._look_again_ms  # UPD-03
         return self._ask(least_loaded.node, now_ms, client)
 
@@ -207,6 +203,7 @@ class DefaultMetadataUpdater:
         Where only these are known there is nothing to forget. Java does it all the same, and says so, at
         every turn of an outage.
         """
+        self._news.no_node(now_ms)
         if self._metadata.fetch().is_bootstrap_configured:
             self._attempt_start_ms = now_ms
         else:
@@ -234,10 +231,11 @@ class DefaultMetadataUpdater:
             return self._look_again_ms  # UPD-06
         return FOREVER_MS  # UPD-07: connected but busy, or checking versions; the network will wake us
 
-    def _tell_no_node(self) -> None:
+    def _tell_no_node(self, now_ms: int) -> None:
         _log.debug("Give up sending metadata request since no node is available")
         if not self._has_told_no_node:  # once, not twenty times a second for as long as the cluster is away
             self._has_told_no_node = True
+            self._news.no_node(now_ms)
             reason = self._metadata.refresh_reason
             self._events.emit(MetadataRefreshFailed(reason, "no_node", "no node is available"))
 
@@ -248,8 +246,10 @@ class DefaultMetadataUpdater:
         cluster = self._metadata.fetch()
         if cluster.is_bootstrap_configured:
             node = cluster.node_by_id(node_id)
-            if node is not None:
-                _log.warning("Bootstrap broker %s disconnected", node)
+            if (
+                node is not None
+            ):  # a warning in Java; here the end of the connection was told, with its reason
+                _log.debug("Bootstrap broker %s disconnected", node)
         if self.is_update_due(now_ms):
             self._metadata.failed_update(now_ms)
         if fatal is not None:
@@ -269,7 +269,7 @@ class DefaultMetadataUpdater:
             raise IllegalStateError(f"{response!r} is no answer to a metadata request")
         in_progress, self._in_progress = self._in_progress, None
         correlation_id = answered.request.correlation_id
-        self._log_problems(response, correlation_id)
+        self._news.response_came(response, correlation_id, now_ms)
         if response.error_code == Errors.REBOOTSTRAP_REQUIRED.code and self._config.rebootstraps:
             _log.info("Rebootstrap requested by server.")
             self._broker_asks_for_rebootstrap = True
@@ -283,29 +283,8 @@ class DefaultMetadataUpdater:
             request_version, is_partial = in_progress.request_version, in_progress.is_partial
             summary = self._metadata.update(request_version, response, is_partial, now_ms)
             self._attempt_start_ms = None
+            self._news.refreshed(now_ms)
             self._events.emit(_refreshed(in_progress, summary, now_ms))
-
-    def _log_problems(self, response: MetadataResponse, correlation_id: int) -> None:
-        """Says what a response complains of, for people who set up brokers or mistyped a topic: once, not at
-        each retry.
-        """
-        without_listener = _partitions_without_listener(response)
-        errors = {topic: Errors.of(error_code).name for topic, error_code in response.errors.items()}
-        told, self._told_problems = self._told_problems, (without_listener, errors)
-        if without_listener and without_listener != told[0]:
-            _log.warning(
-                "%d partitions have leader brokers without a matching listener, including %s",
-                len(without_listener),
-                list(without_listener[:_NAMED_PARTITIONS]),
-            )
-        if errors:
-            _log.log(
-                logging.DEBUG if errors == told[1] else logging.WARNING,
-                "The metadata response from the cluster reported a recoverable issue "
-                "with correlation id %d: %s",
-                correlation_id,
-                errors,
-            )
 
     def _failed(self, now_ms: int, in_progress: _InProgress | None, outcome: str, detail: str) -> None:
         self._metadata.failed_update(now_ms)
@@ -317,7 +296,7 @@ class DefaultMetadataUpdater:
         else:
             _, _, reason, sent_ms, node_id = in_progress
             failed = MetadataRefreshFailed(reason, outcome, detail, now_ms - sent_ms, node_id)
-        _log.info("Metadata refresh (%s) failed: %s", failed.reason, detail)
+        self._news.failed(failed.reason, outcome, detail, now_ms)
         self._events.emit(failed)
 
     # -- beginning again -------------------------------------------------------------------------------------
@@ -356,15 +335,4 @@ def _refreshed(in_progress: _InProgress, summary: UpdateSummary, now_ms: int) ->
         leaderless_partitions=summary.leaderless_partitions,
         cluster_id=summary.cluster_id,
         node_id=in_progress.node_id,
-    )
-
-
-def _partitions_without_listener(response: MetadataResponse) -> tuple[str, ...]:
-    code = Errors.LISTENER_NOT_FOUND.code
-    return tuple(
-        f"{topic.name}-{number}"
-        for topic in response.topics
-        if isinstance(topic, TopicTable) and code in topic.error_codes
-        for number in topic.raw_numbers
-        if (partition := topic.metadata(number)) is not None and partition.error_code == code
     )

@@ -22,6 +22,7 @@ from client_core.client.api_versions import client_throttles
 from client_core.client.client_life import ClientLife, Life
 from client_core.client.client_request import ClientResponse
 from client_core.client.connection_ends import ConnectionEnds
+from client_core.client.credential_renewal import CredentialRenewal
 from client_core.client.least_loaded_node import choose_least_loaded
 from client_core.client.metadata_updater import RefreshFailure
 from client_core.client.node_connections import NodeConnections
@@ -33,7 +34,7 @@ from client_core.protocol.messages.api_versions_response import ApiVersionsRespo
 from client_core.protocol.request import throttle_time_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from client_core.client.client_request import ClientRequest, CompletionHandler
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from client_core.cluster import Node
     from client_core.errors import AuthenticationError
     from client_core.events import EventSink
-    from client_core.network.selectable import Selectable
+    from client_core.network.selectable import CredentialsVersion, Selectable
     from client_core.protocol.request import RequestBuilder
 
 _log = logging.getLogger(__name__)
@@ -63,7 +64,9 @@ class NetworkClient:
         resolver: HostResolver,
         random: Random,
         events: EventSink = NO_EVENTS,
+        credentials: Callable[[], CredentialsVersion] | None = None,
     ) -> None:
+        """`credentials` tells which are in force now; None: always the same."""
         self._selector = selector
         self._metadata_updater = metadata_updater
         self._config = config
@@ -78,6 +81,20 @@ class NetworkClient:
         self._bootstrap_ids: set[int] = set()
         self._now_ms = 0  # the last moment that the caller or the selector told
         self._life = ClientLife()
+        self._renewal = (
+            None
+            if credentials is None
+            else CredentialRenewal(
+                credentials,
+                selector,
+                self._states,
+                self._ends,
+                self._in_flight,
+                metadata_updater.fetch_nodes,
+                random,
+                events,
+            )
+        )
 
     def __repr__(self) -> str:
         nodes, in_flight = len(self._states.nodes), self._in_flight.count()
@@ -141,6 +158,10 @@ class NetworkClient:
 
     def has_in_flight_requests(self, node_id: int | None = None) -> bool:
         return not self._in_flight.is_empty(node_id)
+
+    @property
+    def waited_ms(self) -> int:
+        return self._selector.waited_ms
 
     def node_statuses(self, now_ms: int) -> tuple[ConnectionStatus, ...]:
         """Every connection at this moment. Any thread."""
@@ -250,6 +271,8 @@ class NetworkClient:
             if self._connections.has_changed:
                 self._connections.publish()
             wait_ms = min(timeout_ms, metadata_timeout_ms, self._config.request_timeout_ms)
+            if self._renewal is not None:
+                wait_ms = min(wait_ms, self._renewal.wait_ms(now_ms))
             # A request that nobody answers is complete as soon as it is written (NET-10).
             writes_end_it = self._requests.take_silent()
             now_ms = self._selector.poll(wait_ms, writes_end_it=writes_end_it)
@@ -284,6 +307,8 @@ class NetworkClient:
                 self._handle_rebootstrap(responses, now_ms)
             if self._bootstrap_ids:
                 self._leave_bootstrap_servers()
+            if self._renewal is not None and self._renewal.is_due(now_ms):
+                self._renewal.turn(now_ms)
         except BaseException:
             # A bug, maybe a listener's. These requests have ended: nobody else would ever say so.
             self._aborted_sends[:0] = responses

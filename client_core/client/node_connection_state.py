@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+#: A connection to a broker beside the one that stands, on which other credentials are tried. Below 0, as ids
+#: of bootstrap.servers are, and below what anybody has of those.
+TRIAL_NODE_ID: Final = -1_000_000
+
+
 class ConnectionState(Enum):
     """Where a connection stands; the value is the word that status answers use."""
 
@@ -80,6 +85,7 @@ class NodeConnectionState:
         "failed_attempts",
         "failed_connect_attempts",
         "host",
+        "is_held",
         "last_connect_attempt_ms",
         "last_error",
         "last_error_ms",
@@ -113,6 +119,8 @@ class NodeConnectionState:
         self.reconnect_backoff_ms = reconnect_backoff_ms
         self.connection_setup_timeout_ms = connection_setup_timeout_ms
         self.throttle_until_ms: int | None = None
+        #: Nothing more is to be sent: the connection is about to be made anew.
+        self.is_held = False
         self._resolver = resolver
         self._addresses: Sequence[str] = ()
         self._address_index = 0
@@ -145,9 +153,13 @@ class NodeConnectionState:
         self.state = state
 
     def is_ready(self, now_ms: int) -> bool:
-        """Whether requests may be sent: READY, and no pause that the broker asked for."""
+        """Whether requests may be sent: READY, not held, and no pause that the broker asked for."""
         until_ms = self.throttle_until_ms
-        return self.state is ConnectionState.READY and (until_ms is None or until_ms <= now_ms)
+        return (
+            self.state is ConnectionState.READY
+            and (until_ms is None or until_ms <= now_ms)
+            and not self.is_held
+        )
 
     def throttle_delay_ms(self, now_ms: int) -> int:
         until_ms = self.throttle_until_ms

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from client_core.client import disconnection
 from client_core.client.api_versions import ApiVersionsRequestBuilder, NodeApiVersions, version_to_ask_next
+from client_core.client.connection_news import ConnectionNews
 from client_core.client.connection_states import ClusterConnectionStates
 from client_core.client.connection_status import ConnectionFacts
+from client_core.client.node_connection_state import TRIAL_NODE_ID
 from client_core.error_codes import Errors
 from client_core.events import NodeConnecting, NodeDisconnected, NodeReady, NodeThrottled
 
@@ -64,6 +66,7 @@ class NodeConnections:
         self._may_want_sasl: set[int] = set()
         # Not shown: nothing is wrong with them, they are not needed.
         self._left: set[int] = set()
+        self._news = ConnectionNews()
         self._published: tuple[ConnectionFacts, ...] = ()
         #: Whether `publish` has something to tell.
         self.has_changed = False
@@ -147,7 +150,9 @@ class NodeConnections:
         if not self._config.uses_sasl:
             self._may_want_sasl.add(node_id)
         self._events.emit(NodeReady(node_id))
-        _log.info("Node %d is ready", node_id)
+        level, failures = self._news.ready(node_id)
+        before = f"; attempts that failed before: {failures}" if failures else ""
+        _log.log(level, "%s is ready%s", self._called(node_id), before)
 
     # -- use and end -----------------------------------------------------------------------------------------
 
@@ -161,6 +166,8 @@ class NodeConnections:
     def served(self, node_id: int) -> None:
         """The node has answered a request: it takes us as we are."""
         self._may_want_sasl.discard(node_id)
+        if self._news.told:  # rarely: this is called for each answer
+            self._news.forget(node_id)
 
     def explained(self, node_id: int, ended: Disconnection, in_flight: int) -> Disconnection:
         """The end of a connection with what the node's answers so far make of it."""
@@ -171,22 +178,51 @@ class NodeConnections:
     def end(self, node_id: int, now_ms: int, ended: Disconnection, in_flight: int) -> None:
         """The connection is gone: its backoff begins, its versions are forgotten, its error kept (NET-13)."""
         self.has_changed = True
+        was_up = self.states.is_connected(node_id)
         self._forget_versions(node_id)
         self.states.disconnected(node_id, now_ms)
         if ended.authentication_error is not None:
             self.states.authentication_failed(node_id, now_ms, ended.authentication_error)
         self.states.failed(node_id, now_ms, ended.detail)
         backoff_ms = self.states.connection_delay_ms(node_id, now_ms)
-        _log.log(
-            ended.log_level,
-            "Node %d disconnected (%s): %s; %d requests in flight fail, next attempt in %d ms or later",
-            node_id,
-            ended.reason,
-            ended.detail,
-            in_flight,
-            backoff_ms,
-        )
+        self._log_end(node_id, ended, in_flight, backoff_ms, was_up=was_up)
         self._events.emit(NodeDisconnected(node_id, ended.reason, ended.detail, backoff_ms))
+
+    def _log_end(
+        self, node_id: int, ended: Disconnection, in_flight: int, backoff_ms: int, *, was_up: bool
+    ) -> None:
+        """Once for each way in which it fails; the other times at DEBUG, where each attempt is."""
+        level, called = self._news.ended(node_id, ended, was_up=was_up), self._called(node_id)
+        if node_id < 0 and level == logging.INFO:  # it went before it told of any broker (UPD-08)
+            level = logging.WARNING
+        if was_up:
+            lost = f"; {in_flight} requests in flight fail" if in_flight else ""
+            _log.log(level, "%s disconnected (%s): %s%s", called, ended.reason, ended.detail, lost)
+        else:
+            said = "%s can't be connected to (%s): %s; tried again from %d ms on, without a line each time"
+            _log.log(level, said, called, ended.reason, ended.detail, backoff_ms)
+
+    def _called(self, node_id: int) -> str:
+        """What people call the node."""
+        node = self.states.get(node_id)
+        if node is None or node_id >= 0:
+            return f"Node {node_id}"
+        if node_id == TRIAL_NODE_ID:
+            return f"The trial of other credentials at {node.host}:{node.port}"
+        return f"Bootstrap server {node.host}:{node.port}"
+
+    def renew(self, node: Node, now_ms: int) -> Disconnection | None:
+        """A connection with nothing in flight was closed so that it is made anew with what is in force now.
+
+        Nothing is wrong with the node: there is no backoff, and no error of it to keep. Returns what
+        prevented the new one, if it failed at once.
+        """
+        self._forget_versions(node.id)
+        self.states.disconnected(node.id, now_ms)
+        detail = "it is made anew, with the credentials that are in force now"
+        _log.info("Node %d: its connection was closed; %s", node.id, detail)
+        self._events.emit(NodeDisconnected(node.id, "local", detail, 0))
+        return self.connect(node, now_ms)
 
     def leave(self, node_id: int, now_ms: int) -> None:
         """A connection that nobody needs any more was closed. Its backoff holds if it is needed again."""
@@ -194,12 +230,14 @@ class NodeConnections:
         self._forget_versions(node_id)
         self._left.add(node_id)
         self.states.disconnected(node_id, now_ms)
-        _log.info("Node %d is left: the brokers are known by now", node_id)
+        self._news.forget(node_id)
+        _log.info("%s is left: the brokers are known by now", self._called(node_id))
 
     def forget(self, node_id: int) -> None:
         """Leaves nothing of the node behind, its backoff included (CONN-13)."""
         self.has_changed = True
         self.states.remove(node_id)
+        self._news.forget(node_id)
         self._left.discard(node_id)
         self._forget_versions(node_id)
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from client_core.network.authenticator import PlaintextAuthenticator
 from client_core.network.kafka_channel import KafkaChannel
+from client_core.network.selectable import CredentialsVersion
 from client_core.network.transport_layer import PlaintextTransportLayer
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
 
     from client_core.network.authenticator import Authenticator
     from client_core.network.memory_pool import MemoryPool
@@ -67,9 +69,17 @@ class Authenticators(Protocol):
 class LayeredChannelBuilder:
     """Channels of one transport with one authentication."""
 
-    def __init__(self, transports: Transports, authenticators: Authenticators) -> None:
+    def __init__(
+        self,
+        transports: Transports,
+        authenticators: Authenticators,
+        credentials: Callable[[], CredentialsVersion] | None = None,
+    ) -> None:
+        """`credentials` looks at the files behind them; None: nothing of them can change."""
         self._transports = transports
         self._authenticators = authenticators
+        #: Tells which certificates and credentials are in force now; None: always the same ones.
+        self.credentials = credentials
 
     def build_channel(
         self,
@@ -80,9 +90,15 @@ class LayeredChannelBuilder:
         max_receive_bytes: int | None,
         memory_pool: MemoryPool,
     ) -> KafkaChannel:
+        in_force = self.credentials or CredentialsVersion
+        made_with = (
+            in_force()
+        )  # before they are used: what changes in between makes it look too old, not too new
         authenticator = self._authenticators.authenticator(host)
         transport = self._transports.transport(host, connection, remote_address)
-        return KafkaChannel(node_id, transport, authenticator, max_receive_bytes, memory_pool)
+        return KafkaChannel(
+            node_id, transport, authenticator, max_receive_bytes, memory_pool, made_with, in_force
+        )
 
     def close(self) -> None:
         self._authenticators.close()

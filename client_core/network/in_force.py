@@ -29,7 +29,7 @@ _Made = TypeVar("_Made")
 class InForce(Generic[_Given, _Made]):
     """The last good thing, and what it was made of."""
 
-    __slots__ = ("_events", "_made", "_made_of", "_make", "_read", "_refused")
+    __slots__ = ("_events", "_made", "_made_of", "_make", "_read", "_refused", "_version")
 
     def __init__(
         self, read: Callable[[], _Given], make: Callable[[_Given], _Made], events: EventSink
@@ -44,6 +44,7 @@ class InForce(Generic[_Given, _Made]):
         self._made_of = read()
         self._made = make(self._made_of)
         self._refused: _Given | None = None
+        self._version = 0
 
     def now(self) -> _Made:
         """What is in force: made of what there is now, if that can be. Never raises."""
@@ -51,10 +52,16 @@ class InForce(Generic[_Given, _Made]):
         if given not in (self._made_of, self._refused):
             try:
                 self._made, self._made_of, self._refused = self._make(given), given, None
+                self._version += 1
             except ConfigError as error:
                 self._refused = given
                 self._complain(error)
         return self._made
+
+    def version(self) -> int:
+        """Which one is in force: a number that grows when another one comes into force. Never raises."""
+        self.now()
+        return self._version
 
     def _complain(self, error: ConfigError) -> None:
         log.warning("%s; what was read before stays in force", error)

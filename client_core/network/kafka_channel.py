@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Final
 from client_core.errors import AuthenticationError, IllegalStateError, KafkaError
 from client_core.network.network_receive import NetworkReceive
 from client_core.network.network_send import NetworkSend
-from client_core.network.selectable import ChannelState, ChannelStateName
+from client_core.network.selectable import ChannelState, ChannelStateName, CredentialsVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from client_core.network.authenticator import Authenticator
     from client_core.network.memory_pool import MemoryPool
@@ -63,6 +63,7 @@ class KafkaChannel:
         "__weakref__",
         "_authenticator",
         "_awaits_answer",
+        "_credentials_in_force",
         "_detail",
         "_error",
         "_has_memory",
@@ -76,6 +77,7 @@ class KafkaChannel:
         "_token",
         "_transport",
         "awaits_memory",
+        "credentials",
         "is_connected",
         "is_muted",
         "node_id",
@@ -90,8 +92,13 @@ class KafkaChannel:
         authenticator: Authenticator,
         max_receive_bytes: int | None,
         memory_pool: MemoryPool,
+        credentials: CredentialsVersion = CredentialsVersion(),  # noqa: B008 -- immutable
+        credentials_in_force: Callable[[], CredentialsVersion] = CredentialsVersion,
     ) -> None:
         self.node_id = node_id
+        self._credentials_in_force = credentials_in_force
+        #: What it was made with, or has last been authenticated anew with.
+        self.credentials = credentials
         self.registered_interest = 0  # what the selector has asked the system to watch: Selector's own note
         self._transport = transport
         self._authenticator = authenticator
@@ -212,6 +219,8 @@ class KafkaChannel:
         at_ms = self._authenticator.reauthenticates_at_ms
         if at_ms is None or now_ms < at_ms or not self.has_new_send or self.is_muted:
             return False
+        # Those of TLS were shown in the handshake, which is not had again.
+        self.credentials = self.credentials._replace(sasl=self._credentials_in_force().sasl)
         self._authenticator.reauthenticate()
         self._awaits_answer = False
         self._move(ChannelStateName.AUTHENTICATE)

@@ -17,14 +17,18 @@ from typing import TYPE_CHECKING
 
 from client_core.events import NO_EVENTS
 from client_core.network.channel_builder import LayeredChannelBuilder, NoAuthentication, PlaintextTransports
+from client_core.network.selectable import CredentialsVersion
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
     from client_core.clock import Clock
     from client_core.events import EventSink
-    from client_core.network.channel_builder import Authenticators, ChannelBuilder, Transports
+    from client_core.network.channel_builder import Authenticators, Transports
+    from client_core.network.sasl import SaslAuthenticators
     from client_core.network.security_config import SaslConfig, SecurityConfig, SslConfig
+    from client_core.network.ssl_transport_layer import SslTransports
 
 
 def security_channel_builder(
@@ -34,21 +38,30 @@ def security_channel_builder(
     clock: Clock,
     random: Random,
     events: EventSink = NO_EVENTS,
-) -> ChannelBuilder:
+) -> LayeredChannelBuilder:
     """A builder of channels for this security protocol; close it, whatever becomes of it.
 
+    Its `credentials` are there where a file, or a token endpoint, may bring others while the client runs.
     Raises ConfigError naming the setting when a file can't be read or makes no sense.
     """
     transports: Transports = PlaintextTransports()
     authenticators: Authenticators = NoAuthentication()
+    tls_version: Callable[[], int] = int
+    sasl_version: Callable[[], int] = int
     if security.ssl is not None:
-        transports = _tls(security.ssl, events)
+        transports = tls = _tls(security.ssl, events)
+        tls_version = tls.version
     if security.sasl is not None:
-        authenticators = _sasl(security.sasl, client_id, clock, random, events)
-    return LayeredChannelBuilder(transports, authenticators)
+        authenticators = sasl = _sasl(security.sasl, client_id, clock, random, events)
+        sasl_version = sasl.version
+    if not security.may_change:
+        return LayeredChannelBuilder(transports, authenticators)
+    return LayeredChannelBuilder(
+        transports, authenticators, lambda: CredentialsVersion(tls_version(), sasl_version())
+    )
 
 
-def _tls(config: SslConfig, events: EventSink) -> Transports:
+def _tls(config: SslConfig, events: EventSink) -> SslTransports:
     from client_core.network.ssl_context import SslContexts
     from client_core.network.ssl_transport_layer import SslTransports
 
@@ -57,7 +70,7 @@ def _tls(config: SslConfig, events: EventSink) -> Transports:
 
 def _sasl(
     config: SaslConfig, client_id: str, clock: Clock, random: Random, events: EventSink
-) -> Authenticators:
+) -> SaslAuthenticators:
     from client_core.network.sasl.sasl_authenticators import SaslAuthenticators
 
     return SaslAuthenticators(config, client_id=client_id, clock=clock, random=random, events=events)

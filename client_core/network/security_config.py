@@ -47,6 +47,11 @@ class SslConfig:
     cipher_suites: tuple[str, ...] = ()
     verify_host_name: bool = True
 
+    @property
+    def may_change(self) -> bool:
+        """Whether any of it is read from a file."""
+        return _are_files(self.truststore, self.key, self.certificate_chain, self.key_password)
+
 
 @dataclass(frozen=True, slots=True)
 class OAuthBearerConfig:
@@ -83,6 +88,11 @@ class SaslConfig:
     password: SecretSource | None = None
     oauth_bearer: OAuthBearerConfig | None = None
 
+    @property
+    def may_change(self) -> bool:
+        """Whether any of it is read from a file, or fetched."""
+        return self.oauth_bearer is not None or _are_files(self.jaas_config, self.username, self.password)
+
 
 @dataclass(frozen=True, slots=True)
 class SecurityConfig:
@@ -91,6 +101,15 @@ class SecurityConfig:
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     ssl: SslConfig | None = None
     sasl: SaslConfig | None = None
+
+    @property
+    def may_change(self) -> bool:
+        """Whether other certificates or credentials may come into force while the client runs."""
+        return any(part is not None and part.may_change for part in (self.ssl, self.sasl))
+
+
+def _are_files(*sources: SecretSource | None) -> bool:
+    return any(source is not None and source.path is not None for source in sources)
 
 
 #: Neither encryption nor authentication.

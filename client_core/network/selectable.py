@@ -39,6 +39,13 @@ class ChannelState:
     detail: str | None = None  # a sentence for people: "connection refused", "the peer closed the connection"
 
 
+class CredentialsVersion(NamedTuple):
+    """Which certificates and which credentials: numbers that grow when others come into force."""
+
+    tls: int = 0
+    sasl: int = 0
+
+
 class CompletedSend(NamedTuple):
     """A send whose last byte was handed to the operating system."""
 
@@ -67,6 +74,11 @@ class Selectable(Protocol):
 
     @property
     def connected(self) -> Sequence[int]: ...
+
+    @property
+    def waited_ms(self) -> int:
+        """For how long all polls together have waited for something to become possible."""
+        ...
 
     def connect(
         self,
@@ -118,4 +130,11 @@ class Selectable(Protocol):
 
     def is_channel_ready(self, node_id: int) -> bool:
         """Whether the channel is connected and authenticated."""
+        ...
+
+    def credentials_of(self, node_id: int) -> CredentialsVersion | None:
+        """What the connection was made with, or has last been authenticated anew with; None: there is none.
+
+        It may be older than what was used in truth, never newer.
+        """
         ...

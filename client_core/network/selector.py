@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from client_core.network.channel_builder import ChannelBuilder
     from client_core.network.kafka_channel import KafkaChannel
     from client_core.network.network_config import NetworkConfig
+    from client_core.network.selectable import CredentialsVersion
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,7 @@ class Selector:
         self.completed_receives: list[CompletedReceive] = []
         self.disconnected: dict[int, ChannelState] = {}
         self.connected: list[int] = []
+        self.waited_ms = 0
         self._wakeup = Wakeup.open()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wakeup, EVENT_READ)
@@ -152,6 +154,11 @@ class Selector:
     def is_channel_ready(self, node_id: int) -> bool:
         channel = self._channels.get(node_id)
         return channel is not None and channel.ready
+
+    def credentials_of(self, node_id: int) -> CredentialsVersion | None:
+        """What a connection was made with, or has last been authenticated anew with; None: there is none."""
+        channel = self._channels.get(node_id)
+        return None if channel is None else channel.credentials
 
     def mute(self, node_id: int) -> None:
         """Stops reading from a connection. Raises IllegalStateError if there is none."""
@@ -244,9 +251,12 @@ class Selector:
     def _take_turns(self, timeout_ms: int) -> int:
         """Gives each channel that can do something one turn; returns now_ms after the wait for them."""
         due, self._due = self._due, {}
+        asleep_ms = self._clock.now_ms() if timeout_ms else None
         try:
             ready = self._selector.select(min(timeout_ms, _LONGEST_SELECT_MS) / 1000)
             now_ms = self._clock.now_ms()
+            if asleep_ms is not None:
+                self.waited_ms += now_ms - asleep_ms
             # What ends a wait is for the caller to see, be it only the time.
             self._is_woken = timeout_ms > 0
             if self._awaiting_credentials:
@@ -393,11 +403,11 @@ class Selector:
 
 
 def _log_failure(channel: KafkaChannel, error: KafkaError) -> None:
-    """Java's levels: a dropped connection is everyday, a refused log-in news, unreadable bytes a warning."""
+    """Each attempt at DEBUG: who owns the connection tells of its end, once for as long as it goes on."""
     where = f"node {channel.node_id} at {channel.remote_address}"
     if isinstance(error, DisconnectError):
         log.debug("Connection to %s disconnected: %s", where, explains(error))
     elif isinstance(error, AuthenticationError):
-        log.info("Failed authentication with %s (%s)", where, error.message)
+        log.debug("Failed authentication with %s (%s)", where, error.message)
     else:
-        log.warning("Unexpected error from %s; closing connection: %s", where, explains(error))
+        log.debug("Unexpected error from %s; closing connection: %s", where, explains(error))

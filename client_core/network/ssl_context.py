@@ -7,8 +7,9 @@ used.
 
 Everything is read when it is made, so that what is wrong is known before anything is connected. `context` is
 asked for each new connection: when a file has changed by then, a new context is made of the new texts, and
-connections that stand keep theirs. Texts of which none can be made are complained of once; the last context
-stays in force, for operators replace key and certificate one after the other.
+connections that stand keep theirs until they are made anew (`credential_renewal.py`). Texts of which none can
+be made are complained of once; the last context stays in force, for operators replace key and certificate one
+after the other.
 
 Who calls: who makes the config, then the I/O thread; one owner. Source: DefaultSslEngineFactory, SslFactory,
 Kafka 4.3. Of Java's three kinds of stores PEM is the one that is read (KIP-651).
@@ -98,6 +99,10 @@ class SslContexts:
     def context(self) -> ssl.SSLContext:
         """The context for a new connection; a new one if a file changed and is sound. Never raises."""
         return self._in_force.now().context
+
+    def version(self) -> int:
+        """Which context that is: a number that grows when another one comes into force. Never raises."""
+        return self._in_force.version()
 
     # -- reading ---------------------------------------------------------------------------------------------
 

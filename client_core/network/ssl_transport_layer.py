@@ -321,6 +321,10 @@ class SslTransports:
             self._contexts.checked_after_handshake,
         )
 
+    def version(self) -> int:
+        """Which certificates those are: a number that grows when others come into force. Never raises."""
+        return self._contexts.version()
+
 
 def _as_in_certificates(host: str) -> str:
     """A host as certificates spell it: a name without the root's dot, an IPv6 address without its zone."""

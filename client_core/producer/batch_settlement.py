@@ -20,6 +20,7 @@ from client_core.errors import (
     error_for,
 )
 from client_core.events import BatchRetried, BatchSplit, ProduceFinished
+from client_core.producer.produce_news import ProduceNews
 from client_core.producer.ticket import Written
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class BatchSettlement:
         self._config = config
         self._events = events
         self._transaction_manager = transaction_manager
+        self._news = ProduceNews()
 
     def settle(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
         """Done, retried, split or failed: exactly one of them, whatever was said (BAT-01).
@@ -86,14 +88,17 @@ class BatchSettlement:
             adjust = batch.attempts < self._config.retries
             self._fail_by_answer(batch, said, adjust_sequences=adjust, node_id=node_id, now_ms=now_ms)
         if error.refreshes_metadata:
-            _log.warning("Produce to %s failed, asking for metadata: %s", batch.topic_partition, said)
+            _log.debug("Produce to %s failed, asking for metadata: %s", batch.topic_partition, said)
             missing = error is Errors.UNKNOWN_TOPIC_OR_PARTITION
             self._metadata.request_update(False, "topic_missing" if missing else "leader_error")
 
     def _split(self, batch: ProducerBatch) -> None:
         """Too large for the broker: sent again in parts, without counting an attempt (SND-09, ACC-14)."""
         records = batch.record_count
-        _log.warning("A batch of %d records is too large for %s: splitting", records, batch.topic_partition)
+        level = self._news.too_large(batch.topic_partition.topic)
+        _log.log(
+            level, "A batch of %d records is too large for %s: splitting", records, batch.topic_partition
+        )
         if self._transaction_manager is not None:
             self._transaction_manager.remove_in_flight_batch(batch)
         self._accumulator.split_and_reenqueue(batch)
@@ -114,10 +119,11 @@ class BatchSettlement:
         return self._transaction_manager.can_retry(batch, said.error, said.log_start_offset)
 
     def _retry(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
-        _log.warning(
-            "Produce to %s failed, retrying (%d attempts left): %s",
+        _log.log(
+            self._news.failed(batch.topic_partition, said.error, now_ms),
+            "Produce to %s by node %d failed, it is tried again: %s",
             batch.topic_partition,
-            self._config.retries - batch.attempts - 1,
+            node_id,
             said,
         )
         self._accumulator.reenqueue(batch, now_ms)
@@ -128,6 +134,8 @@ class BatchSettlement:
         if self._transaction_manager is not None:
             self._transaction_manager.handle_completed_batch(batch, said.base_offset)
         self._in_flight.remove(batch)
+        if self._news.told:  # rarely: this is called for each batch
+            self._news.succeeded(batch.topic_partition)
         if batch.complete(said.base_offset, said.log_append_time_ms):
             self._accumulator.complete_and_deallocate_batch(batch)
             self._tell_finished(batch, Errors.NONE, node_id, now_ms)
@@ -177,6 +185,13 @@ class BatchSettlement:
             if deallocate:
                 self._accumulator.deallocate(batch)
             return
+        _log.log(
+            self._news.failed(batch.topic_partition, error.error, now_ms, for_good=True),
+            "%d records of %s are given up: %s",
+            batch.record_count,
+            batch.topic_partition,
+            error.message,
+        )
         if self._transaction_manager is not None:
             self._transaction_manager.handle_failed_batch(batch, error, adjust_sequences=adjust_sequences)
         if deallocate:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from client_core.clock import FOREVER_MS
 from client_core.errors import KafkaError, ProducerClosedError
+from client_core.producer.turn_times import TurnTimes
 
 if TYPE_CHECKING:
     from client_core.backoff import ExponentialBackoff
@@ -118,6 +119,8 @@ class IoThread:
         self.turns = 0
         self.last_turn_ms = clock.now_ms()
         self.failed_turns = 0
+        #: How long they took, without their sleep.
+        self.turn_times: Final = TurnTimes()
         #: What a forced close gave up.
         self.given_up: tuple[Unacknowledged, ...] = ()
         metadata.on_change(self._note_metadata_change)
@@ -226,7 +229,7 @@ class IoThread:
 
     def turn(self) -> None:
         """One turn. I/O thread, or a test in its stead."""
-        now_ms = self._clock.now_ms()
+        now_ms, waited_ms = self._clock.now_ms(), self._client.waited_ms
         self.turns += 1
         self.last_turn_ms = now_ms
         came = bool(self._commands or self._requests)
@@ -252,6 +255,7 @@ class IoThread:
         self._sender.run_once(now_ms)
         self._wakes_by_ms = _AWAKE
         self._completions.post()
+        self.turn_times.add(self._clock.now_ms() - now_ms - (self._client.waited_ms - waited_ms))
 
     def _next_deadline_ms(self) -> int:
         next_ms = self._parked.next_deadline_ms
@@ -294,9 +298,10 @@ class IoThread:
     # -- the end ---------------------------------------------------------------------------------------------
 
     def _has_work(self) -> bool:
+        """Whether records are under way. Java waits for any request, be it for metadata that nobody wants."""
         return (
             self._accumulator.has_undrained
-            or self._client.in_flight_request_count() > 0
+            or self._sender.in_flight_batches > 0
             or bool(self._requests or self._commands)
         )
 

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from client_core.producer.io_thread import WakeSoon
     from client_core.producer.producer_record import ProducerRecord
     from client_core.producer.ticket import CompletionSink, Done, Ticket
+    from client_core.producer.turn_times import LoopWork
 
 _log: Final = logging.getLogger(__name__)
 
@@ -376,6 +377,10 @@ class KafkaProducer:
             buffer=self._accumulator.status(now_ms),
             nodes=node_statuses(self._client, now_ms),
         )
+
+    def loop_work(self) -> LoopWork:
+        """How long the turns of the I/O thread took, without their sleep. Any thread."""
+        return self.io_thread.turn_times.read(failed_turns=self.io_thread.failed_turns)
 
     def backlog(self) -> Backlog:
         """Which records wait for which node, and which requests for their topic. Walks the batches."""

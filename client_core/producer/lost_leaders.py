@@ -48,7 +48,7 @@ class LostLeaders:
     def found(self, node_id: int) -> None:
         """It can be sent to again, or is no broker any more."""
         if node_id in self.node_ids:
-            _log.info("Node %s is no longer kept away from", node_id)
+            _log.info("Records without a key go to node %s again, or it is no broker any more", node_id)
             del self._next_probe_ms[node_id]
             self.node_ids = frozenset(self._next_probe_ms)
 

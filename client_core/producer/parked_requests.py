@@ -23,6 +23,7 @@ from client_core.producer.deadlines import Deadlines
 from client_core.producer.held_back_topics import HeldBackTopics
 from client_core.producer.metadata_wait import Fail, Known, judge_metadata_wait, metadata_timeout
 from client_core.producer.pending_request import PendingRequest
+from client_core.producer.results import Wait
 from client_core.producer.status import Unacknowledged
 from client_core.producer.ticket import Phase, RecordFailure, Written
 from client_core.producer.topic_waits import StandingAside, TopicQueue, topic_waits
@@ -181,7 +182,7 @@ class ParkedRequests:
                 self._release(request)
                 self._stand_aside(request, now_ms)
             elif went.needed_bytes is not None:
-                self._set_phase(queue, Phase.BUFFER)
+                self._set_phase(queue, Phase.BUFFER, now_ms)
                 self._release(request)  # what it got is too little: that must not keep it from what it needs
                 try:
                     request.waiter = self._pool.wait_for(
@@ -192,7 +193,7 @@ class ParkedRequests:
                     continue
                 return
             else:
-                self._set_phase(queue, Phase.METADATA)
+                self._set_phase(queue, Phase.METADATA, now_ms)
                 self._release(request)  # others can use what it got, while it waits for something else
                 self._ask_for(topic, queue.may_create, now_ms)
                 return
@@ -336,6 +337,11 @@ class ParkedRequests:
     def _unpark(self, request: PendingRequest, outcome: str, now_ms: int) -> None:
         """Takes a request out, wherever it waits, and tells how long it did."""
         self._block_deadlines.discard(request.block_deadline_ms, request)
+        queue = self._queues.get(request.topic)
+        if queue is not None and request in queue.requests:
+            request.waits = queue.waits_of(request, now_ms)
+        elif now_ms > request.parked_ms:  # it stood aside
+            request.waits = (Wait(Phase.METADATA, now_ms - request.parked_ms),)
         phase = self._leave_queue(request) or self._leave_aside(request)
         had_place_in_pool = request.waiter is not None
         self._release(request)
@@ -374,8 +380,9 @@ class ParkedRequests:
         if reserved:
             self._pool.deallocate(reserved)
 
-    def _set_phase(self, queue: TopicQueue, phase: Phase) -> None:
+    def _set_phase(self, queue: TopicQueue, phase: Phase, now_ms: int) -> None:
         if queue.phase is not phase:
+            queue.phase_since_ms = now_ms
             self._waiting[queue.phase] -= len(queue.requests)
             self._waiting[phase] += len(queue.requests)
             queue.phase = phase

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from client_core.producer.batch_outcome import BatchOutcome
     from client_core.producer.buffer_pool import PoolWaiter
     from client_core.producer.producer_record import ProducerRecord
+    from client_core.producer.results import Wait
     from client_core.producer.ticket import Done
 
 
@@ -88,6 +89,7 @@ class PendingRequest:
         "topic",
         "ungrouped",
         "waiter",
+        "waits",
     )
 
     def __init__(
@@ -116,6 +118,8 @@ class PendingRequest:
         #: Since when it is parked, its place in the pool's queue, and what the pool has given it.
         self.parked_ms = submitted_ms
         self.waiter: PoolWaiter | None = None
+        #: How long it was parked, once it is not any more.
+        self.waits: tuple[Wait, ...] = ()
         self.reserved_bytes = 0
         #: Whether later requests for the topic must stand behind this one.
         self.holds_back_others = False
@@ -229,4 +233,4 @@ class PendingRequest:
         Of records that were on their way at its deadline more is known once it is settled: what is said last
         holds.
         """
-        return ProduceResult(len(self.records), tuple(self._spans), now_ms - self.submitted_ms)
+        return ProduceResult(len(self.records), tuple(self._spans), now_ms - self.submitted_ms, self.waits)

@@ -42,6 +42,13 @@ class FailedSpan(NamedTuple):
     failure: RecordFailure
 
 
+class Wait(NamedTuple):
+    """How long a request was parked before its records could be appended, and for what."""
+
+    phase: Phase  # METADATA or BUFFER
+    waited_ms: int
+
+
 class AcknowledgedRun(NamedTuple):
     """So many acknowledged records in a row, with offsets that follow each other.
 
@@ -57,14 +64,22 @@ class AcknowledgedRun(NamedTuple):
 class ProduceResult:
     """One RecordMetadata or RecordFailure per record of the request, in order."""
 
-    __slots__ = ("_count", "_outcomes", "_spans", "waited_ms")
+    __slots__ = ("_count", "_outcomes", "_spans", "waited_ms", "waits")
 
-    def __init__(self, count: int, spans: Sequence[BatchSpan | FailedSpan], waited_ms: int) -> None:
+    def __init__(
+        self,
+        count: int,
+        spans: Sequence[BatchSpan | FailedSpan],
+        waited_ms: int,
+        waits: tuple[Wait, ...] = (),
+    ) -> None:
         self._count = count
         self._spans = spans
         self._outcomes: tuple[Outcome, ...] | None = None
         #: From submit to the end.
         self.waited_ms = waited_ms
+        #: What of it was waiting for metadata and for memory, in order; mostly nothing was.
+        self.waits = waits
 
     @property
     def outcomes(self) -> Sequence[Outcome]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from client_core.producer.backlog import TopicWait
+from client_core.producer.results import Wait
 from client_core.producer.ticket import Phase
 
 if TYPE_CHECKING:
@@ -25,6 +26,15 @@ class TopicQueue:
     phase: Phase = Phase.METADATA
     may_create: bool = False
     requests: dict[PendingRequest, None] = field(default_factory=dict)
+    phase_since_ms: int = 0
+
+    def waits_of(self, request: PendingRequest, now_ms: int) -> tuple[Wait, ...]:
+        """What a request of this queue has waited for until now: the present phase, and the other before."""
+        parked_ms = request.parked_ms
+        since_ms = max(parked_ms, self.phase_since_ms)
+        before = Phase.METADATA if self.phase is Phase.BUFFER else Phase.BUFFER
+        waits = (Wait(before, since_ms - parked_ms), Wait(self.phase, now_ms - since_ms))
+        return tuple(wait for wait in waits if wait.waited_ms > 0)
 
     @property
     def first(self) -> PendingRequest:

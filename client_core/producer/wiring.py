@@ -129,4 +129,6 @@ def network_client(
     except OSError:  # no sockets are left
         channel_builder.close()
         raise
-    return NetworkClient(selector, updater, settings, resolver, random, refreshes)
+    return NetworkClient(
+        selector, updater, settings, resolver, random, refreshes, credentials=channel_builder.credentials
+    )

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from service.cli.inject.command import inject
 from service.cli.options import as_json_option, asks_admin, asks_api, max_block_option, text, topic_name
 from service.cli.produce import produce
+from service.cli.quit import quit_command
 from service.cli.sidecar import Sidecar, SidecarFailedError
 from service.cli.tables import render
 from service.cli.token import token
@@ -217,5 +219,5 @@ def _probe(sidecar: Sidecar, path: str) -> tuple[int, str]:
     return code, body.decode(errors="replace").strip()
 
 
-#: All commands but `serve` and `settings`; `token` asks nobody.
-COMMANDS: Final = (topics, topic, leader, produce, status, wait, healthcheck, token)
+#: All commands but `serve` and `settings`; `token` and `inject` ask nobody.
+COMMANDS: Final = (topics, topic, leader, produce, status, wait, healthcheck, quit_command, token, inject)

@@ -68,14 +68,14 @@ class Sidecar:
         Raises SidecarFailedError with the problem's own words.
         """
         status, body = self.ask("GET", _path(segments, query))
-        return self._answer(model, status, body)
+        return self.answer_of(model, status, body)
 
     def post(
         self, model: type[_Model], *segments: str, body: bytes, **query: str | int | bool | None
     ) -> Answer[_Model]:
         """The answer to a POST. Answers of 207 count: their items tell which failed."""
         status, answer = self.ask("POST", _path(segments, query), body)
-        return self._answer(model, status, answer)
+        return self.answer_of(model, status, answer)
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         """Status and body as they came. Raises SidecarFailedError when nobody answers."""
@@ -108,7 +108,8 @@ class Sidecar:
         finally:
             connection.close()
 
-    def _answer(self, model: type[_Model], status: int, body: bytes) -> Answer[_Model]:
+    def answer_of(self, model: type[_Model], status: int, body: bytes) -> Answer[_Model]:
+        """What `ask` gave, understood. Raises SidecarFailedError with the problem's own words."""
         try:
             raw = json.loads(body)
             if status >= 400:

@@ -21,8 +21,9 @@ from service.listener.listeners import Listener
 
 _log: Final = logging.getLogger(__name__)
 
-#: After the producer has ended, every answer is there and only has to be written.
-_LAST_ANSWERS_S: Final = 5
+#: After the producer has ended, every answer is there and only has to be written. Who does not take it by
+#: then would cost a pod its grace period, of which 5 s are meant for all that comes after the drain.
+_LAST_ANSWERS_S: Final = 2
 
 #: Files that are not the API's connections: those of the brokers, of probes, and what Python has open.
 _OTHER_FILES: Final = 256

@@ -84,6 +84,9 @@ class Connection(Protocol):
     def close(self) -> None:
         """Ends it; it has no request."""
 
+    def end_with_answer(self) -> None:
+        """Has its answer, if one is due, say that it is the last."""
+
     def abort(self) -> None:
         """Ends it at once, whatever is unsent."""
 
@@ -96,6 +99,8 @@ class Connections(Collector):
         #: Accepted and not over, those in their TLS handshake among them.
         self.open = 0
         self._served: set[Connection] = set()
+        #: The sidecar is on its way out: each answer is the last of its connection.
+        self.are_ending = False
         self._room_wanted: set[Callable[[], None]] = set()
         self._behind: dict[Connection, int] = {}
         self.unsent_bytes = 0
@@ -154,6 +159,16 @@ class Connections(Collector):
         self._served.discard(connection)
         self.caught_up(connection)
         self.over()
+
+    def end_with_answers(self) -> None:
+        """From here on every answer says `Connection: close`.
+
+        Whoever keeps connections for later learns that this one won't do, before it is closed under a
+        request that is on its way. Those without a request are left to say one more thing until then.
+        """
+        self.are_ending = True
+        for connection in self._served:
+            connection.end_with_answer()
 
     # -- what piles up ---------------------------------------------------------------------------------------
 

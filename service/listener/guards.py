@@ -5,6 +5,7 @@
     Origin   must be our own or an allowed one: a web page can't post behind its reader's back. Over a Unix
              domain socket, where a proxy may have brought it, none is our own: nobody has a page from there
     once     neither of them may stand twice, or one would be judged and the other believed
+    quit     has a token of its own, and is answered while the sidecar shuts down (`routes/quit.py`)
     token    where tokens are in use, it says who calls (`access/`); a few paths that hold no data are open
     path     an encoded slash is part of a name to us and none to routers: nobody may choose which
     length   a body larger than the limit is refused by its head, or while it is read; but a stream of records
@@ -32,6 +33,8 @@ from service.errors import Problem
 from service.http_metrics import OTHER, HttpMetrics
 from service.listener.head import as_get, head_of
 from service.retry_after import RetryAfter
+from service.routes.quit import PATH as QUIT_PATH
+from service.routes.quit import Quit
 
 CLOSE: Final = (b"connection", b"close")
 
@@ -78,10 +81,12 @@ class Guards:
         access: Access | None = None,
         open_paths: Container[str] = (),
         is_stream: Callable[[Scope], bool] = lambda _: False,
+        quit_path: Quit | None = None,
     ) -> None:
         """`is_stream` tells by the head whose body is bounded record by record.
 
-        `access` is None where no tokens are in use; `open_paths` may be read without one.
+        `access` is None where no tokens are in use; `open_paths` may be read without one. `quit_path` is
+        there where it has a token.
         """
         self._app = app
         self._any_host = "*" in allowed_hosts
@@ -96,6 +101,7 @@ class Guards:
         self._access = access
         self._open_paths = open_paths
         self._is_stream = is_stream
+        self._quit = quit_path
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Judges, and hands on: no coroutine of its own, which each request would pay for."""
@@ -116,6 +122,8 @@ class Guards:
             problem = self._refusal(scope, host, origin, length, twice=twice)
             if problem is not None:
                 return self._refuse(scope, send, problem)
+        if self._quit is not None and scope["path"] == QUIT_PATH:
+            return self._quit(scope, send, self._refuse)
         if self._access is not None and not self._is_open(scope):
             admitted = _admitted(self._access, scope, receive, send, self._refuse)
             if isinstance(admitted, Problem):

@@ -43,6 +43,7 @@ from service.listener.http_heads import (
     settled,
     without_offer,
 )
+from service.logs import ACCESS_LOG
 
 if TYPE_CHECKING:
     from uvicorn import Config
@@ -80,6 +81,9 @@ class ApiProtocol(HttpToolsProtocol):
         self, config: Config, server_state: ServerState, app_state: dict[str, Any], connections: Connections
     ) -> None:
         super().__init__(config, server_state, app_state)
+        # uvicorn's own is shut for the whole process by any server that wants none, as the admin listener.
+        self.access_logger = ACCESS_LOG
+        self.access_log = config.access_log
         self._connections = connections
         #: Since when there is no request to answer: the connection's beginning, or the last answer's end.
         self._since_s = 0.0
@@ -158,6 +162,11 @@ class ApiProtocol(HttpToolsProtocol):
         if self.scheme == "https" and not self.transport.get_write_buffer_size():
             self.loop.call_later(_GOODBYE_S, self._abort)
 
+    def end_with_answer(self) -> None:
+        """Has its answer, if one is due, say that it is the last."""
+        if self._is_serving:
+            self.cycle.keep_alive = False
+
     def abort(self) -> None:
         """Ends it at once, whatever is unsent."""
         self._abort()
@@ -230,6 +239,8 @@ class ApiProtocol(HttpToolsProtocol):
             check_coding(self.headers)
             super().on_headers_complete()
             self._linger_behind()
+        if self._connections.are_ending:
+            self.end_with_answer()
         self.headers = _DROPPED
         self._has_moved = True
 

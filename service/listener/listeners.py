@@ -68,6 +68,8 @@ class Listener:
         self._arriving: set[asyncio.Task[None]] = set()
         self._again: asyncio.TimerHandle | None = None
         self._is_accepting = False
+        #: Why no connection could be taken, until one can be again.
+        self._fault: str | None = None
 
     def open(self, make_protocol: Callable[[], ApiProtocol], connections: Connections) -> None:
         """Accepts from here on."""
@@ -110,15 +112,22 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as e:
-                _log.error("%s: can't take a connection: %s", self.name, e.strerror)
+                self._complain(e)
                 self._wait_for_room()
                 return
+            self._fault = None
             connection.setblocking(False)
             self._connections.accepted()
             self._new.add(connection)
             task = self._loop.create_task(self._welcome(connection))
             self._arriving.add(task)
             task.add_done_callback(self._arriving.discard)
+
+    def _complain(self, error: OSError) -> None:
+        """Once: it is tried again each second."""
+        if error.strerror != self._fault:
+            self._fault = error.strerror
+            _log.error("%s: can't take a connection: %s", self.name, error.strerror)
 
     def _wait_for_room(self) -> None:
         self._pause()

@@ -18,7 +18,7 @@ from typing import Final
 
 from service.access.caller import ANYONE, Caller, caller_of
 from service.asgi import ANSWER, Answer, ASGIApp, HeaderPairs, Receive, Scope, Send, respond
-from service.http_metrics import HttpMetrics, RouteTally
+from service.http_metrics import TRACEPARENT, HttpMetrics, RouteTally
 from service.lookup.freshness import matches
 from service.lookup.lookup_table import TOPICS, Entry, LookupTable
 
@@ -59,6 +59,7 @@ class FastLookups:
         if entry is None:
             return self._app(scope, receive, send)
         status, headers, head, body = 200, entry.headers, entry.head, entry.body
+        traceparent: bytes | None = None
         for name, value in scope["headers"]:
             if name == b"if-none-match":
                 if matches(value, entry.etag):
@@ -66,23 +67,32 @@ class FastLookups:
             elif name == b"pilotfish-key":
                 # A second way to name a partition: the route refuses two.
                 return self._app(scope, receive, send)
+            elif name == TRACEPARENT:
+                traceparent = value if traceparent is None else b""  # two name none
         answer: Answer | None = scope.get(ANSWER)
         if answer is None or not answer(status, head, body):
-            return self._respond(send, entry.route, status, headers, body, started)
-        self._count(entry.route, status, started)
+            return self._respond(send, entry.route, status, headers, body, started, traceparent)
+        self._count(entry.route, status, started, traceparent)
         return _DONE
 
     async def _respond(
-        self, send: Send, route: str, status: int, headers: HeaderPairs, body: bytes, started: float
+        self,
+        send: Send,
+        route: str,
+        status: int,
+        headers: HeaderPairs,
+        body: bytes,
+        started: float,
+        traceparent: bytes | None,
     ) -> None:
         await respond(send, status, headers, body)
-        self._count(route, status, started)
+        self._count(route, status, started, traceparent)
 
-    def _count(self, route: str, status: int, started: float) -> None:
+    def _count(self, route: str, status: int, started: float, traceparent: bytes | None) -> None:
         tally = self._tallies.get((route, status))
         if tally is None:
             tally = self._tallies[route, status] = self._metrics.tally("GET", route, status)
-        tally.add(perf_counter() - started)
+        tally.add(perf_counter() - started, traceparent)
 
     def _entry(self, path: bytes, query: bytes) -> Entry | None:
         """The answer to a path with a query: the leader of a partition, or of a plain text key."""

@@ -69,7 +69,7 @@ class ParkedLookups:
         except ProblemError as e:
             problem = e.problem
         except CallerGoneError:
-            self._count(asked, CALLER_GONE, started)
+            self._count(scope, asked, CALLER_GONE, started)
             return
         finally:
             self._metrics.in_progress -= 1
@@ -78,10 +78,17 @@ class ParkedLookups:
             return
         told = native(problem)
         await respond_with(send, told.status, told.media_type, told.body, problem.all_headers())
-        self._count(asked, told.status, started)
+        self._count(scope, asked, told.status, started)
 
-    def _count(self, asked: _Asked, status: int, started: float) -> None:
-        self._metrics.tally("GET", asked.route, status).add(perf_counter() - started)
+    def _count(self, scope: Scope, asked: _Asked, status: int, started: float) -> None:
+        traceparent = self._metrics.traceparent_of(scope)
+        self._metrics.tally("GET", asked.route, status).add(perf_counter() - started, traceparent)
+
+
+def parked_route(scope: Scope) -> str | None:
+    """The route of a look-up that is plain enough to wait here."""
+    asked = _asked(scope)
+    return None if asked is None else asked.route
 
 
 def _asked(scope: Scope) -> _Asked | None:

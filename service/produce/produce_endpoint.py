@@ -63,6 +63,8 @@ class ProduceEndpoint:
         )
         self._ndjson = NdjsonProduce(sidecar)
         self._tallies: dict[int, RouteTally] = {}
+        for refused in (429, 503):  # the series that an alert looks at begin at 0
+            self._tally(refused)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         topic = None
@@ -86,7 +88,7 @@ class ProduceEndpoint:
                     await respond(send, status, answer.headers, answer.body)
         finally:
             metrics.in_progress -= 1
-            self._tally(status).add(perf_counter() - started)
+            self._tally(status).add(perf_counter() - started, self._sidecar.http.traceparent_of(scope))
 
     async def _stream(self, topic: str, scope: Scope, receive: Receive, send: Send) -> None:
         """What the stream brings is counted where it is produced; here only that it was one request."""
@@ -101,14 +103,14 @@ class ProduceEndpoint:
             await respond(send, status, answer.headers, answer.body)
         finally:
             self._sidecar.http.in_progress -= 1
-            self._tally(status).add(perf_counter() - started)
+            self._tally(status).add(perf_counter() - started, self._sidecar.http.traceparent_of(scope))
 
     def open_stream(self, topic: str, scope: Scope, receive: Receive) -> StreamedAnswer:
         """The answer to an NDJSON request, which must be called. Raises ProblemError: nothing was written."""
         try:
             return self._ndjson.answer(topic, scope, receive)
         except ProblemError as e:
-            with self._sidecar.http.produce():
+            with self._sidecar.http.produce(scope):
                 raise ProblemError(replace(e.problem, written="no")) from e
 
     async def answer(self, topic: str, scope: Scope, receive: Receive) -> Answer:
@@ -116,7 +118,7 @@ class ProduceEndpoint:
 
         Raises CallerGoneError where nobody is left to answer.
         """
-        with self._sidecar.http.produce() as timed:
+        with self._sidecar.http.produce(scope) as timed:
             answer = await self._answer(topic, scope, receive)
             timed.outcome = answer.outcome
             return answer

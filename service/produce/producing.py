@@ -18,7 +18,9 @@ from typing import Final, NamedTuple
 from client_core import (
     Done,
     Errors,
+    IllegalStateError,
     InvalidTopicError,
+    KafkaError,
     Phase,
     ProducerConfig,
     ProducerRecord,
@@ -33,6 +35,7 @@ from service.errors import Problem, ProblemError, problem_of, problem_of_failure
 from service.face import Producer
 from service.http_metrics import produce_outcome
 from service.lookup.unknown_topics import UnknownTopics
+from service.request_trace import REQUEST_TRACE
 from service.retry_after import RetryAfter
 from service.settings import Settings
 from service.topic_names import fault_of_topic_name
@@ -112,17 +115,26 @@ class Producing:
         since_ms: int,
         place: Place,
         receive: Receive,
+        in_envelopes: bool = False,
     ) -> Result:
         """Submits records that were checked and waits for all of them.
 
-        The place's bytes count until the client has delivered them, whoever still waits. Raises ProblemError
-        where nothing was taken on, CallerGoneError where the caller left. `receive` must have given the whole
-        body.
+        The place's bytes count until the client has delivered them, whoever still waits. `in_envelopes`:
+        their values say which trace they belong to. Raises ProblemError where nothing was taken on,
+        CallerGoneError where the caller left. `receive` must have given the whole body.
         """
         forget = self._count_if_unknown(topic, since_ms, place.caller)
         try:
             return await wait_for_result(
-                lambda done: self.submit(topic, records, times, since_ms=since_ms, place=place, done=done),
+                lambda done: self.submit(
+                    topic,
+                    records,
+                    times,
+                    since_ms=since_ms,
+                    place=place,
+                    done=done,
+                    in_envelopes=in_envelopes,
+                ),
                 receive,
             )
         finally:
@@ -138,29 +150,40 @@ class Producing:
         place: Place,
         done: Done,
         settled: Callable[[Result], None] | None = None,
+        in_envelopes: bool = False,
     ) -> Ticket:
         """Hands records to the client, which calls `done` when they ended or their time is over.
 
         `settled` is called when the client has none of them any more, with what became of them in truth.
         Raises KafkaError or IllegalStateError where it takes none.
         """
+        trace, span = REQUEST_TRACE.get(), None
+        if trace is not None:
+            records, span = trace.begin_produce(topic, records, in_envelopes=in_envelopes)
 
         def released(result: Result) -> None:
             self._retry_after.settled(result, place.bytes)
             place.settled()
+            if span is not None:
+                span.settled(result)
             if settled is not None:
                 settled(result)
 
-        ticket = self._producer.submit(
-            topic,
-            records,
-            block_deadline_ms=since_ms + min(times),
-            deadline_ms=since_ms + times.timeout_ms,
-            since_ms=since_ms,
-            done=done,
-            settled=released,
-            create=self._create,
-        )
+        try:
+            ticket = self._producer.submit(
+                topic,
+                records,
+                block_deadline_ms=since_ms + min(times),
+                deadline_ms=since_ms + times.timeout_ms,
+                since_ms=since_ms,
+                done=done,
+                settled=released,
+                create=self._create,
+            )
+        except (KafkaError, IllegalStateError) as e:
+            if span is not None:
+                span.refused(e)
+            raise
         place.hand_on()
         return ticket
 

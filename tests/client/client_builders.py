@@ -179,8 +179,10 @@ class Bench:
         can_connect: Callable[[tuple[str, int]], bool] = lambda _: True,
         selector_class: type[MockSelector] = MockSelector,
         seed: int = 1,
+        credentials_change: bool = False,
         **settings: object,
     ) -> None:
+        """`credentials_change`: what is in force now is what the selector's `credentials` say."""
         config = replace(config, **settings)  # type: ignore[arg-type]
         self.clock = MockClock(now_ms=1_000_000)
         self.selector = selector_class(self.clock, can_connect=can_connect)
@@ -195,7 +197,10 @@ class Bench:
             self.recorded = updater
         assert updater is not None
         self.updater = updater
-        self.client = NetworkClient(self.selector, updater, config, self.resolver, Random(seed), self.sink)
+        credentials = (lambda: self.selector.credentials) if credentials_change else None
+        self.client = NetworkClient(
+            self.selector, updater, config, self.resolver, Random(seed), self.sink, credentials
+        )
 
     @property
     def now_ms(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from service.dialects.dapr.envelope import Origin, Trace, completed, time_text, trace_of, wrapped
+from service.dialects.dapr.envelope import Origin, Trace, completed, time_text, wrapped
 from service.strict_json import BodyError
 
 PARENT = "00-2583c3e5f33c8db92a2ba0e3488a6a63-328e7491ec6678de-01"
@@ -116,24 +116,6 @@ def test_the_callers_trace_context_is_in_the_envelope_and_nothing_where_there_is
     traced = wrap(b"1", "application/json", TRACED)
     assert (traced["traceid"], traced["traceparent"], traced["tracestate"]) == (PARENT, PARENT, "a=b")
     assert not {"traceid", "traceparent", "tracestate"} & wrap(b"1").keys()
-
-
-@pytest.mark.parametrize(
-    ("parent", "state", "trace"),
-    [
-        (PARENT, "a=b", Trace(PARENT, "a=b")),
-        (PARENT, "ü=b", Trace(PARENT, "")),
-        (PARENT, "a\x7f", Trace(PARENT, "")),
-        ("", "a=b", Trace()),
-        (PARENT[:-1], "a=b", Trace()),
-        (PARENT.upper(), "", Trace()),
-        (f"{PARENT}-more", "", Trace(f"{PARENT}-more")),
-    ],
-)
-def test_a_trace_context_that_is_none_is_as_if_it_were_not_there(
-    parent: str, state: str, trace: Trace
-) -> None:
-    assert trace_of(parent, state) == trace
 
 
 def test_a_ttl_says_when_the_event_expires() -> None:

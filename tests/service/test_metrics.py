@@ -93,6 +93,8 @@ def test_refreshes_are_counted_by_reason_and_outcome(web: HttpApp) -> None:
 
 def test_series_that_alerts_look_at_begin_at_zero(web: HttpApp) -> None:
     assert value(web, "metadata_refreshes_total", reason="manual", outcome="success") == 0
+    assert value(web, "metadata_refreshes_total", reason="disconnect", outcome="no_node") == 0
+    assert requests(web, "POST", "/v1/topics/{topic}/records", "503") == 0
     assert value(web, "record_errors_total", error="REQUEST_TIMED_OUT") == 0
     assert value(web, "buffer_exhausted_total") == 0
     assert value(web, "produce_duration_seconds_count", outcome="error") == 0
@@ -122,7 +124,7 @@ def test_it_is_told_when_our_certificate_expires_and_nothing_without_one(web: Ht
 def test_a_flush_is_no_wait_for_memory(web: HttpApp) -> None:
     emit(web, e.WaitFinished("flush", "success", 40), e.WaitFinished("buffer", "success", 40))
     assert value(web, "buffer_pool_wait_seconds_count") == 1
-    assert value(web, "metadata_wait_seconds_count", outcome="success") is None
+    assert value(web, "metadata_wait_seconds_count", outcome="success") == 0
 
 
 def test_batches_and_records_are_counted(web: HttpApp) -> None:
@@ -224,6 +226,29 @@ def test_bootstrap_addresses_share_one_label(web: HttpApp) -> None:
     assert value(web, "broker_connection_state", broker="bootstrap", state="ready") == 1
     assert value(web, "broker_connection_state", broker="bootstrap", state="connecting") == 1
     assert value(web, "broker_in_flight_requests", broker="-1") is None
+
+
+def test_a_connection_to_a_broker_that_left_is_shown_no_more(web: HttpApp) -> None:
+    with_status(web.producer, nodes=(a_node(1, "ready"), a_node(2, "disconnected", 0, 500)))
+    emit(web, e.BrokersChanged(joined=(1, 2), left=(), moved=()))
+    assert value(web, "broker_connection_state", broker="2", state="disconnected") == 1
+    emit(web, e.BrokersChanged(joined=(), left=(2,), moved=()))
+    for name in ("broker_in_flight_requests", "broker_connection_state", "broker_reconnect_backoff_seconds"):
+        brokers = {dict(labels)["broker"] for labels in scraped(web)[f"pilotfish_{name}"]}
+        assert brokers == {"1"}
+
+
+def test_turns_of_the_poll_loop_are_told_by_how_long_they_worked(web: HttpApp) -> None:
+    for worked_ms in (0, 1, 40, 90_000):
+        web.producer.turn_times.add(worked_ms)
+    web.producer.failed_turns = 3
+    turns = "poll_loop_iteration_duration_seconds"
+    assert value(web, f"{turns}_count") == 4
+    assert value(web, f"{turns}_sum") == 90.041
+    assert value(web, f"{turns}_bucket", le="0.001") == 2
+    assert value(web, f"{turns}_bucket", le="0.05") == 3
+    assert value(web, "poll_loop_failed_iterations_total") == 3
+    assert value(web, "poll_loop_max_sleep_seconds") == 30
 
 
 def test_metadata_and_buffer_are_gauges(web: HttpApp) -> None:

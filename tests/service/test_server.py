@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
 from client_core import CloseReport, Unacknowledged
-from service.app import App
-from service.server import SidecarServer, bound_socket, report_unacknowledged
-from service.settings import Settings
-from tests.support.fake_producer import FakeProducer
+from service.server import bound_socket, report_unacknowledged
 from tests.support.http_app import run, until
+from tests.support.running_server import RunningServer, terminate
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -31,38 +27,8 @@ JSON = {"content-type": "application/json"}
 PATH = "/v1/topics/orders/records"
 
 
-class Running:
-    """A server in this process, and clients of both of its listeners."""
-
-    def __init__(self, *, own: bool = True, **settings: object) -> None:
-        self.producer = FakeProducer()
-        self.producer.set_topics({"orders": 3})
-        values = {"kafka": {"bootstrap.servers": "localhost:9092"}, **settings}
-        self.app = App(Settings.model_validate(values), self.producer, owns_producer=own)
-        self.producer.sink = self.app.completions
-        self._sockets = [bound_socket("127.0.0.1", 0, "port") for _ in range(2)]
-        self.ended: asyncio.Task[int]
-
-    @asynccontextmanager
-    async def clients(self) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
-        """Runs the server; at the end it is told to end, if it was not before."""
-        api_url, admin_url = (f"http://127.0.0.1:{s.getsockname()[1]}" for s in self._sockets)
-        self.ended = asyncio.create_task(SidecarServer(self.app, *self._sockets).run())
-        async with httpx.AsyncClient(base_url=api_url) as api, httpx.AsyncClient(base_url=admin_url) as admin:
-            while (await admin.get("/startupz")).status_code != 200:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            yield api, admin
-            if not self.ended.done() and not self.app.sidecar.drain.announced:
-                terminate()
-            await self.ended
-
-
-def terminate() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
 def test_it_serves_look_ups_produces_probes_and_metrics_over_tcp() -> None:
-    running = Running()
+    running = RunningServer()
 
     async def scenario() -> None:
         async with running.clients() as (api, admin):
@@ -82,7 +48,7 @@ def test_it_serves_look_ups_produces_probes_and_metrics_over_tcp() -> None:
 
 
 def test_a_body_in_chunks_without_length_is_bounded_over_tcp_too() -> None:
-    running = Running(max_body_bytes=1_000)
+    running = RunningServer(max_body_bytes=1_000)
 
     async def pieces() -> AsyncIterator[bytes]:
         for _ in range(50):
@@ -97,7 +63,7 @@ def test_a_body_in_chunks_without_length_is_bounded_over_tcp_too() -> None:
 
 
 def test_warm_topics_are_told_to_the_producer() -> None:
-    running = Running(warm_topics="a,b")
+    running = RunningServer(warm_topics="a,b")
 
     async def scenario() -> None:
         async with running.clients():
@@ -107,7 +73,7 @@ def test_warm_topics_are_told_to_the_producer() -> None:
 
 
 def test_a_caller_who_hangs_up_frees_its_place_over_tcp() -> None:
-    running = Running()
+    running = RunningServer()
     running.producer.holds_records = True
 
     async def scenario() -> None:
@@ -121,7 +87,7 @@ def test_a_caller_who_hangs_up_frees_its_place_over_tcp() -> None:
 
 
 def test_on_sigterm_it_takes_nothing_on_delivers_what_it_has_and_ends_with_0() -> None:
-    running = Running(drain_timeout_ms=25_000)
+    running = RunningServer(drain_timeout_ms=25_000)
     running.producer.holds_records = True
     running.producer.closing = threading.Event()
 
@@ -146,7 +112,7 @@ def test_on_sigterm_it_takes_nothing_on_delivers_what_it_has_and_ends_with_0() -
 
 
 def test_with_a_drain_delay_it_goes_on_serving_for_a_while() -> None:
-    running = Running(drain_delay_ms=300)
+    running = RunningServer(drain_delay_ms=300)
 
     async def scenario() -> None:
         async with running.clients() as (api, admin):
@@ -160,7 +126,7 @@ def test_with_a_drain_delay_it_goes_on_serving_for_a_while() -> None:
 
 
 def test_a_producer_that_was_handed_in_is_not_started_or_closed() -> None:
-    running = Running(own=False)
+    running = RunningServer(own=False)
 
     async def scenario() -> None:
         async with running.clients():
@@ -201,7 +167,7 @@ def test_a_second_sigterm_ends_it_at_once() -> None:
 
 
 def test_a_sigterm_that_arrives_twice_at_once_is_one() -> None:
-    running = Running(drain_delay_ms=300)
+    running = RunningServer(drain_delay_ms=300)
 
     async def scenario() -> None:
         async with running.clients():

@@ -25,6 +25,7 @@ from client_core.producer.producer_record import ProducerRecord, RecordMetadata
 from client_core.producer.results import ListingResult, MetadataResult, TopicConfigsResult
 from client_core.producer.status import BufferStatus, ClientStatus, CloseReport, MetadataStatus
 from client_core.producer.ticket import CallInline, CompletionSink, Done, RecordFailure, Result
+from client_core.producer.turn_times import LoopWork, TurnTimes
 from tests.support.metadata_responses import node, read
 from tests.support.mock_clock import MockClock
 
@@ -102,6 +103,9 @@ class FakeProducer:
     state: str = "starting"
     turns: int = 0
     turns_when_woken: bool = True
+    #: How long turns took, as a test adds them; and how many failed.
+    turn_times: TurnTimes = field(default_factory=TurnTimes)
+    failed_turns: int = 0
     nodes: Sequence[Node] = field(default_factory=lambda: [node(n) for n in (1, 2, 3)])
     closed_after_ms: int | None = None
     #: While set, `close` waits for it on its thread, as it waits for acknowledgements.
@@ -304,6 +308,9 @@ class FakeProducer:
             buffer=BufferStatus(33_554_432, 33_554_432, 0, 0, 0, None),
             nodes=(),
         )
+
+    def loop_work(self) -> LoopWork:
+        return self.turn_times.read(failed_turns=self.failed_turns)
 
     def backlog(self) -> Backlog:
         return self.waits

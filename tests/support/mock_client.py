@@ -149,6 +149,8 @@ class MockClient:
         self.advance_time_during_poll = False
         #: How often wakeup() was called.
         self.wakeups = 0
+        #: How long the polls have slept; those that advance the clock add to it.
+        self.waited_ms = 0
 
     # -- what a test says of the nodes -----------------------------------------------------------------------
 
@@ -325,6 +327,7 @@ class MockClient:
             completed.append(response)
         if self.advance_time_during_poll:
             self._clock.advance(timeout_ms)
+            self.waited_ms += timeout_ms
         return completed
 
     def disconnect(self, node_id: int, *, allow_late_responses: bool = False) -> None:

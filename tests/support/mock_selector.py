@@ -23,7 +23,13 @@ from client_core.errors import (
     IllegalStateError,
     SaslAuthenticationError,
 )
-from client_core.network.selectable import ChannelState, ChannelStateName, CompletedReceive, CompletedSend
+from client_core.network.selectable import (
+    ChannelState,
+    ChannelStateName,
+    CompletedReceive,
+    CompletedSend,
+    CredentialsVersion,
+)
 from client_core.network.transport_layer import format_address
 
 if TYPE_CHECKING:
@@ -65,6 +71,10 @@ class MockSelector:
         self.polls: list[int] = []  # every poll's timeout
         self.muted: set[int] = set()
         self.is_closed = False
+        self.waited_ms = 0  # in polls, by the clock that they advance
+        #: What connections that are made from now on are made with.
+        self.credentials = CredentialsVersion()
+        self._made_with: dict[int, CredentialsVersion] = {}
         self._clock = clock
         self._can_connect = can_connect
         self._addresses: dict[int, str] = {}  # the open connections: node -> remote address
@@ -147,6 +157,10 @@ class MockSelector:
             error or SaslAuthenticationError("Authentication failed"),
         )
 
+    def authenticated_anew(self, node_id: int) -> None:
+        """A session on the connection was renewed, with what is in force now."""
+        self._made_with[node_id] = self._made_with[node_id]._replace(sasl=self.credentials.sasl)
+
     def expire(self, node_id: int) -> None:
         """The connection has been idle for too long: the next poll tells."""
         self._end(node_id, ChannelStateName.EXPIRED, None)
@@ -189,6 +203,7 @@ class MockSelector:
             raise IllegalStateError(f"There is already a connection for id {node_id}")
         self.attempts.append(Attempt(node_id, host, address))
         self._addresses[node_id] = format_address(address)
+        self._made_with[node_id] = self.credentials
         if not self._can_connect(address):
             self.refuse(node_id)
         elif node_id not in self._held_connects:
@@ -240,6 +255,9 @@ class MockSelector:
     def is_channel_ready(self, node_id: int) -> bool:
         return node_id in self._ready
 
+    def credentials_of(self, node_id: int) -> CredentialsVersion | None:
+        return self._made_with.get(node_id) if node_id in self._addresses else None
+
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _clear(self) -> None:
@@ -254,6 +272,7 @@ class MockSelector:
         wait_ms = until_ms - self._clock.now_ms()
         assert wait_ms <= _LONGEST_POLL_MS, f"a poll of {wait_ms} ms with nothing scheduled would never end"
         self._clock.advance(wait_ms)
+        self.waited_ms += wait_ms
         self._happen(until_ms)
 
     def _happen(self, now_ms: int) -> None:

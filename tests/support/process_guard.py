@@ -62,6 +62,10 @@ class ProcessGuard:
             process.stdin.close()
         return process
 
+    def adopt(self, pid: int) -> None:
+        """Has a process that a guarded one started end with this one too, as a container's first process."""
+        self._tell(f"watch {pid}")
+
     def forget(self, process: subprocess.Popen[bytes]) -> None:
         """Stops watching a process that has ended."""
         self._tell(f"forget {process.pid}")

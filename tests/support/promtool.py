@@ -1,7 +1,7 @@
-"""Finds promtool, Prometheus's own checker, or gets it out of Debian's package into .cache/tools.
+"""Finds promtool, Prometheus's own checker, or Prometheus, or gets them out of Debian's package.
 
-Nothing is installed: the package is downloaded by apt, which verifies it, and unpacked. Where there is no
-apt, or no network, `find_promtool` says what to install. Blocks, on the caller's thread.
+Nothing is installed: the package is downloaded by apt, which verifies it, and unpacked into .cache/tools.
+Where there is no apt, or no network, `find_promtool` says what to install. Blocks, on the caller's thread.
 """
 
 from __future__ import annotations
@@ -25,10 +25,19 @@ class PromtoolMissingError(RuntimeError):
 
 def find_promtool(tools: Path = TOOLS) -> Path:
     """The program, from PATH or the cache, else from Debian's package. Raises PromtoolMissingError."""
-    on_path = shutil.which("promtool")
+    return _find("promtool", tools)
+
+
+def find_prometheus(tools: Path = TOOLS) -> Path:
+    """Prometheus itself, which lies in the same package. Raises PromtoolMissingError."""
+    return _find("prometheus", tools)
+
+
+def _find(program: str, tools: Path) -> Path:
+    on_path = shutil.which(program)
     if on_path is not None:
         return Path(on_path)
-    cached = tools / "usr" / "bin" / "promtool"
+    cached = tools / "usr" / "bin" / program
     if not cached.is_file():
         _unpack_package(tools)
     return cached

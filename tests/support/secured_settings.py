@@ -90,8 +90,8 @@ class MountedSecret:
     """A folder of files that change all at once, as a kubelet mounts a Secret: by swapping one symbolic link.
 
     password -> ..data/password
-    ..data -> ..1                  and after a swap -> ..2
-    ..1/password
+    ..data -> ..2026_01_01_00_00_00.1             and after a swap -> ..2026_01_01_00_00_00.2
+    ..2026_01_01_00_00_00.1/password
     """
 
     def __init__(self, folder: Path, texts: Mapping[str, str]) -> None:
@@ -112,7 +112,7 @@ class MountedSecret:
         shutil.rmtree(self._folder / before)
 
     def _swap(self, texts: Mapping[str, str]) -> None:
-        version = f"..{next(self._numbers)}"
+        version = f"..2026_01_01_00_00_00.{next(self._numbers)}"
         (self._folder / version).mkdir()
         for name, text in texts.items():
             (self._folder / version / name).write_text(text, encoding="utf-8")

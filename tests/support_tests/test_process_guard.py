@@ -74,6 +74,14 @@ def test_closing_kills_what_still_runs_and_spares_what_was_let_go(tmp_path: Path
         spared.wait(30)
 
 
+def test_a_process_of_somebody_elses_can_be_watched_too(tmp_path: Path) -> None:
+    guard = ProcessGuard()
+    with subprocess.Popen(["sleep", "1000"], cwd=tmp_path) as adopted:
+        guard.adopt(adopted.pid)
+        guard.close()
+        assert adopted.wait(30) == -signal.SIGKILL
+
+
 def test_what_a_process_says_is_appended_to_its_log(tmp_path: Path) -> None:
     guard = ProcessGuard()
     log = tmp_path / "log"

@@ -46,6 +46,10 @@ class FileLogin:
             )
         return token
 
+    @property
+    def principal_name(self) -> str | None:
+        return self._token.now().principal_name
+
     def close(self) -> None:
         """It holds nothing."""
 

@@ -72,6 +72,11 @@ class TokenSource(Protocol):
         """
         ...
 
+    @property
+    def principal_name(self) -> str | None:
+        """Whose the last token is; None before the first. Never waits."""
+        ...
+
     def close(self) -> None:
         """Ends what keeps it fresh."""
         ...
@@ -121,6 +126,11 @@ class OAuthBearerLogin:
         if failure is not None:  # one for each connection: an error keeps the way that it was raised on
             raise type(failure)(f"there is no OAUTHBEARER token: {failure.message}")
         return None
+
+    @property
+    def principal_name(self) -> str | None:
+        token = self._token
+        return None if token is None else token.principal_name
 
     def _want(self) -> None:
         """Starts the thread, or wakes it: a machine that slept may have slept past its token's end."""

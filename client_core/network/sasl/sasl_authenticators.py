@@ -67,8 +67,12 @@ class SaslAuthenticators:
             extensions = sasl_extensions(config, events)
             self._login = login = _token_source(config, clock, random, events)
             self._new_client: Callable[[], SaslClient | None] = _oauth_bearer(login, extensions)
+            self._version: Callable[[], int] = _Principals(login).version
         else:
-            self._new_client = _with_password(config, events)
+            scram = _scram_of(config.mechanism)
+            passwords = PasswordLogin(config, events)
+            self._new_client = _with_password(passwords, scram)
+            self._version = passwords.version
 
     def authenticator(self, host: str) -> Authenticator:
         """Raises DisconnectError when there is no token to be had at the moment.
@@ -81,6 +85,14 @@ class SaslAuthenticators:
                 self._login.token()
         return SaslClientAuthenticator(self._mechanism, self._new_client, self._client_id, self._random)
 
+    def version(self) -> int:
+        """Which credentials are in force: a number that grows when others come into force. Never raises.
+
+        A token that follows another one of the same principal is no other credential: the session on a
+        connection is renewed with it where the broker wants that (KIP-368), and needs no new connection.
+        """
+        return self._version()
+
     def close(self) -> None:
         """Ends the thread that fetches tokens. Idempotent."""
         if self._login is not None:
@@ -90,12 +102,32 @@ class SaslAuthenticators:
         return f"<SaslAuthenticators {self._mechanism}>"
 
 
-def _with_password(config: SaslConfig, events: EventSink) -> Callable[[], SaslClient]:
-    scram = _SCRAM.get(config.mechanism)
-    if scram is None and config.mechanism != PLAIN:
-        raise _no_such_mechanism(config.mechanism)
-    login = PasswordLogin(config, events)
+class _Principals:
+    """Counts whose tokens there were: a session can't be renewed by somebody else."""
 
+    def __init__(self, login: TokenSource) -> None:
+        self._login = login
+        self._name: str | None = None
+        self._count = 0
+
+    def version(self) -> int:
+        """How many followed one another; 0 before the first. Never raises."""
+        name = self._login.principal_name
+        if name is not None and name != self._name:
+            self._name = name
+            self._count += 1
+        return self._count
+
+
+def _scram_of(mechanism: str) -> ScramMechanism | None:
+    """The SCRAM mechanism of that name; None for PLAIN. Raises ConfigError for any other."""
+    scram = _SCRAM.get(mechanism)
+    if scram is None and mechanism != PLAIN:
+        raise _no_such_mechanism(mechanism)
+    return scram
+
+
+def _with_password(login: PasswordLogin, scram: ScramMechanism | None) -> Callable[[], SaslClient]:
     def new_client() -> SaslClient:
         credentials = login.read()
         if scram is None:

@@ -101,6 +101,10 @@ class PasswordLogin:
         """Name and password of now, or the last ones that could be sent. Never raises."""
         return self._credentials.now()
 
+    def version(self) -> int:
+        """Which ones those are: a number that grows when others come into force. Never raises."""
+        return self._credentials.version()
+
     def _of_jaas_config(self, options: Mapping[str, str]) -> PasswordCredentials:
         username, password = (
             _sendable(options.get(name), f"{JAAS_CONFIG}: {name}", self._mechanism)

@@ -76,7 +76,7 @@ class Events:
 
     async def post(self, topic: str, request: Request) -> Response:
         """Serves one request. Raises ProblemError where nothing of it was taken on."""
-        with self._http.produce() as timed:
+        with self._http.produce(request.scope) as timed:
             answer = await self._answer(topic, request)
             timed.outcome = answer.outcome
             return as_is(answer.status, answer.headers, answer.body)

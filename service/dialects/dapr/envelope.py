@@ -15,7 +15,6 @@ Pure; any thread. Source: dapr/components-contrib pubsub/envelope.go, contenttyp
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
@@ -35,7 +34,6 @@ DEFAULT_CONTENT_TYPE: Final = "text/plain"
 _TYPE: Final = "com.dapr.event.sent"
 _SPECVERSION: Final = "1.0"
 
-_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(?:-[\x21-\x7e]*)?")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -101,13 +99,6 @@ def completed(event: bytes, origin: Origin, ttl_ms: int | None) -> bytes:
     if ttl_ms is not None:
         members["expiration"] = time_text(origin.now_ms + ttl_ms)
     return _encoded(members)
-
-
-def trace_of(parent: str, state: str) -> Trace:
-    """The context of a request's headers. A traceparent that is none is as if it were not there (W3C)."""
-    if not _TRACEPARENT.fullmatch(parent):
-        return Trace()
-    return Trace(parent, state if state.isascii() and state.isprintable() else "")
 
 
 def is_media_type(content_type: str, *media_types: str) -> bool:

@@ -22,14 +22,16 @@ from service.body import announced_bytes, read_body
 from service.deps import Sidecar
 from service.dialects.dapr import errors
 from service.dialects.dapr.bulk_codec import Entry, parse_entries
-from service.dialects.dapr.envelope import DEFAULT_CONTENT_TYPE, Trace, trace_of
+from service.dialects.dapr.envelope import DEFAULT_CONTENT_TYPE, Trace
 from service.dialects.dapr.event_records import NO_CHARACTER, EventRecords, Target
 from service.dialects.dapr.publish_metadata import metadata_of_query, understand
 from service.errors import Problem, ProblemError, refused
 from service.media_type import check_encoding
 from service.produce.portions import drawn
 from service.produce.producing import Told, outcome_of
+from service.request_trace import REQUEST_TRACE
 from service.responses import as_is
+from service.trace_context import trace_context_of
 
 _ANY: Final = "*"
 _NO_CONTENT: Final = 204
@@ -50,7 +52,7 @@ class Publishing:
 
     async def publish(self, request: Request, pubsub: str, topic: str) -> Response:
         """One event. Raises ProblemError where it was not acknowledged."""
-        with self._http.produce() as timed:
+        with self._http.produce(request.scope) as timed:
             target = self._target(request, pubsub, topic)
             content_type = _content_type(request.scope)
 
@@ -65,7 +67,7 @@ class Publishing:
 
     async def publish_bulk(self, request: Request, pubsub: str, topic: str) -> Response:
         """Many events. Raises ProblemError where none of them was taken on."""
-        with self._http.produce() as timed:
+        with self._http.produce(request.scope) as timed:
             target = self._target(request, pubsub, topic)
 
             def entries_of(body: bytes) -> Iterable[Entry]:
@@ -126,7 +128,13 @@ class Publishing:
                     target.topic, max(partitions, default=None), since_ms=since_ms
                 )
                 result = await self._producing.deliver(
-                    target.topic, records, times, since_ms=since_ms, place=place, receive=request.receive
+                    target.topic,
+                    records,
+                    times,
+                    since_ms=since_ms,
+                    place=place,
+                    receive=request.receive,
+                    in_envelopes=True,
                 )
         except ProblemError as e:
             raise ProblemError(self._problem(replace(e.problem, written="no"), target)) from e
@@ -156,5 +164,7 @@ def _content_type(scope: Scope) -> str:
 
 
 def _trace(scope: Scope) -> Trace:
-    parent = (header(scope, b"traceparent") or b"").decode("latin-1")
-    return trace_of(parent, (header(scope, b"tracestate") or b"").decode("latin-1"))
+    """The context of the span that serves the request, where spans are made; else that of its headers."""
+    trace = REQUEST_TRACE.get()
+    context = trace_context_of(scope) if trace is None else trace.context
+    return Trace() if context is None else Trace(context.parent.decode(), context.state.decode())

@@ -59,7 +59,7 @@ class ProduceV2:
 
         Raises ProblemError where none of the records was acknowledged.
         """
-        with self._http.produce() as timed:
+        with self._http.produce(request.scope) as timed:
             records, told = await self._produce(topic, partition, request)
             told = self._with_codes(records, told)
             timed.outcome, body = _told(told)

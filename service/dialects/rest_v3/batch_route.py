@@ -46,7 +46,7 @@ _MULTI_STATUS: Final = 207
 )
 async def post_batch(request: Request, sidecar: SidecarDep, cluster_id: ClusterId, topic: str) -> Response:
     """Writes up to ten records to a topic and answers when the brokers have acknowledged them."""
-    with sidecar.http.produce() as timed:
+    with sidecar.http.produce(request.scope) as timed:
         successes, failures = await _produce(request, sidecar, cluster_id, topic)
         timed.outcome = produce_outcome(len(failures), len(failures) + len(successes))
     body = msgspec.json.encode({"successes": successes, "failures": failures})

@@ -40,7 +40,7 @@ class PostedBody:
 
     async def answer(self, request: Request, caller: Caller, since_ms: int) -> bytes:
         """The reports. Raises ProblemError for what is no body of records, CallerGoneError."""
-        with self._sidecar.http.produce() as timed:
+        with self._sidecar.http.produce(request.scope) as timed:
             awaited, told = await self._produce(request, caller, since_ms)
             timed.outcome = outcome_of(told)
             return await self._told(awaited, told)

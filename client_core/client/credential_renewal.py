@@ -1,0 +1,296 @@
+"""When other credentials come into force, connections that were made with those of before are made anew.
+
+New connections use what is in force anyhow. Those that stand go on with what they were made with, which a
+broker does not ask for again: for as long as they are used, a certificate that was replaced because its key
+had leaked would go on being shown. `next_step` decides and does nothing, `CredentialRenewal` does it:
+
+    nothing was made with others than those in force      REST   look again in a while
+    something is under way: a trial, a new connection     WAIT
+    one is held, and has requests in flight               WAIT   for their answers: none is lost, none resent
+    the new ones have not been tried                      TRY    on a connection beside those that stand
+    they are good, the pause is over                      HOLD   nothing more is sent to the one least busy
+    one is held, or chosen, and has nothing in flight     RENEW  closed, and connected again at once
+
+A trial comes first because whoever changes a secret may be wrong, or ahead of the broker. What the broker
+refuses costs no connection that works: they stay, and the trial is made again later. The pause lets a broker
+of thousands of clients, and a producer of many brokers, go on with their work. Order and idempotence are kept
+because a connection is closed only when each of its requests has been answered.
+
+A session that was renewed with the new ones (KIP-368) needs no new connection, unless certificates changed as
+well. A file that changes again within SETTLE_MS is not taken for what was meant, such as a name without its
+password.
+
+I/O thread only. No Java counterpart: its clients read credentials once.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from client_core.client.node_connection_state import TRIAL_NODE_ID, ConnectionState
+from client_core.cluster import Node
+from client_core.events import SecretReloaded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from random import Random
+
+    from client_core.client.connection_ends import ConnectionEnds
+    from client_core.client.connection_states import ClusterConnectionStates
+    from client_core.client.in_flight_requests import InFlightRequests
+    from client_core.events import EventSink
+    from client_core.network.selectable import CredentialsVersion, Selectable
+
+_log = logging.getLogger(__name__)
+
+#: Between two looks at the files: some microseconds each. A kubelet takes up to a minute to bring a change.
+LOOK_MS: Final = 2_000
+
+#: How long what is in force must have stood still: longer than anybody takes to write a few files.
+SETTLE_MS: Final = 1_000
+
+#: Between the end of one renewal and the next; half of it more or less, so that clients do not keep step.
+PAUSE_MS: Final = 1_000
+
+#: Between two trials of what was refused.
+RETRY_MS: Final = 10_000
+
+#: What a refusal is called among the reloads of single settings.
+_NAME: Final = "credentials"
+
+
+class Stale(NamedTuple):
+    """A connection that works, and was made with others than those in force."""
+
+    node_id: int
+    in_flight: int
+
+
+class Act(Enum):
+    """What to do next; the table is in the module's docstring."""
+
+    REST = auto()
+    WAIT = auto()
+    TRY = auto()
+    HOLD = auto()
+    RENEW = auto()
+
+
+class Step(NamedTuple):
+    """What to do next, and to which connection."""
+
+    act: Act
+    node_id: int | None = None
+
+
+_REST: Final = Step(Act.REST)
+_WAIT: Final = Step(Act.WAIT)
+
+
+def next_step(
+    stale: Sequence[Stale],
+    *,
+    held: int | None,
+    is_under_way: bool,
+    is_proved: bool,
+    may_begin: bool,
+    tried_last: int | None = None,
+) -> Step:
+    """The next step. Pure.
+
+    `is_under_way`: a trial or a new connection; `is_proved`: a broker has taken what is in force now;
+    `may_begin`: the pause is over; `tried_last`: where the last trial was, which is not asked first again.
+    """
+    if is_under_way:
+        return _WAIT
+    if not stale:
+        return _REST
+    for connection in stale:
+        if connection.node_id == held:
+            return _WAIT if connection.in_flight else Step(Act.RENEW, held)
+    if not may_begin:
+        return _REST
+    if not is_proved:
+        at = min(stale, key=lambda one: (one.node_id == tried_last, one.in_flight, one.node_id))
+        return Step(Act.TRY, at.node_id)
+    chosen = min(stale, key=lambda one: (one.in_flight, one.node_id))
+    return Step(Act.HOLD if chosen.in_flight else Act.RENEW, chosen.node_id)
+
+
+class CredentialRenewal:
+    """Does it, for one NetworkClient: asked at every poll whether it is due."""
+
+    def __init__(
+        self,
+        credentials: Callable[[], CredentialsVersion],
+        selector: Selectable,
+        states: ClusterConnectionStates,
+        ends: ConnectionEnds,
+        in_flight: InFlightRequests,
+        nodes: Callable[[], Collection[Node]],
+        random: Random,
+        events: EventSink,
+    ) -> None:
+        """`credentials` looks at the files; `nodes` are those that metadata knows."""
+        self._credentials = credentials
+        self._selector = selector
+        self._states = states
+        self._ends = ends
+        self._in_flight = in_flight
+        self._nodes = nodes
+        self._random = random
+        self._events = events
+        # What is in force, as the last look found it and since when; and the last that had stood still.
+        self._seen = self._target = credentials()
+        self._seen_ms = 0
+        self._look_ms = 0
+        self._begins_ms = 0
+        self._is_proved = False
+        self._is_refusal_told = False
+        self._tried: int | None = None
+        self._is_trying = False
+        self._held: int | None = None
+        self._renewing: int | None = None
+        self._next_ms = 0
+
+    def __repr__(self) -> str:
+        return f"<CredentialRenewal {self._target} held={self._held} renewing={self._renewing}>"
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether something is under way, which the network will move on."""
+        return self._is_trying or self._held is not None or self._renewing is not None
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether there is something to do: it is time, or something is under way."""
+        return now_ms >= self._next_ms or self._is_busy
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long a poll may wait for anything else to happen."""
+        return max(self._next_ms - now_ms, 0)
+
+    def turn(self, now_ms: int) -> None:
+        """Looks whether others are in force, sees what became of the last step, and takes the next one."""
+        if now_ms >= self._look_ms:
+            self._look(now_ms)
+        self._judge_trial(now_ms)
+        self._judge_renewal(now_ms)
+        stale = self._stale()
+        step = next_step(
+            stale,
+            held=self._held,
+            is_under_way=self._is_trying or self._renewing is not None,
+            is_proved=self._is_proved,
+            may_begin=now_ms >= self._begins_ms,
+            tried_last=self._tried,
+        )
+        self._take(step, now_ms)
+        self._next_ms = self._look_ms
+        if stale and not self._is_busy:
+            self._next_ms = min(self._look_ms, max(self._begins_ms, now_ms + 1))
+
+    # -- what is ---------------------------------------------------------------------------------------------
+
+    def _look(self, now_ms: int) -> None:
+        version = self._credentials()
+        if version != self._seen:
+            self._seen, self._seen_ms = version, now_ms
+        is_settled = self._seen == self._target
+        if not is_settled and now_ms - self._seen_ms >= SETTLE_MS:
+            self._target, is_settled = version, True
+            self._is_proved = self._is_refusal_told = False
+            self._begins_ms, self._tried = now_ms, None
+        self._look_ms = now_ms + (LOOK_MS if is_settled else SETTLE_MS)
+
+    def _stale(self) -> list[Stale]:
+        found = []
+        for node in self._states.nodes:
+            made_with = self._selector.credentials_of(node.node_id)
+            if node.state is ConnectionState.READY and made_with is not None and self._is_older(made_with):
+                found.append(Stale(node.node_id, self._in_flight.count(node.node_id)))
+        if self._held is not None and all(one.node_id != self._held for one in found):
+            self._held = None  # it ended by itself, or its session was renewed
+        return found
+
+    def _is_older(self, made_with: CredentialsVersion) -> bool:
+        return made_with.tls < self._target.tls or made_with.sasl < self._target.sasl
+
+    def _judge_trial(self, now_ms: int) -> None:
+        trial = self._states.get(TRIAL_NODE_ID) if self._is_trying else None
+        if trial is None or trial.is_preparing:
+            return
+        self._is_trying = False
+        if trial.state is ConnectionState.READY:
+            _log.info("Node %s takes the new credentials; connections are made anew, one by one", self._tried)
+            self._is_proved = True
+            self._begins_ms = now_ms
+            if self._is_refusal_told:
+                self._events.emit(SecretReloaded(_NAME, None))
+        else:
+            self._begins_ms = now_ms + RETRY_MS
+            self._tell_refusal(
+                trial.last_error or "the connection ended", trial.authentication_error is not None
+            )
+        self._ends.end_trial(now_ms)
+
+    def _tell_refusal(self, reason: str, is_refused: bool) -> None:
+        """Once for each change, and if it is the broker's word and no accident."""
+        if self._is_refusal_told or not is_refused:
+            _log.debug("The new credentials could not be tried at node %s: %s", self._tried, reason)
+            return
+        self._is_refusal_told = True
+        _log.warning(
+            "Node %s does not take the new credentials: %s; connections that stand keep those of before",
+            self._tried,
+            reason,
+        )
+        self._events.emit(SecretReloaded(_NAME, f"refused by node {self._tried}: {reason}"))
+
+    def _judge_renewal(self, now_ms: int) -> None:
+        if self._renewing is None:
+            return
+        node = self._states.get(self._renewing)
+        if node is not None and node.is_preparing:
+            return
+        self._renewing = None
+        self._begins_ms = now_ms + round(PAUSE_MS * (0.5 + self._random.random()))
+        if node is not None and node.authentication_error is not None:
+            self._is_proved = False  # not every broker may know them yet: nothing more of this before a trial
+
+    # -- what is done ----------------------------------------------------------------------------------------
+
+    def _take(self, step: Step, now_ms: int) -> None:
+        match step.act:
+            case Act.REST | Act.WAIT:
+                return
+            case Act.HOLD:
+                self._held = step.node_id
+                self._states.hold(_given(step.node_id))
+            case Act.TRY:
+                self._try(_given(step.node_id), now_ms)
+            case Act.RENEW:
+                self._held = None
+                self._renew(_given(step.node_id), now_ms)
+
+    def _try(self, node_id: int, now_ms: int) -> None:
+        self._tried = node_id
+        at = self._states.get(node_id)
+        assert at is not None  # `_stale` has just found it
+        _log.info("Other credentials are in force: trying them at node %d", node_id)
+        self._is_trying = True
+        self._ends.begin_trial(Node(TRIAL_NODE_ID, at.host, at.port), now_ms)
+
+    def _renew(self, node_id: int, now_ms: int) -> None:
+        node = next((node for node in self._nodes() if node.id == node_id), None)
+        if node is None:  # metadata does not know it any more: nobody needs it
+            self._ends.leave(node_id, now_ms)
+            return
+        self._renewing = node_id
+        self._ends.renew(node, now_ms)
+
+
+def _given(node_id: int | None) -> int:
+    assert node_id is not None
+    return node_id

@@ -1,0 +1,109 @@
+"""What of metadata refreshes is news to people: failing, working again, and what a response complains of.
+
+A refresh that fails is tried again within a second, for as long as it takes, and a caller may ask for topics
+that do not exist as fast as it likes: each of these is told once, and what is no news at DEBUG. One owner,
+the I/O thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from client_core.error_codes import Errors
+from client_core.metadata.topic_table import TopicTable
+
+if TYPE_CHECKING:
+    from client_core.metadata.metadata_response import MetadataResponse
+
+_log: Final = logging.getLogger(__name__)
+
+#: How many partitions a complaint names; it counts the others. Source: NetworkClient.
+_NAMED_PARTITIONS: Final = 10
+#: Ways of failing that are told while no refresh works.
+_MOST_WAYS: Final = 8
+#: The complaints about topics that are remembered, and how often new ones may be told: callers make them up.
+_MOST_TOPICS: Final = 1_000
+_COMPLAIN_EVERY_MS: Final = 10_000
+
+
+class MetadataNews:
+    """What was told."""
+
+    def __init__(self) -> None:
+        self._told_ways: set[tuple[str, str]] = set()
+        self._failing_since_ms: int | None = None
+        self._told_without_listener: tuple[str, ...] = ()
+        self._told_topics: dict[str, int] = {}
+        self._complained_ms: int | None = None
+
+    def no_node(self, now_ms: int) -> None:
+        """There is nobody to ask."""
+        said = "No broker can be connected to: until one can, there is no new metadata"
+        self._failed("no_node", said, now_ms, logging.WARNING)
+
+    def failed(self, reason: str, outcome: str, detail: str, now_ms: int) -> None:
+        """A refresh was in vain; `reason` and `outcome` are words of `events.MetadataRefreshFailed`."""
+        self._failed(outcome, f"Metadata refresh ({reason}) failed: {detail}", now_ms, logging.INFO)
+
+    def refreshed(self, now_ms: int) -> None:
+        """A refresh has worked."""
+        since_ms, self._failing_since_ms = self._failing_since_ms, None
+        if since_ms is not None:
+            self._told_ways.clear()
+            _log.info("Metadata is refreshed again, %d ms after that first failed", now_ms - since_ms)
+
+    def _failed(self, outcome: str, said: str, now_ms: int, level: int) -> None:
+        if self._failing_since_ms is None:
+            self._failing_since_ms = now_ms
+        way = (outcome, said)
+        is_news = way not in self._told_ways and len(self._told_ways) < _MOST_WAYS
+        self._told_ways.add(way)
+        _log.log(level if is_news else logging.DEBUG, "%s", said)
+
+    # -- what responses complain of --------------------------------------------------------------------------
+
+    def response_came(self, response: MetadataResponse, correlation_id: int, now_ms: int) -> None:
+        """Says what a response complains of, for people who set up brokers or mistyped a topic."""
+        without_listener = _partitions_without_listener(response)
+        if without_listener and without_listener != self._told_without_listener:
+            _log.warning(
+                "%d partitions have leader brokers without a matching listener, including %s",
+                len(without_listener),
+                list(without_listener[:_NAMED_PARTITIONS]),
+            )
+        self._told_without_listener = without_listener
+        if self._told_topics:
+            for topic in response.topics:
+                if isinstance(topic, TopicTable):
+                    self._told_topics.pop(topic.name, None)
+        if response.errors:
+            self._complain(response, correlation_id, now_ms)
+
+    def _complain(self, response: MetadataResponse, correlation_id: int, now_ms: int) -> None:
+        errors = response.errors
+        news = {topic: code for topic, code in errors.items() if self._told_topics.get(topic) != code}
+        rests = self._complained_ms is not None and now_ms - self._complained_ms < _COMPLAIN_EVERY_MS
+        level = logging.WARNING if news and not rests else logging.DEBUG
+        if level == logging.WARNING:
+            self._complained_ms = now_ms
+            self._told_topics.update(news)
+            for topic in list(self._told_topics)[: max(len(self._told_topics) - _MOST_TOPICS, 0)]:
+                del self._told_topics[topic]
+        _log.log(
+            level,
+            "The metadata response from the cluster reported a recoverable issue with correlation id %d: %s",
+            correlation_id,
+            {topic: Errors.of(code).name for topic, code in errors.items()},
+        )
+
+
+def _partitions_without_listener(response: MetadataResponse) -> tuple[str, ...]:
+    code = Errors.LISTENER_NOT_FOUND.code
+    return tuple(
+        f"{topic.name}-{number}"
+        for topic in response.topics
+        if isinstance(topic, TopicTable) and code in topic.error_codes
+        for number in topic.raw_numbers
+        if (partition := topic.metadata(number)) is not None and partition.error_code == code
+    )

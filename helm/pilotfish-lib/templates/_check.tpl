@@ -1,0 +1,73 @@
+{{/*
+Refuses values that can't be right, by the place and with the remedy. The schema of chart pilotfish refuses the
+same and more; a team's own chart has no such schema for its `pilotfish:`, so what would hurt is found here.
+Takes the merged values, prints nothing.
+*/}}
+{{- define "pilotfish.check" -}}
+{{- $known := keys (include "pilotfish.defaults" . | fromYaml) | sortAlpha }}
+{{- range $name := keys . | sortAlpha }}
+{{- if not (has $name $known) }}
+{{- fail (printf "pilotfish.%s: there is no such value; there are %s" $name (join ", " $known)) }}
+{{- end }}
+{{- end }}
+{{- range $place := list "settings" "kafka" }}
+{{- if not (kindIs "map" (index $ $place | default dict)) }}
+{{- fail (printf "pilotfish.%s: must be a map of names and values, got %s" $place (kindOf (index $ $place))) }}
+{{- end }}
+{{- end }}
+{{- range $broker := splitList "," (.bootstrapServers | default "") }}
+{{- if and $.bootstrapServers (not (regexMatch "^[^\\s,]+:[0-9]{1,5}$" (trim $broker))) }}
+{{- fail (printf "pilotfish.bootstrapServers: %q is no HOST:PORT; give one or more of those, with commas between" $broker) }}
+{{- end }}
+{{- end }}
+{{- include "pilotfish.checkNames" . }}
+{{- include "pilotfish.checkSecrets" . }}
+{{- end -}}
+
+{{/* Names of settings: known ones, and no secret that would lie in a ConfigMap for everybody to read. */}}
+{{- define "pilotfish.checkNames" -}}
+{{- $own := include "pilotfish.settingNames" . | fromYamlArray }}
+{{- range $name := keys (.settings | default dict) | sortAlpha }}
+{{- if not (has $name $own) }}
+{{- fail (printf "pilotfish.settings.%s: unknown setting; `pilotfish settings` lists them, with underscores here" $name) }}
+{{- end }}
+{{- end }}
+{{- $kafka := include "pilotfish.kafkaNames" . | fromYamlArray }}
+{{- $secret := include "pilotfish.secretKafkaNames" . | fromYamlArray }}
+{{- range $name, $value := (.kafka | default dict) }}
+{{- if kindIs "map" $value }}
+{{- fail (printf "pilotfish.kafka.%s: write Kafka's names in one piece and in quotes, such as \"linger.ms\": 5" $name) }}
+{{- end }}
+{{- if has $name $secret }}
+{{- fail (printf "pilotfish.kafka: %s is a secret and would lie in a ConfigMap; mount a Secret by pilotfish.secrets and set %s.file" $name $name) }}
+{{- end }}
+{{- if not (has $name $kafka) }}
+{{- fail (printf "pilotfish.kafka: %s is no setting that Pilotfish honours; `pilotfish settings --kafka` lists them" $name) }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Secrets: named once each, and every path below their folder leads to one that is mounted. */}}
+{{- define "pilotfish.checkSecrets" -}}
+{{- $names := list }}
+{{- range $index, $secret := .secrets }}
+{{- if not (and (kindIs "map" $secret) $secret.name $secret.secretName) }}
+{{- fail (printf "pilotfish.secrets[%d]: must have a name, which becomes a folder, and a secretName" $index) }}
+{{- end }}
+{{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$" $secret.name) }}
+{{- fail (printf "pilotfish.secrets[%d].name: %q must be lower-case letters, digits and hyphens, 40 at most" $index $secret.name) }}
+{{- end }}
+{{- if has $secret.name $names }}
+{{- fail (printf "pilotfish.secrets[%d].name: %s is named twice" $index $secret.name) }}
+{{- end }}
+{{- $names = append $names $secret.name }}
+{{- end }}
+{{- range $place := list "settings" "kafka" }}
+{{- range $name, $value := (index $ $place | default dict) }}
+{{- $folder := regexFind "/etc/pilotfish/secrets/[^/]*" (toString $value) | trimPrefix "/etc/pilotfish/secrets/" }}
+{{- if and (contains "/etc/pilotfish/secrets/" (toString $value)) (not (has $folder $names)) }}
+{{- fail (printf "pilotfish.%s: %s names a file in /etc/pilotfish/secrets/%s, and pilotfish.secrets has nothing of the name %q" $place $name $folder $folder) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}

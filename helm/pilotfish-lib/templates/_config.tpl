@@ -1,0 +1,61 @@
+{{/* The name of what belongs to this release: fullnameOverride, or the release's name with "pilotfish" in it. */}}
+{{- define "pilotfish.fullname" -}}
+{{- $values := include "pilotfish.values" . | fromYaml }}
+{{- $release := .root.Release.Name }}
+{{- $name := ternary $release (printf "%s-pilotfish" $release) (contains "pilotfish" $release) }}
+{{- $values.fullnameOverride | default $name | trunc 52 | trimSuffix "-" }}
+{{- end -}}
+
+{{/* "true" where the sidecar gets a pilotfish.toml: one of its own, or a ConfigMap that is there already. */}}
+{{- define "pilotfish.hasConfig" -}}
+{{- $values := include "pilotfish.values" . | fromYaml }}
+{{- if or $values.settings $values.kafka $values.configMapName }}true{{ end }}
+{{- end -}}
+
+{{- define "pilotfish.configMapName" -}}
+{{- $values := include "pilotfish.values" . | fromYaml }}
+{{- $values.configMapName | default (printf "%s-config" (include "pilotfish.fullname" .)) }}
+{{- end -}}
+
+{{/*
+pilotfish.toml: settings as they are named in docs/settings.md, Kafka's below [kafka]. JSON's texts, numbers and
+lists are TOML's, too; its numbers without an exponent, because Helm reads 16777216 as 1.6777216e+07.
+*/}}
+{{- define "pilotfish.toml" -}}
+{{- $values := include "pilotfish.values" . | fromYaml }}
+{{- range $name, $value := ($values.settings | default dict) }}
+{{- if not (kindIs "invalid" $value) }}
+{{ $name }} = {{ toJson $value }}
+{{- end }}
+{{- end }}
+
+[kafka]
+{{- if $values.bootstrapServers }}
+"bootstrap.servers" = {{ toJson $values.bootstrapServers }}
+{{- end }}
+{{- range $name, $value := ($values.kafka | default dict) }}
+{{- if not (or (kindIs "invalid" $value) (and (eq $name "bootstrap.servers") $values.bootstrapServers)) }}
+{{ toJson $name }} = {{ toJson $value }}
+{{- end }}
+{{- end }}
+{{ end -}}
+
+{{/* The whole ConfigMap; nothing where there is nothing to say, or configMapName names one that is there. */}}
+{{- define "pilotfish.configMap" -}}
+{{- $values := include "pilotfish.values" . | fromYaml }}
+{{- if and (include "pilotfish.hasConfig" .) (not $values.configMapName) -}}
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ include "pilotfish.configMapName" . }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    app.kubernetes.io/name: pilotfish
+    app.kubernetes.io/component: kafka-sidecar
+    app.kubernetes.io/instance: {{ .root.Release.Name }}
+    app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+data:
+  pilotfish.toml: |
+    {{- include "pilotfish.toml" . | trim | nindent 4 }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,66 @@
+{{/*
+What holds where a team's values say nothing. The same keys, explained, are in ../../pilotfish/values.yaml; a
+test holds the two equal. They are here and not in this chart's values.yaml because those would be reached by
+the name of the dependency, which a team may alias.
+*/}}
+{{- define "pilotfish.defaults" -}}
+image:
+  repository: pilotfish
+  tag: "0.1.0"
+  digest: ""
+  pullPolicy: IfNotPresent
+bootstrapServers: ""
+nativeSidecar: true
+appContainer: ""
+appGraceSeconds: 30
+settings: {}
+kafka: {}
+configMapName: ""
+fullnameOverride: ""
+secrets: []
+readiness:
+  enabled: false
+resources:
+  requests:
+    cpu: 50m
+    memory: 128Mi
+  limits:
+    memory: 256Mi
+securityContext:
+  allowPrivilegeEscalation: false
+  capabilities:
+    drop:
+      - ALL
+  readOnlyRootFilesystem: true
+  runAsGroup: 10001
+  runAsNonRoot: true
+  runAsUser: 10001
+  seccompProfile:
+    type: RuntimeDefault
+extraEnv: []
+extraVolumeMounts: []
+extraVolumes: []
+{{- end -}}
+
+{{/*
+A team's values over the defaults, as YAML. Every template begins with it, so
+each refuses what can't be right. Takes (dict "root" $ "values" .Values.pilotfish).
+*/}}
+{{- define "pilotfish.values" -}}
+{{- if or (not (kindIs "map" .)) (not (hasKey . "root")) (not (hasKey . "values")) }}
+{{- fail "pilotfish-lib: a template wants (dict \"root\" $ \"values\" .Values.pilotfish)" }}
+{{- end }}
+{{- $values := .values | default dict }}
+{{- if not (kindIs "map" $values) }}
+{{- fail (printf "pilotfish: must be a map of values, got %s" (kindOf $values)) }}
+{{- end }}
+{{- $merged := mergeOverwrite (include "pilotfish.defaults" . | fromYaml) (deepCopy $values) }}
+{{- /* What is given of these counts whole, or nobody could leave out a part. */}}
+{{- range $name := list "resources" "securityContext" }}
+{{- if hasKey $values $name }}
+{{- $_ := set $merged $name (index $values $name | default dict) }}
+{{- end }}
+{{- end }}
+{{- include "pilotfish.check" $merged }}
+{{- $merged | toYaml }}
+{{- end -}}

@@ -1,0 +1,47 @@
+{{/*
+Volumes and their mounts. Config and secrets are mounted as directories, never by subPath: those would never be
+renewed. Kubelet makes the folders of secrets inside that of the config.
+*/}}
+{{- define "pilotfish.volumes" -}}
+{{- $values := include "pilotfish.values" . | fromYaml -}}
+- name: pilotfish-tmp
+  emptyDir:
+    medium: Memory
+    sizeLimit: 16Mi
+{{- if include "pilotfish.hasConfig" . }}
+- name: pilotfish-config
+  configMap:
+    name: {{ include "pilotfish.configMapName" . }}
+{{- end }}
+{{- range $values.secrets }}
+- name: pilotfish-secret-{{ .name }}
+  secret:
+    secretName: {{ .secretName }}
+    {{- with .items }}
+    items:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+{{- end }}
+{{- with $values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "pilotfish.volumeMounts" -}}
+{{- $values := include "pilotfish.values" . | fromYaml -}}
+- name: pilotfish-tmp
+  mountPath: /tmp
+{{- if include "pilotfish.hasConfig" . }}
+- name: pilotfish-config
+  mountPath: /etc/pilotfish
+  readOnly: true
+{{- end }}
+{{- range $values.secrets }}
+- name: pilotfish-secret-{{ .name }}
+  mountPath: /etc/pilotfish/secrets/{{ .name }}
+  readOnly: true
+{{- end }}
+{{- with $values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,1 @@
+"""`pilotfish inject`: the sidecar into manifests of Kubernetes."""

@@ -1,0 +1,269 @@
+"""From the options of `pilotfish inject` to a Sidecar, checked by what checks the sidecar's settings.
+
+A typo is refused here with the nearest name, not by a pod that never starts. What only a pod can know, such
+as whether a Secret has a key, is left to it; that a path leads into a Secret which is mounted is checked.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from client_core import OPTIONS, ConfigError, parse_and_validate_addresses
+from service.cli.inject.container import CONFIG_FOLDER, SECRETS_FOLDER, Sidecar
+from service.cli.inject.faults import AskedError
+from service.settings import KAFKA_PREFIX, OWN_NAMES, PREFIX, Settings, SettingsError, check_settings
+from service.version import pilotfish_version
+
+_BOOTSTRAP: Final = "bootstrap.servers"
+#: Stands for brokers that a ConfigMap names, which nobody can see from here.
+_BROKERS_OF_CONFIG_MAP: Final = "brokers-of-the-config-map:9092"
+
+#: Every address of the pod: probes and Prometheus come to it from outside.
+_EVERY_ADDRESS: Final = ("0.0.0.0", "::", "[::]")
+_LOOPBACK: Final = ("localhost", "127.", "::1")
+
+#: As the chart has it: a folder, and the end of a volume's name.
+_SECRET_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+#: DNS-1123 subdomain: what Secrets and ConfigMaps can be named.
+_OBJECT_NAME: Final = re.compile(
+    r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+)
+#: Source: the grammar in distribution/reference.
+_IMAGE: Final = re.compile(
+    r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]+)?/)?"
+    r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*"
+    r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[a-z0-9]+:[0-9a-f]{32,})?"
+)
+_SECRET_FILE: Final = re.compile(rf"{SECRETS_FOLDER}/([^/,]*)")
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+#: Kafka's settings that are secrets; each can come from a file.
+_SECRETS: Final[Mapping[str, str]] = {
+    option.name: option.file_name for option in OPTIONS if option.kind.secret and option.file_name is not None
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options as they were given."""
+
+    bootstrap_servers: str | None = None
+    image: str | None = None
+    own: Sequence[str] = ()
+    kafka: Sequence[str] = ()
+    secrets: Sequence[str] = ()
+    config_map: str | None = None
+    native: bool = True
+    readiness: bool = False
+    app_grace_seconds: int | None = None
+
+
+def sidecar_of(options: Options) -> Sidecar:
+    """The sidecar that was asked for. Raises AskedError, a line for each fault; none shows a secret."""
+    faults: list[str] = []
+    own = _pairs("--set", options.own, faults)
+    kafka = _pairs("--kafka", options.kafka, faults)
+    secrets = _pairs("--secret", options.secrets, faults)
+    _check_names(options, secrets, faults)
+    _check_inline_secrets(kafka, faults)
+    _take_bootstrap_servers(options, kafka, faults)
+    for option, given in (("--set", own), ("--kafka", kafka)):
+        _check_values(option, given, secrets, options.config_map, faults)
+    if faults:
+        raise AskedError(faults)
+    settings = _checked_own(own, faults)
+    _check_kafka(kafka, options.config_map is not None, faults)
+    if settings is None or faults:
+        raise AskedError(faults)
+    _check_ports_and_hosts(own, settings)
+    return Sidecar(
+        image=options.image or f"pilotfish:{pilotfish_version()}",
+        environment=_environment(own, kafka),
+        secrets=secrets,
+        config_map=options.config_map,
+        native=options.native,
+        readiness=options.readiness,
+        app_grace_seconds=options.app_grace_seconds,
+        admin_port=settings.admin_port,
+        api_port=settings.api_port,
+        drain_delay_ms=settings.drain_delay_ms if "drain_delay_ms" in own else None,
+        drain_timeout_ms=settings.drain_timeout_ms,
+        startup_max_wait_ms=settings.startup_max_wait_ms,
+        liveness_timeout_ms=settings.liveness_timeout_ms,
+        can_be_quit=bool(own.get("quit_token_file")) or options.config_map is not None,
+    )
+
+
+def doubts(options: Options) -> list[str]:
+    """What may be meant so and seldom is; of options that were taken."""
+    faults: list[str] = []
+    own = _pairs("--set", options.own, faults)
+    kafka = _pairs("--kafka", options.kafka, faults)
+    found: list[str] = []
+    brokers = (options.bootstrap_servers or kafka.get(_BOOTSTRAP, "")).split(",")
+    if any(broker.strip(" [").startswith(_LOOPBACK) for broker in brokers):
+        found.append("a broker on localhost is one in the pod itself; elsewhere it has another name")
+    if own.get("api_host", "127.0.0.1") not in ("127.0.0.1", "localhost", "::1", ""):
+        found.append("with api_host the API can be reached from outside of the pod; see docs/security.md")
+    folder = own.get("events_folder", "")
+    if folder and not folder.startswith("/tmp"):
+        found.append(
+            f"events_folder {folder} must be a volume that you add: the sidecar can write to /tmp only"
+        )
+    return found
+
+
+def _pairs(option: str, texts: Iterable[str], faults: list[str]) -> dict[str, str]:
+    """NAME=VALUE each. A fault shows the name alone: whatever follows may be a secret."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name, value = name.strip(), value.strip()
+        if not equals or not name:
+            faults.append(f"{option} {_shown(name)}: must be NAME=VALUE")
+        elif name in pairs:
+            faults.append(f"{option} {_shown(name)}: is given twice; leave one")
+        else:
+            pairs[name] = value
+    return pairs
+
+
+_NAME_CHARACTERS: Final = re.compile(r"[\w.-]{0,64}")
+
+
+def _shown(name: str) -> str:
+    """The beginning of a text that can be a name."""
+    found = _NAME_CHARACTERS.match(name)
+    assert found is not None
+    return found[0]
+
+
+def _check_names(options: Options, secrets: Mapping[str, str], faults: list[str]) -> None:
+    if options.image is not None and not _IMAGE.fullmatch(options.image):
+        faults.append(f"--image {options.image!r}: is no image; write it as registry.example/pilotfish:0.1.0")
+    if options.image is None and pilotfish_version() == "unknown":
+        faults.append(
+            "--image: must be given: this Pilotfish was never installed and does not know its version"
+        )
+    if options.config_map is not None and not _OBJECT_NAME.fullmatch(options.config_map):
+        faults.append(f"--config-map {options.config_map!r}: can be no ConfigMap's name; give that of one")
+    for name, secret in secrets.items():
+        if not _SECRET_NAME.fullmatch(name):
+            faults.append(
+                f"--secret {_shown(name)}: NAME becomes a folder and must be lower-case letters, digits and "
+                "hyphens, 40 at most"
+            )
+        if not _OBJECT_NAME.fullmatch(secret):
+            faults.append(f"--secret {_shown(name)}: what follows can be no Secret's name; give that of one")
+
+
+def _check_inline_secrets(kafka: Mapping[str, str], faults: list[str]) -> None:
+    for name in kafka:
+        file_name = _SECRETS.get(name)
+        if file_name is not None:
+            folder = name.partition(".")[0]
+            faults.append(
+                f"--kafka {name}: is a secret, and who may see the pod would see it; mount a Secret: "
+                f"--secret {folder}=NAME-OF-SECRET --kafka {file_name}={SECRETS_FOLDER}/{folder}/KEY-IN-IT"
+            )
+
+
+def _take_bootstrap_servers(options: Options, kafka: dict[str, str], faults: list[str]) -> None:
+    given = options.bootstrap_servers
+    if given is not None and _BOOTSTRAP in kafka:
+        faults.append(f"--bootstrap-servers: is given, and --kafka {_BOOTSTRAP} too; leave one")
+    elif given is not None:
+        kafka[_BOOTSTRAP] = given.strip()
+    if _BOOTSTRAP not in kafka:
+        if options.config_map is None:
+            faults.append("--bootstrap-servers: name the brokers, as HOST:PORT with commas between")
+        return
+    try:
+        parse_and_validate_addresses([part.strip() for part in kafka[_BOOTSTRAP].split(",")])
+    except ConfigError as error:
+        faults.append(f"--bootstrap-servers: {error.message}; write HOST:PORT, with commas between")
+
+
+def _check_values(
+    option: str,
+    given: Mapping[str, str],
+    secrets: Mapping[str, str],
+    config_map: str | None,
+    faults: list[str],
+) -> None:
+    for name, value in given.items():
+        if _UNPRINTABLE.search(value):
+            faults.append(
+                f"{option} {_shown(name)}: has a line's end or another character that can't be printed"
+            )
+        for folder in _SECRET_FILE.findall(value):
+            if folder not in secrets:
+                near = difflib.get_close_matches(folder, list(secrets), n=1)
+                hint = (
+                    f"did you mean {near[0]}?" if near else f"add --secret {folder or 'NAME'}=NAME-OF-SECRET"
+                )
+                faults.append(
+                    f"{option} {_shown(name)}: nothing is mounted at {SECRETS_FOLDER}/{folder}; {hint}"
+                )
+        if value.startswith(f"{CONFIG_FOLDER}/") and not _SECRET_FILE.match(value) and config_map is None:
+            faults.append(
+                f"{option} {_shown(name)}: nothing is mounted at {CONFIG_FOLDER}; add --config-map NAME for "
+                "a file of a ConfigMap, or --secret NAME=NAME-OF-SECRET for one of a Secret"
+            )
+
+
+def _checked_own(own: Mapping[str, str], faults: list[str]) -> Settings | None:
+    """The sidecar's own settings as it will read them; None where it would refuse them."""
+    for name in own:
+        if name in ("kafka", "config"):
+            faults.append(f"--set {name}: give Kafka's settings by --kafka, and a file by --config-map")
+            return None
+    try:
+        return check_settings(own, {_BOOTSTRAP: _BROKERS_OF_CONFIG_MAP})
+    except SettingsError as error:
+        faults += [f"--set {line}" for line in str(error).splitlines()]
+        return None
+
+
+def _check_kafka(kafka: Mapping[str, str], has_config_map: bool, faults: list[str]) -> None:
+    """Kafka's settings, and the rules between them. What a ConfigMap may say as well is not missed here."""
+    try:
+        check_settings({}, {_BOOTSTRAP: _BROKERS_OF_CONFIG_MAP, **kafka})
+    except SettingsError as error:
+        cause = error.__cause__
+        if has_config_map and isinstance(cause, ConfigError) and cause.name not in kafka:
+            return
+        faults += [f"--kafka {line.removeprefix('kafka: ')}" for line in str(error).splitlines()]
+
+
+def _check_ports_and_hosts(own: Mapping[str, str], settings: Settings) -> None:
+    faults = []
+    if "admin_host" in own and settings.admin_host not in _EVERY_ADDRESS:
+        faults.append("--set admin_host: probes come to the pod's address; leave it at 0.0.0.0")
+    faults += [
+        f"--set {name}: 0 takes a free port, which nobody could know; give one"
+        for name, port in (("admin_port", settings.admin_port), ("api_port", settings.api_port))
+        if port == 0
+    ]
+    if settings.admin_port == settings.api_port:
+        faults.append(f"--set admin_port: {settings.admin_port} is the API's port; give another")
+    if faults:
+        raise AskedError(faults)
+
+
+def _environment(own: Mapping[str, str], kafka: Mapping[str, str]) -> dict[str, str]:
+    """Variables: the brokers, the sidecar's own settings in the order of docs/settings.md, Kafka's."""
+    variables = {}
+    if _BOOTSTRAP in kafka:
+        variables[_kafka_variable(_BOOTSTRAP)] = kafka[_BOOTSTRAP]
+    variables |= {f"{PREFIX}{name.upper()}": own[name] for name in OWN_NAMES if name in own}
+    variables |= {_kafka_variable(name): kafka[name] for name in sorted(kafka)}
+    return variables
+
+
+def _kafka_variable(name: str) -> str:
+    return f"{KAFKA_PREFIX}{name.upper().replace('.', '_')}"

@@ -1,0 +1,219 @@
+"""`pilotfish inject`: adds the sidecar to manifests and prints them.
+
+    pilotfish inject -f deploy.yaml --bootstrap-servers kafka-bootstrap.kafka:9092 | kubectl apply -f -
+
+Manifests go to standard output, everything that is said to standard error. Exit code 0 when all was done, 1
+when a manifest was refused, 2 for a wrong call; then nothing was printed or written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
+
+from client_core import OPTIONS
+from service.cli.inject.asked import Options, doubts, sidecar_of
+from service.cli.inject.faults import AskedError
+from service.settings import OWN_NAMES, Settings
+
+if TYPE_CHECKING:
+    from service.cli.inject.manifests import Result
+
+_EXAMPLES: Final = """
+\b
+Examples:
+  Look at what would change:
+    pilotfish inject -f deploy.yaml --bootstrap-servers kafka:9092 | diff deploy.yaml -
+  Apply it:
+    pilotfish inject -f deploy.yaml --bootstrap-servers kafka:9092 | kubectl apply -f -
+  What a cluster runs, or a chart renders:
+    kubectl get deploy web -o yaml | pilotfish inject -f - --bootstrap-servers kafka:9092
+    helm template web ./chart | pilotfish inject -f - --only Deployment/web --bootstrap-servers kafka:9092
+  With a password out of a Secret:
+    pilotfish inject -f deploy.yaml --bootstrap-servers kafka:9093 --secret sasl=kafka-sasl \\
+      --kafka security.protocol=SASL_SSL --kafka sasl.mechanism=SCRAM-SHA-512 --kafka sasl.username=web \\
+      --kafka sasl.password.file=/etc/pilotfish/secrets/sasl/password
+  Take it out again:
+    pilotfish inject -f deploy.yaml --uninject
+"""
+
+#: Where nothing else is named: a native sidecar.
+_NATIVE: Final = True
+
+
+def _own_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return [
+        CompletionItem(f"{name}=", help=Settings.model_fields[name].description)
+        for name in OWN_NAMES
+        if name.startswith(incomplete)
+    ]
+
+
+def _kafka_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of Kafka's settings; of a secret only that of its file, which is taken."""
+    named = [(option.file_name if option.kind.secret else option.name, option.doc) for option in OPTIONS]
+    return [
+        CompletionItem(f"{name}=", help=doc) for name, doc in named if name and name.startswith(incomplete)
+    ]
+
+
+@click.command(short_help="Adds the sidecar to manifests of Kubernetes.", epilog=_EXAMPLES)
+@click.argument("files", nargs=-1, metavar="")
+@click.option(
+    "-f",
+    "--filename",
+    "named",
+    multiple=True,
+    type=click.Path(allow_dash=True),
+    metavar="FILE",
+    help="A manifest, YAML or JSON; - for standard input; a folder for those in it. Repeatable.",
+)
+@click.option("--bootstrap-servers", metavar="HOST:PORT,…", help="The brokers, as the pod will reach them.")
+@click.option(
+    "--image", metavar="IMAGE", help="The sidecar's image; pilotfish:VERSION of this command unless given."
+)
+@click.option(
+    "--set",
+    "own",
+    multiple=True,
+    metavar="NAME=VALUE",
+    shell_complete=_own_names,
+    help="A setting of the sidecar's: log_level=debug. Repeatable.",
+)
+@click.option(
+    "--kafka",
+    multiple=True,
+    metavar="NAME=VALUE",
+    shell_complete=_kafka_names,
+    help="A Kafka setting: linger.ms=5. Repeatable.",
+)
+@click.option(
+    "--secret",
+    "secrets",
+    multiple=True,
+    metavar="NAME=SECRET",
+    help="A Secret, mounted at /etc/pilotfish/secrets/NAME. Repeatable.",
+)
+@click.option("--config-map", metavar="NAME", help="A ConfigMap with a key pilotfish.toml.")
+@click.option(
+    "--native/--legacy",
+    default=_NATIVE,
+    help="As an init container that goes on running (the default; Kubernetes 1.29), or as a container.",
+)
+@click.option("--readiness", is_flag=True, help="Make the pod unready while the sidecar has no Kafka.")
+@click.option(
+    "--app-grace-seconds",
+    type=click.IntRange(0, 86_400),
+    metavar="SECONDS",
+    help="How long the app itself may take to end; its terminationGracePeriodSeconds, or 30, unless given.",
+)
+@click.option("--only", multiple=True, metavar="KIND/NAME", help="Only this workload. Repeatable.")
+@click.option("--uninject", is_flag=True, help="Take the sidecar out instead.")
+@click.option(
+    "--output", "-o", type=click.Path(dir_okay=False), metavar="FILE", help="Write to a file instead."
+)
+@click.option("--in-place", "-i", is_flag=True, help="Write each file back where it came from.")
+@click.option("--summary", is_flag=True, help="Say on standard error what became of each object.")
+@click.pass_context
+def inject(
+    ctx: click.Context,
+    /,
+    files: tuple[str, ...],
+    named: tuple[str, ...],
+    only: tuple[str, ...],
+    uninject: bool,
+    output: str | None,
+    in_place: bool,
+    summary: bool,
+    **about_the_sidecar: Any,
+) -> None:
+    """Adds the sidecar to the pods of manifests, and prints them; what has it is brought up to date.
+
+    Pods of Deployments, StatefulSets, DaemonSets, ReplicaSets, ReplicationControllers, Jobs and CronJobs, and
+    pods themselves. All else, and every comment, is printed as it came. Injecting twice is injecting once.
+    """
+    _check_files(files, named, only, output, in_place)
+    options = Options(**about_the_sidecar)
+    if uninject:
+        _refuse_beside_uninject(ctx)
+    sidecar = None if uninject else sidecar_of(options)
+
+    # Loaded here: whoever lists the commands, or asks a sidecar, reads no YAML.
+    from service.cli.inject import files as manifest_files
+    from service.cli.inject import manifests
+
+    paths = manifest_files.paths_of(named)
+    sources = manifest_files.read(paths)
+    done = manifests.uninject(sources, only) if sidecar is None else manifests.inject(sources, sidecar, only)
+    if in_place:
+        for path, source, text in zip(paths, sources, done.texts, strict=True):
+            if text != source.text:
+                manifest_files.write(Path(path), text)
+    elif output is not None:
+        manifest_files.write(Path(output), manifest_files.joined(done.texts))
+    else:
+        click.echo(manifest_files.joined(done.texts).encode(), nl=False)
+    _say(done, [] if sidecar is None else doubts(options), summary)
+
+
+def _check_files(
+    files: tuple[str, ...], named: tuple[str, ...], only: tuple[str, ...], output: str | None, in_place: bool
+) -> None:
+    # Whatever stands there and is no file may be half of an option, and a secret.
+    faults = [
+        f"{name}: say -f {name}" if Path(name).exists() else "there is a word without an option; say -f FILE"
+        for name in files
+    ]
+    if not named and not files:
+        faults.append("-f: name a manifest, or - for standard input")
+    faults += [
+        f"-f {name}: is an address; fetch it first: curl -fsS {name} | pilotfish inject -f -"
+        for name in named
+        if name.startswith(("http://", "https://"))
+    ]
+    faults += [
+        f"-f {name}: there is no such file or folder"
+        for name in named
+        if name != "-" and "://" not in name and not Path(name).exists()
+    ]
+    faults += [
+        f"--only {one}: must be KIND/NAME, such as Deployment/web"
+        for one in only
+        if "/" not in one.strip("/")
+    ]
+    if in_place and output is not None:
+        faults.append("--in-place: writes each file back, --output writes one; give one of them")
+    if in_place and "-" in named:
+        faults.append("--in-place: standard input has no place; leave it out, or name the file")
+    if faults:
+        raise AskedError(faults)
+
+
+def _refuse_beside_uninject(ctx: click.Context) -> None:
+    """Settings of a sidecar that is taken out are a mistake in the call."""
+    given = [
+        ", ".join([*param.opts, *param.secondary_opts])
+        for param in ctx.command.params
+        if param.name in Options.__dataclass_fields__
+        and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise AskedError([f"{option}: has no meaning beside --uninject; leave it out" for option in given])
+
+
+def _say(done: Result, doubtful: list[str], summary: bool) -> None:
+    for text in [*done.warnings, *doubtful]:
+        click.echo(f"Warning: {text}", err=True)
+    for told in done.told:
+        if summary or told.is_doubtful:
+            click.echo(f"{told.place}: {told.did}", err=True)
+    if not any(told.did in _DONE for told in done.told):
+        click.echo("Nothing has changed: there is no workload in this that could.", err=True)
+
+
+#: What is told of a workload that was looked after.
+_DONE: Final = ("injected", "is up to date", "brought up to date", "taken out")

@@ -1,0 +1,174 @@
+"""The sidecar as data: its container, its volumes, its label, and how long the pod may take to end.
+
+The same container as that of the chart library (helm/pilotfish-lib), which a test holds equal. Nothing here
+knows how manifests are written. Source of the figures: docs/kubernetes.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+from service.cli.inject.values import Data, Key
+
+NAME: Final = "pilotfish"
+PORT_NAME: Final = "pf-admin"
+LABEL: Final = "pilotfish-sidecar"
+CHECKSUM: Final = "checksum/pilotfish-config"
+
+CONFIG_FOLDER: Final = "/etc/pilotfish"
+CONFIG_KEY: Final = "pilotfish.toml"
+SECRETS_FOLDER: Final = "/etc/pilotfish/secrets"
+TMP_VOLUME: Final = "pilotfish-tmp"
+CONFIG_VOLUME: Final = "pilotfish-config"
+SECRET_VOLUME: Final = "pilotfish-secret-"
+
+#: What Kubernetes gives a pod that does not say how long it may take to end.
+DEFAULT_GRACE_SECONDS: Final = 30
+#: What the sidecar needs besides its delay and its drain: to close, and to be waited for.
+_REST_SECONDS: Final = 5
+_SHORTEST_START_SECONDS: Final = 60
+_START_MARGIN_SECONDS: Final = 30
+_SHORTEST_LIVENESS_SECONDS: Final = 5
+
+_UID: Final = 10001
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """What was asked for, checked: enough to write the container of a pod whose app's own grace is known.
+
+    `environment` holds settings by the names of their variables, in the order they shall stand.
+    """
+
+    image: str
+    environment: dict[str, str]
+    secrets: dict[str, str] = field(default_factory=dict)
+    config_map: str | None = None
+    native: bool = True
+    readiness: bool = False
+    app_grace_seconds: int | None = None
+    admin_port: int = 9464
+    api_port: int = 8085
+    drain_delay_ms: int | None = None
+    drain_timeout_ms: int = 20_000
+    startup_max_wait_ms: int = 30_000
+    liveness_timeout_ms: int = 4_000
+    can_be_quit: bool = False
+
+    def delay_ms(self, app_grace_seconds: int) -> int:
+        """How long the sidecar serves after SIGTERM.
+
+        A native one gets it when the app has ended. One of the older form gets it with the app, and has to
+        outlast it by itself.
+        """
+        if self.drain_delay_ms is not None:
+            return self.drain_delay_ms
+        return 0 if self.native else app_grace_seconds * 1_000
+
+    def grace_seconds(self, app_grace_seconds: int) -> int:
+        """What app and sidecar need together, from the first SIGTERM on."""
+        own_ms = self.delay_ms(app_grace_seconds) + self.drain_timeout_ms
+        return app_grace_seconds + math.ceil(own_ms / 1_000) + _REST_SECONDS
+
+
+def container(sidecar: Sidecar, app_grace_seconds: int) -> dict[Key, Data]:
+    """The container, its keys in the order that people read them in."""
+    start_seconds = _start_seconds(sidecar.startup_max_wait_ms)
+    made: dict[Key, Data] = {
+        "name": NAME,
+        "image": sidecar.image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": ["serve"],
+    }
+    if sidecar.native:
+        made["restartPolicy"] = "Always"
+    made["env"] = _env(sidecar, app_grace_seconds)
+    made["ports"] = [{"name": PORT_NAME, "containerPort": sidecar.admin_port, "protocol": "TCP"}]
+    if not sidecar.native:
+        # Kubelet starts the next container when this has ended: undocumented, and relied on by many.
+        wait: list[Data] = [NAME, "wait", "--timeout", str(start_seconds)]
+        made["lifecycle"] = {"postStart": {"exec": {"command": wait}}}
+    made["startupProbe"] = {
+        "httpGet": _asks("/startupz"),
+        "periodSeconds": 1,
+        "failureThreshold": start_seconds,
+    }
+    made["livenessProbe"] = {
+        "httpGet": _asks("/livez"),
+        "periodSeconds": 10,
+        "timeoutSeconds": _liveness_seconds(sidecar.liveness_timeout_ms),
+        "failureThreshold": 3,
+    }
+    if sidecar.readiness:
+        made["readinessProbe"] = {
+            "httpGet": _asks("/readyz"),
+            "periodSeconds": 10,
+            "timeoutSeconds": 5,
+            "failureThreshold": 3,
+        }
+    made["resources"] = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}}
+    made["securityContext"] = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+        "runAsGroup": _UID,
+        "runAsNonRoot": True,
+        "runAsUser": _UID,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    made["volumeMounts"] = _mounts(sidecar)
+    return made
+
+
+def volumes(sidecar: Sidecar) -> list[Data]:
+    """The pod's volumes that the container mounts: directories, so that kubelet renews them."""
+    made: list[Data] = [{"name": TMP_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}]
+    if sidecar.config_map is not None:
+        made.append({"name": CONFIG_VOLUME, "configMap": {"name": sidecar.config_map}})
+    for name, secret in sidecar.secrets.items():
+        made.append({"name": f"{SECRET_VOLUME}{name}", "secret": {"secretName": secret}})
+    return made
+
+
+def is_own_volume(name: object) -> bool:
+    return isinstance(name, str) and (
+        name in (TMP_VOLUME, CONFIG_VOLUME) or (name.startswith(SECRET_VOLUME) and name != SECRET_VOLUME)
+    )
+
+
+def _mounts(sidecar: Sidecar) -> list[Data]:
+    made: list[Data] = [{"name": TMP_VOLUME, "mountPath": "/tmp"}]
+    if sidecar.config_map is not None:
+        made.append({"name": CONFIG_VOLUME, "mountPath": CONFIG_FOLDER, "readOnly": True})
+    for name in sidecar.secrets:
+        path = f"{SECRETS_FOLDER}/{name}"
+        made.append({"name": f"{SECRET_VOLUME}{name}", "mountPath": path, "readOnly": True})
+    return made
+
+
+def _env(sidecar: Sidecar, app_grace_seconds: int) -> list[Data]:
+    variables = {"PILOTFISH_ADMIN_HOST": "0.0.0.0"}
+    if sidecar.config_map is not None:
+        variables["PILOTFISH_CONFIG"] = f"{CONFIG_FOLDER}/{CONFIG_KEY}"
+    variables |= sidecar.environment
+    if not sidecar.native:
+        variables["PILOTFISH_DRAIN_DELAY_MS"] = str(sidecar.delay_ms(app_grace_seconds))
+    # Kubernetes reads $(NAME) as another variable's value, and $$ as a dollar.
+    return [{"name": name, "value": value.replace("$", "$$")} for name, value in variables.items()]
+
+
+def _asks(path: str) -> dict[Key, Data]:
+    """Without a host: kubelet dials the pod's address, and 127.0.0.1 would be the node."""
+    return {"path": path, "port": PORT_NAME}
+
+
+def _start_seconds(startup_max_wait_ms: int) -> int:
+    """How long the start may take: longer than the sidecar waits for metadata before it says that it has."""
+    return max(_SHORTEST_START_SECONDS, _START_MARGIN_SECONDS + math.ceil(startup_max_wait_ms / 1_000))
+
+
+def _liveness_seconds(liveness_timeout_ms: int) -> int:
+    """How long kubelet waits for /livez: longer than the sidecar waits for a turn of its loops."""
+    return max(_SHORTEST_LIVENESS_SECONDS, 1 + math.ceil(liveness_timeout_ms / 1_000))

@@ -1,0 +1,353 @@
+"""From a manifest's text and what it shall mean to the smallest edits of the text.
+
+`edits(text, document, wanted)` walks the nodes beside the values that are wanted. What means the same already
+is left as it is, by the byte: comments, order, quotes, indentation, anchors. A key or an item that is new is
+written in the style of its neighbours; a comment stays above what it stands above. An alias whose anchored
+value changes, and which shall not change with it, is written out.
+
+Pure, and not to be trusted alone: who calls parses the result and compares it with what was wanted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from service.cli.inject.faults import EditError
+from service.cli.inject.lines_of import Lines
+from service.cli.inject.list_changes import changes
+from service.cli.inject.plain_data import DEEPEST, data, key_of
+from service.cli.inject.tree import Alias, Mapping, Node, Sequence, is_merge, is_nothing, nodes, target
+from service.cli.inject.values import Data, Key, same
+from service.cli.inject.yaml_text import Style, block_item, block_pairs, flow_pair, flow_text, scalar_text
+
+
+class Edit(NamedTuple):
+    """These characters give way to a text."""
+
+    start: int
+    end: int
+    text: str
+
+
+def edits(text: str, root: Node, wanted: Data) -> list[Edit]:
+    """What to change so that a document means `wanted`, by place. Raises EditError where it can't be said."""
+    writing = _Writing(Lines(text), style_of(text, root))
+    writing.write(root, wanted, None)
+    return writing.edits
+
+
+def applied(text: str, changes: list[Edit]) -> str:
+    """A text after its edits, whose line ends are those of the text."""
+    newline = "\r\n" if "\r\n" in text[: text.find("\n") + 1] else "\n"
+    parts: list[str] = []
+    done = 0
+    # An insertion comes before what is taken out at the same place; equals keep their order.
+    for edit in sorted(changes, key=lambda edit: (edit.start, edit.end)):
+        if edit.start < done:
+            raise EditError(
+                text.count("\n", 0, edit.start), "is written in a way that can't be edited in place"
+            )
+        parts += [text[done : edit.start], edit.text.replace("\n", newline)]
+        done = edit.end
+    made = "".join([*parts, text[done:]])
+    # A text whose last line has no end, and loses it, has none afterwards.
+    return made
+
+
+def style_of(text: str, root: Node) -> Style:
+    """How a document is indented: by its first level, and its first list below a key."""
+    lines = Lines(text)
+    step: int | None = None
+    dash: int | None = None
+    for node in nodes(root, DEEPEST):
+        if not isinstance(node, Mapping) or node.flow:
+            continue
+        for key, value in node.pairs:
+            if isinstance(value, Mapping) and not value.flow and value.pairs:
+                step = min(step or _WIDEST, lines.column(value.body) - lines.column(key.start))
+            elif isinstance(value, Sequence) and not value.flow and value.items:
+                below = lines.column(value.body) - lines.column(key.start)
+                dash = below if dash is None else max(dash, below)
+    usual = Style()
+    return Style(step if step is not None and step > 0 else usual.step, usual.dash if dash is None else dash)
+
+
+_WIDEST: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A value that stands behind a key in block style, where the key begins."""
+
+    key: Node
+
+
+class _Writing:
+    """One document being written. `became` says what anchored values mean from now on."""
+
+    def __init__(self, lines: Lines, style: Style) -> None:
+        self.edits: list[Edit] = []
+        self._lines = lines
+        self._style = style
+        self._became: dict[int, Data] = {}
+
+    def write(self, node: Node, wanted: Data, slot: _Pair | None) -> None:
+        if isinstance(node, Alias):
+            if not same(self._meaning(node), wanted):
+                self._replace(node, wanted, slot)
+            return
+        if node.anchored:
+            self._became[id(node)] = wanted
+        if isinstance(node, Mapping) and isinstance(wanted, dict) and _stays(node, node.pairs, wanted, slot):
+            self._write_mapping(node, wanted)
+        elif (
+            isinstance(node, Sequence) and isinstance(wanted, list) and _stays(node, node.items, wanted, slot)
+        ):
+            self._write_sequence(node, wanted)
+        elif not same(data(node), wanted):
+            self._replace(node, wanted, slot)
+
+    def _meaning(self, node: Node) -> Data:
+        of = target(node)
+        return self._became[id(of)] if id(of) in self._became else data(of)
+
+    # -- a whole value --------------------------------------------------------------------------------------
+
+    def _replace(self, node: Node, wanted: Data, slot: _Pair | None) -> None:
+        start = self._behind_properties(node)
+        if isinstance(wanted, dict | list) and wanted and slot is not None and self._ends_line(node, slot):
+            while self._lines.text[start - 1] == " ":
+                start -= 1
+            self.edits.append(Edit(start, node.end, ""))
+            self._insert_lines(self._lines.after(node.end), self._block(wanted, slot))
+            return
+        text = (
+            flow_text(wanted) if isinstance(wanted, dict | list) else scalar_text(wanted, flow=slot is None)
+        )
+        gap = "" if self._lines.text[start - 1 : start] in (" ", "\n", "") or slot is None else " "
+        self.edits.append(Edit(start, node.end, gap + text))
+
+    def _behind_properties(self, node: Node) -> int:
+        """Where a value begins behind its anchor, which stays."""
+        if isinstance(node, Alias) or not node.anchored:
+            return node.start
+        if isinstance(node, Mapping | Sequence):
+            return node.body
+        anchor = self._lines.text[node.start : node.end].split(None, 1)
+        return node.end - len(anchor[1]) if len(anchor) > 1 else node.end
+
+    def _ends_line(self, node: Node, slot: _Pair) -> bool:
+        """Whether a value stands on its key's line and nothing but a comment follows."""
+        rest = self._lines.rest(node.end).strip()
+        return node.line == slot.key.line and (not rest or rest.startswith("#"))
+
+    def _block(self, wanted: Data, slot: _Pair) -> list[str]:
+        column = self._lines.column(slot.key.start)
+        if isinstance(wanted, dict):
+            return block_pairs(wanted, column + self._style.step, self._style)
+        assert isinstance(wanted, list)
+        return [line for item in wanted for line in block_item(item, column + self._style.dash, self._style)]
+
+    def _insert_lines(self, place: int, lines: list[str]) -> None:
+        """Whole lines at the beginning of one, or at the end of a text whose last line has no end."""
+        text = "\n".join(lines)
+        ended = place == 0 or self._lines.text[place - 1] == "\n"
+        self.edits.append(Edit(place, place, f"{text}\n" if ended else f"\n{text}"))
+
+    # -- mappings -------------------------------------------------------------------------------------------
+
+    def _write_mapping(self, node: Mapping, wanted: dict[Key, Data]) -> None:
+        own = {key_of(key): (key, value) for key, value in node.pairs if not is_merge(key)}
+        merged = self._merged(node)
+        kept = [name for name in own if name in wanted]
+        for name in kept:
+            key, value = own[name]
+            self.write(value, wanted[name], None if node.flow else _Pair(key))
+        dropped = [
+            index
+            for index, (key, _) in enumerate(node.pairs)
+            if not is_merge(key) and key_of(key) not in wanted
+        ]
+        entries = [_Entry(key.start, max(key.end, value.end), key.line) for key, value in node.pairs]
+        added = _added(wanted, own, merged)
+        places = {
+            name: index
+            for index, (key, _) in enumerate(node.pairs)
+            if not is_merge(key)
+            for name in [key_of(key)]
+        }
+        groups = [(None if before is None else places[before], pairs) for before, pairs in added]
+        if node.flow:
+            texts = [
+                (place, [self._flow_pair(node, name, value) for name, value in pairs.items()])
+                for place, pairs in groups
+            ]
+            self._write_flow(node, entries, dropped, texts)
+            return
+        column = self._lines.column(node.body)
+        self._write_block(
+            entries, dropped, [(place, block_pairs(pairs, column, self._style)) for place, pairs in groups]
+        )
+
+    def _merged(self, node: Mapping) -> dict[Key, Data]:
+        taken: dict[Key, Data] = {}
+        for source in node.merged():
+            read = self._meaning(source)
+            for part in read if isinstance(read, list) else [read]:
+                if isinstance(part, dict):
+                    taken = {**part, **taken}
+        return taken
+
+    # -- sequences ------------------------------------------------------------------------------------------
+
+    def _write_sequence(self, node: Sequence, wanted: list[Data]) -> None:
+        found = changes([data(item) for item in node.items], wanted)
+        for index, value in found.kept:
+            self.write(node.items[index], value, None)
+        if node.flow:
+            entries = [_Entry(item.start, item.end, item.line) for item in node.items]
+            self._write_flow(
+                node,
+                entries,
+                found.dropped,
+                [
+                    (place, [self._flow_item(node, value) for value in values])
+                    for place, values in found.added
+                ],
+            )
+            return
+        entries = self._items(node)
+        column = self._lines.column(node.body)
+        self._write_block(
+            entries,
+            found.dropped,
+            [
+                (place, [line for value in values for line in block_item(value, column, self._style)])
+                for place, values in found.added
+            ],
+        )
+
+    def _items(self, node: Sequence) -> list[_Entry]:
+        """Each item from its dash on."""
+        column = self._lines.column(node.body)
+        entries: list[_Entry] = []
+        for item in node.items:
+            dash = node.body
+            if entries:
+                dash = self._lines.dash(column, entries[-1].end, item.start)
+            end = dash + 1 if is_nothing(item) else max(item.end, dash + 1)
+            entries.append(_Entry(dash, end, item.line))
+        return entries
+
+    # -- both -----------------------------------------------------------------------------------------------
+
+    def _write_block(
+        self, entries: list[_Entry], dropped: list[int], added: list[tuple[int | None, list[str]]]
+    ) -> None:
+        for index in dropped:
+            entry = entries[index]
+            if self._lines.is_first(entry.start):
+                self.edits.append(Edit(self._lines.start(entry.start), self._lines.after(entry.end), ""))
+            elif index + 1 < len(entries) and index + 1 not in dropped:
+                # Behind the dash of a list, which stays.
+                self.edits.append(Edit(entry.start, entries[index + 1].start, ""))
+            else:
+                raise EditError(entry.line, "can't be taken out of its line; write it on a line of its own")
+        for place, lines in added:
+            if place is None or not self._lines.is_first(entries[place].start):
+                self._insert_lines(self._lines.after(entries[-1].end), lines)
+            else:
+                above = entries[place - 1].end if place else 0
+                self._insert_lines(self._lines.above_comments(entries[place].start, above), lines)
+
+    def _write_flow(
+        self,
+        node: Mapping | Sequence,
+        entries: list[_Entry],
+        dropped: list[int],
+        added: list[tuple[int | None, list[str]]],
+    ) -> None:
+        if not dropped and not added:
+            return
+        between = self._between(node, entries)
+        kept = [index for index in range(len(entries)) if index not in dropped]
+        if not kept:
+            inner = between.join(text for _, texts in added for text in texts)
+            self.edits.append(Edit(node.body + 1, node.end - 1, inner))
+            return
+        for first, last in _runs(dropped):
+            if last + 1 < len(entries):
+                self.edits.append(Edit(entries[first].start, entries[last + 1].start, ""))
+            else:
+                self.edits.append(Edit(entries[first - 1].end, entries[last].end, ""))
+        for place, texts in added:
+            joined = between.join(texts)
+            if place is None:
+                end = entries[kept[-1]].end
+                self.edits.append(Edit(end, end, between + joined))
+            else:
+                start = entries[place].start
+                self.edits.append(Edit(start, start, joined + between))
+
+    def _between(self, node: Mapping | Sequence, entries: list[_Entry]) -> str:
+        """What stands between entries: a comma, and a line's end where each has a line."""
+        indent = self._flow_indent(node, entries[0].start if entries else None)
+        return ", " if indent is None else f",\n{indent}"
+
+    def _flow_indent(self, node: Mapping | Sequence, first: int | None) -> str | None:
+        """How far entries are indented that stand on lines of their own; None where they share one."""
+        if first is None or self._lines.start(first) == self._lines.start(node.body):
+            return None
+        return self._lines.indent(first)
+
+    def _flow_pair(self, node: Mapping, key: Key, value: Data) -> str:
+        indent = self._flow_indent(node, node.pairs[0][0].start if node.pairs else None)
+        return flow_pair(key, value, indent, self._flow_step(node, indent))
+
+    def _flow_item(self, node: Sequence, value: Data) -> str:
+        indent = self._flow_indent(node, node.items[0].start if node.items else None)
+        return flow_text(value, indent, self._flow_step(node, indent))
+
+    def _flow_step(self, node: Mapping | Sequence, indent: str | None) -> int:
+        return max(1, len(indent or "  ") - len(self._lines.indent(node.body)))
+
+
+def _stays(node: Mapping | Sequence, inside: list[Any], wanted: Data, slot: _Pair | None) -> bool:
+    """Whether a collection is changed where it is: an empty one gives way, and gets lines."""
+    return bool(inside) and (bool(wanted) or node.flow) if slot is not None else bool(wanted) or node.flow
+
+
+class _Entry(NamedTuple):
+    """A pair or an item as it stands in the text: from its key or dash to its last character."""
+
+    start: int
+    end: int
+    line: int
+
+
+def _added(
+    wanted: dict[Key, Data], own: dict[Key, tuple[Node, Node]], merged: dict[Key, Data]
+) -> list[tuple[Key | None, dict[Key, Data]]]:
+    """New pairs in groups, each with the key that it stands before; None: at the end."""
+    groups: list[tuple[Key | None, dict[Key, Data]]] = []
+    group: dict[Key, Data] = {}
+    for name, value in wanted.items():
+        if name in own:
+            if group:
+                groups.append((name, group))
+            group = {}
+        elif name not in merged or not same(merged[name], value):
+            group[name] = value
+    return [*groups, (None, group)] if group else groups
+
+
+def _runs(indexes: list[int]) -> list[tuple[int, int]]:
+    """Neighbours together: the first and the last of each run."""
+    runs: list[tuple[int, int]] = []
+    for index in sorted(indexes):
+        if runs and runs[-1][1] == index - 1:
+            runs[-1] = (runs[-1][0], index)
+        else:
+            runs.append((index, index))
+    return runs

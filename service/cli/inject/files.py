@@ -1,0 +1,109 @@
+"""Where manifests come from and go to: files, folders, standard input; standard output, or files again.
+
+A file is written beside itself and then renamed, so that who reads it never finds half of one. Nothing is
+written before all of it is known.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from service.cli.inject.faults import AskedError, InjectError, ManifestError
+from service.cli.inject.manifests import Source
+
+STANDARD_INPUT: Final = "-"
+_STANDARD_INPUT_NAME: Final = "standard input"
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+
+def paths_of(named: Sequence[str]) -> list[str]:
+    """The files that were named, folders by the manifests in them, not deeper. Raises AskedError."""
+    found: list[str] = []
+    for name in named:
+        if name == STANDARD_INPUT or not Path(name).is_dir():
+            found.append(name)
+            continue
+        inside = sorted(path for path in Path(name).iterdir() if path.suffix in _SUFFIXES and path.is_file())
+        if not inside:
+            kinds = ", ".join(_SUFFIXES)
+            raise AskedError(
+                [f"-f {name}: is a folder without files of {kinds}; folders in it are not looked into"]
+            )
+        found.extend(map(str, inside))
+    doubled = {name for name in found if found.count(name) > 1}
+    if doubled:
+        raise AskedError([f"-f {min(doubled)}: is given twice; leave one"])
+    return found
+
+
+def read(paths: Sequence[str]) -> list[Source]:
+    """Their texts. Raises ManifestError for what can't be read or is no UTF-8."""
+    sources: list[Source] = []
+    broken: list[str] = []
+    for path in paths:
+        name = _STANDARD_INPUT_NAME if path == STANDARD_INPUT else path
+        try:
+            content = sys.stdin.buffer.read() if path == STANDARD_INPUT else Path(path).read_bytes()
+            sources.append(Source(name, content.decode()))
+        except OSError as error:
+            broken.append(f"{name}: can't be read: {error.strerror or error}")
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            broken.append(f"{name}, line {line}: is not UTF-8; save it so, or `iconv -t utf-8` it")
+    if broken:
+        raise ManifestError(broken)
+    return sources
+
+
+def joined(texts: Sequence[str]) -> str:
+    """Several files as one stream of documents; a single one as it is."""
+    stream = ""
+    for text in texts:
+        if not stream:
+            stream = text
+            continue
+        following = text.removeprefix("\ufeff")
+        ended = stream if stream.endswith("\n") else f"{stream}\n"
+        if _begins_with_directive(following):
+            stream = f"{ended}...\n{following}"
+        elif following.startswith("---"):
+            stream = ended + following
+        else:
+            stream = f"{ended}---\n{following}"
+    return stream
+
+
+def _begins_with_directive(text: str) -> bool:
+    """Whether a stream begins with %YAML or its like, which only follows the end of a document."""
+    lines = (line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
+    return next(lines, "").startswith("%")
+
+
+def write(path: Path, text: str) -> None:
+    """Replaces a file at once, with the rights that it had. Raises InjectError; then it is as it was."""
+    # A link stays one: what it leads to is replaced.
+    target = path.resolve()
+    try:
+        mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
+        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise InjectError([f"{path}: can't be written: {error.strerror or error}"]) from error
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text.encode())
+        Path(name).chmod(mode)
+        Path(name).replace(target)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        raise InjectError([f"{path}: can't be written: {error.strerror or error}"]) from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

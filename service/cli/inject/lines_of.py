@@ -1,0 +1,61 @@
+"""A text by its lines: where one begins, what stands before a place on it, which comments are above. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Offsets in a text, all counted in characters."""
+
+    text: str
+
+    def start(self, place: int) -> int:
+        """Where the line of a place begins."""
+        return self.text.rfind("\n", 0, place) + 1
+
+    def column(self, place: int) -> int:
+        return place - self.start(place)
+
+    def indent(self, place: int) -> str:
+        """The blanks that the line of a place begins with."""
+        line = self.text[self.start(place) : place]
+        return line[: len(line) - len(line.lstrip(" \t"))]
+
+    def is_first(self, place: int) -> bool:
+        """Whether only blanks stand before a place on its line."""
+        return not self.text[self.start(place) : place].strip(" ")
+
+    def after(self, end: int) -> int:
+        """Where the next line begins, behind whatever ends there; the text's end where there is none."""
+        if self.text[end - 1 : end] == "\n":
+            return end
+        found = self.text.find("\n", end)
+        return len(self.text) if found < 0 else found + 1
+
+    def rest(self, end: int) -> str:
+        """What stands behind a place on its line."""
+        return self.text[end : self.after(end)] if self.text[end - 1 : end] != "\n" else ""
+
+    def dash(self, column: int, behind: int, before: int) -> int:
+        """The first dash in that column of a line that begins behind one place and not behind another."""
+        line = self.after(behind)
+        while self.text[line + column : line + column + 1] != "-" and line < before:
+            line = self.after(line + 1)
+        return line + column
+
+    def above_comments(self, place: int, not_before: int) -> int:
+        """Where a place's line begins, or the comments right above it that are indented as far."""
+        begin, column = self.start(place), self.column(place)
+        while begin > not_before:
+            above = self.start(begin - 1)
+            line = self.text[above:begin]
+            if (
+                above < not_before
+                or len(line) - len(line.lstrip(" ")) != column
+                or line.lstrip(" ")[:1] != "#"
+            ):
+                break
+            begin = above
+        return begin

@@ -1,0 +1,105 @@
+"""What a node means, as plain values.
+
+Aliases and merges are written out, each place with values of its own, so that a change of one is a change of
+one. What YAML 1.1 and 1.2 read differently (`yes`, `0644`, `1e3`, dates) stays as it is written: Raw.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from service.cli.inject.faults import EditError
+from service.cli.inject.tree import Mapping, Node, Scalar, Sequence, is_merge, target
+from service.cli.inject.values import Data, Key, Raw
+
+#: A manifest is nested some twenty levels deep.
+DEEPEST: Final = 100
+#: More than the largest object that Kubernetes takes (1.5 MiB) has values.
+_MOST_VALUES: Final = 1_000_000
+
+_NOTHING: Final = ("", "~", "null", "Null", "NULL")
+_TRUE: Final = ("true", "True", "TRUE")
+_FALSE: Final = ("false", "False", "FALSE")
+_WHOLE: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+#: Whatever some version of YAML takes for something else than a text.
+_AMBIGUOUS: Final = re.compile(
+    r"[-+]?\.?[0-9][0-9_]*([.eE:xob+\-][0-9a-fA-F_.:eE+\-TtZz ]*)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+    r"|[yYnN]|yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF|<<|=|[-+][0-9_.]*"
+)
+_TEXT_TAG: Final = "tag:yaml.org,2002:str"
+#: `!!int "3"` is 3.
+_PLAIN_TAGS: Final = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "bool", "null"))
+
+
+def plain_value(text: str) -> str | int | bool | Raw | None:
+    """What a text without quotes means."""
+    if text in _NOTHING:
+        return None
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    return Raw(text) if _AMBIGUOUS.fullmatch(text) else text
+
+
+def data(node: Node) -> Data:
+    """A node's meaning. Raises EditError for doubled keys, and for aliases that never end."""
+    return _Reading().value(node, ())
+
+
+class _Reading:
+    def __init__(self) -> None:
+        self._left = _MOST_VALUES
+
+    def value(self, node: Node, inside: tuple[Node, ...]) -> Data:
+        self._left -= 1
+        of = target(node)
+        if isinstance(of, Scalar):
+            return scalar_value(of)
+        if of in inside:
+            raise EditError(node.line, "an alias stands inside of what it stands for")
+        if len(inside) >= DEEPEST:
+            raise EditError(node.line, f"nests deeper than {DEEPEST} levels")
+        if self._left < 0:
+            raise EditError(node.line, f"its aliases stand for more than {_MOST_VALUES} values")
+        within = (*inside, of)
+        if isinstance(of, Sequence):
+            return [self.value(item, within) for item in of.items]
+        return self._mapping(of, within)
+
+    def _mapping(self, node: Mapping, inside: tuple[Node, ...]) -> dict[Key, Data]:
+        own: dict[Key, Data] = {}
+        for key, value in node.pairs:
+            if is_merge(key):
+                continue
+            name = key_of(key)
+            if name in own:
+                raise EditError(key.line, f"has the key {name} twice; leave one")
+            own[name] = self.value(value, inside)
+        for source in node.merged():
+            for name, taken in self._source(source, inside):
+                own.setdefault(name, taken)
+        return own
+
+    def _source(self, source: Node, inside: tuple[Node, ...]) -> list[tuple[Key, Data]]:
+        read = self.value(source, inside)
+        taken = read if isinstance(read, list) else [read]
+        if not all(isinstance(part, dict) for part in taken):
+            raise EditError(source.line, "merges (<<) what is no mapping")
+        return [pair for part in taken if isinstance(part, dict) for pair in part.items()]
+
+
+def scalar_value(node: Scalar) -> str | int | bool | Raw | None:
+    if node.tag in _PLAIN_TAGS or (node.tag is None and node.plain):
+        return plain_value(node.text)
+    return node.text if node.tag in (None, _TEXT_TAG, "!") else Raw(node.text, node.tag)
+
+
+def key_of(node: Node) -> Key:
+    """A key: its text, or what it is written as where it is none."""
+    of = target(node)
+    if not isinstance(of, Scalar):
+        raise EditError(node.line, "has a key that is no text")
+    value = scalar_value(of)
+    return value if isinstance(value, str | Raw) else Raw(of.text)

@@ -1,0 +1,185 @@
+"""The sidecar into a pod template, and out of it. Values in, values out; nothing here knows text.
+
+`put_in` and `take_out` are each other's inverse: what inject does beyond its own names (the grace period,
+the default container) it notes in an annotation, so that it can be undone. Injecting is taking out and
+putting in, so injecting twice is injecting once, and an older sidecar is brought up to date.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from service.cli.inject.container import (
+    CHECKSUM,
+    DEFAULT_GRACE_SECONDS,
+    LABEL,
+    NAME,
+    Sidecar,
+    container,
+    is_own_volume,
+    volumes,
+)
+from service.cli.inject.values import Data, Key
+
+Object = dict[Key, Data]
+
+#: What inject did besides: `default-container=web terminationGracePeriodSeconds=30->55`.
+NOTE: Final = "pilotfish-injected"
+DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
+GRACE: Final = "terminationGracePeriodSeconds"
+
+_DEFAULT_WORD: Final = "default-container"
+_UNSET: Final = "unset"
+_GRACE_WORD: Final = re.compile(rf"{GRACE}=({_UNSET}|[0-9]+)->([0-9]+)")
+
+
+class Taken(NamedTuple):
+    """A template without the sidecar. `grace_is_shared` where a sidecar may be reckoned in already."""
+
+    template: Object
+    had_sidecar: bool
+    grace_is_shared: bool
+
+
+def take_out(template: Object) -> Taken:
+    """The template as it was before the sidecar came; the same where there is none."""
+    metadata, spec = _object(template.get("metadata")), _object(template.get("spec"))
+    labels, annotations = _object(metadata.get("labels")), _object(metadata.get("annotations"))
+    if labels.get(LABEL) not in ("true", True) or not _has_sidecar(spec):
+        return Taken(template, False, False)
+    note = annotations.get(NOTE)
+    words = note.split() if isinstance(note, str) else []
+    default = annotations.get(DEFAULT_CONTAINER)
+    noted = f"{_DEFAULT_WORD}={default}" in words
+    annotations = {
+        name: value
+        for name, value in annotations.items()
+        if name not in (NOTE, CHECKSUM) and not (noted and name == DEFAULT_CONTAINER)
+    }
+    spec, restored = _with_grace_restored(spec, words)
+    for key in ("initContainers", "containers"):
+        spec = _without(spec, key, lambda name: name == NAME)
+    spec = _without(spec, "volumes", is_own_volume)
+    metadata = _with(metadata, "labels", {name: value for name, value in labels.items() if name != LABEL})
+    metadata = _with(metadata, "annotations", annotations)
+    without = _with(template, "metadata", metadata)
+    return Taken({**without, "spec": spec}, True, not restored)
+
+
+def _has_sidecar(spec: Object) -> bool:
+    return any(
+        _name(item) == NAME for key in ("initContainers", "containers") for item in _list(spec.get(key))
+    )
+
+
+def _with_grace_restored(spec: Object, words: list[str]) -> tuple[Object, bool]:
+    """The grace period as it was, and whether that is known: not where somebody has changed it since."""
+    for word in words:
+        found = _GRACE_WORD.fullmatch(word)
+        if found is not None and spec.get(GRACE) == int(found[2]):
+            if found[1] == _UNSET:
+                return {key: value for key, value in spec.items() if key != GRACE}, True
+            return {**spec, GRACE: int(found[1])}, True
+    return spec, False
+
+
+def put_in(taken: Taken, sidecar: Sidecar, checksum: str | None) -> Object:
+    """The template with the sidecar. `checksum` is that of its ConfigMap, where that is known."""
+    template = taken.template
+    metadata, spec = _object(template.get("metadata")), _object(template["spec"])
+    own_grace = spec.get(GRACE)
+    app_seconds = _app_seconds(own_grace, sidecar, taken.grace_is_shared)
+    needed = sidecar.grace_seconds(app_seconds)
+    grace = max(needed, own_grace if isinstance(own_grace, int) else 0)
+
+    new: Object = {}
+    if GRACE not in spec:
+        new[GRACE] = grace
+    made = container(sidecar, app_seconds)
+    if "initContainers" not in spec and sidecar.native:
+        new["initContainers"] = [made]
+    if "volumes" not in spec:
+        new["volumes"] = volumes(sidecar)
+    spec = _before("containers", spec, new)
+    spec[GRACE] = grace
+    if sidecar.native and "initContainers" not in new:
+        spec["initContainers"] = [made, *_list(spec["initContainers"])]
+    elif not sidecar.native:
+        spec["containers"] = [made, *_list(spec["containers"])]
+    if "volumes" not in new:
+        spec["volumes"] = [*_list(spec["volumes"]), *volumes(sidecar)]
+
+    words = (
+        [] if taken.grace_is_shared else [f"{GRACE}={_UNSET if own_grace is None else own_grace}->{grace}"]
+    )
+    annotations = _object(metadata.get("annotations"))
+    if DEFAULT_CONTAINER not in annotations:
+        app = app_container(_object(template["spec"]))
+        annotations = {**annotations, DEFAULT_CONTAINER: app}
+        words.insert(0, f"{_DEFAULT_WORD}={app}")
+    if checksum is not None:
+        annotations = {**annotations, CHECKSUM: checksum}
+    if words:
+        annotations = {**annotations, NOTE: " ".join(words)}
+    labels = {**_object(metadata.get("labels")), LABEL: "true"}
+    metadata = {**metadata, "labels": labels, "annotations": annotations}
+    with_metadata = template if "metadata" in template else _before("spec", template, {"metadata": {}})
+    return {**with_metadata, "metadata": metadata, "spec": spec}
+
+
+def app_container(spec: Object) -> str:
+    """The name of the first container, which is the app's own."""
+    name = _name(_list(spec.get("containers"))[0])
+    return name if isinstance(name, str) else ""
+
+
+def _app_seconds(own_grace: Data, sidecar: Sidecar, is_shared: bool) -> int:
+    """What the app itself may take to end: as was asked, else as its pod says, else Kubernetes' default."""
+    if sidecar.app_grace_seconds is not None:
+        return sidecar.app_grace_seconds
+    if isinstance(own_grace, int) and not is_shared:
+        return own_grace
+    return DEFAULT_GRACE_SECONDS
+
+
+# -- parts ---------------------------------------------------------------------------------------------------
+
+
+def _object(value: Data) -> Object:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Data) -> list[Data]:
+    return value if isinstance(value, list) else []
+
+
+def _name(item: Data) -> Data:
+    return item.get("name") if isinstance(item, dict) else None
+
+
+def _without(spec: Object, key: str, is_own: Callable[[Data], bool]) -> Object:
+    """The spec without the items whose names are the sidecar's, and without the list where none is left."""
+    items = _list(spec.get(key))
+    left: list[Data] = [item for item in items if not is_own(_name(item))]
+    return spec if len(left) == len(items) else _with(spec, key, left)
+
+
+def _with(value: Object, key: str, part: Object | list[Data]) -> Object:
+    """The value with another part; without it where the part is empty and was not before."""
+    if part:
+        return {**value, key: part}
+    if key in value and not value[key]:
+        return value
+    return {name: of for name, of in value.items() if name != key}
+
+
+def _before(key: str, value: Object, new: Object) -> Object:
+    """The value with new parts before a key."""
+    placed: Object = {}
+    for name, part in value.items():
+        if name == key:
+            placed.update(new)
+        placed[name] = part
+    return placed

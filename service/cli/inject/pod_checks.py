@@ -1,0 +1,181 @@
+"""Why a pod template must not get the sidecar, or should get it with a word of warning.
+
+Looks at the template without the sidecar. What it says goes with a path, by which the line is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from service.cli.inject.container import CONFIG_KEY, LABEL, NAME, PORT_NAME, Sidecar, is_own_volume
+from service.cli.inject.pod import GRACE, Object
+from service.cli.inject.values import Data
+from service.cli.inject.workloads import THAT_END, Path
+
+_LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
+
+
+class Fault(NamedTuple):
+    """What is wrong, and where below the template."""
+
+    path: Path
+    text: str
+
+
+def is_for_windows(template: Object) -> bool:
+    """Whether its pods run on Windows: the sidecar's image is Linux'."""
+    spec = template.get("spec")
+    if not isinstance(spec, dict):
+        return False
+    system, selector = spec.get("os"), spec.get("nodeSelector")
+    name = system.get("name") if isinstance(system, dict) else None
+    return name == "windows" or (isinstance(selector, dict) and selector.get("kubernetes.io/os") == "windows")
+
+
+def shape_faults(template: Data) -> Iterator[Fault]:
+    """Why a template is none: these come first, the others take its shape for granted."""
+    if not isinstance(template, dict):
+        yield Fault((), "has no pod template, which must be a mapping with a spec")
+        return
+    spec = template.get("spec")
+    if not isinstance(spec, dict):
+        yield Fault(("spec",), "its pods have no spec, which must be a mapping with containers")
+        return
+    containers = spec.get("containers")
+    if not isinstance(containers, list) or not containers:
+        yield Fault(("spec",), "its pods have no containers; the sidecar goes beside one")
+        return
+    for key in (*_LISTS, "volumes"):
+        yield from _list_faults(spec, key)
+    for path, parent in (((), template), (("metadata",), template.get("metadata"))):
+        for key in ("metadata",) if not path else ("labels", "annotations"):
+            value = parent.get(key) if isinstance(parent, dict) else None
+            if value is not None and not isinstance(value, dict):
+                yield Fault((*path, key), f"{key} must be a mapping")
+
+
+def _list_faults(spec: Object, key: str) -> Iterator[Fault]:
+    items = spec.get(key)
+    if items is not None and not isinstance(items, list):
+        yield Fault(("spec", key), f"{key} must be a list")
+        return
+    for index, item in enumerate(items or ()):
+        if not isinstance(item, dict) or not isinstance(item.get("name"), str) or not item["name"]:
+            yield Fault(("spec", key, index), f"{key}[{index}] has no name that is a text; give it one")
+
+
+def faults(kind: str, template: Object, sidecar: Sidecar) -> Iterator[Fault]:
+    """What must be mended before the sidecar can go in."""
+    spec = template["spec"]
+    assert isinstance(spec, dict)
+    yield from _name_faults(spec)
+    yield from _port_faults(spec, sidecar)
+    grace = spec.get(GRACE)
+    if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool) or grace < 0):
+        yield Fault(("spec", GRACE), f"{GRACE} must be a whole number of seconds, 0 or more")
+    if kind in THAT_END and not sidecar.native and not sidecar.can_be_quit:
+        yield Fault(
+            (),
+            f"a {kind} with --legacy never completes, because its sidecar does not end; use --native, or "
+            "give it a token by which the job ends it: --secret quit=NAME-OF-SECRET "
+            "--set quit_token_file=/etc/pilotfish/secrets/quit/token",
+        )
+
+
+def _name_faults(spec: Object) -> Iterator[Fault]:
+    for key, index, item in _containers(spec):
+        if item.get("name") == NAME:
+            yield Fault(
+                ("spec", key, index),
+                f"a container is named {NAME} already, and inject did not put it there; rename it, or, if it "
+                f'is the sidecar, label the pod {LABEL}: "true" and it will be replaced',
+            )
+        mounts = item.get("volumeMounts")
+        for mount in mounts if isinstance(mounts, list) else ():
+            name = mount.get("name") if isinstance(mount, dict) else None
+            if is_own_volume(name):
+                yield Fault(
+                    ("spec", key, index, "volumeMounts"),
+                    f"container {item.get('name')} mounts {name}, which is a volume of the sidecar's; give "
+                    "the app one of its own",
+                )
+    volumes = spec.get("volumes")
+    for index, volume in enumerate(volumes if isinstance(volumes, list) else ()):
+        if isinstance(volume, dict) and is_own_volume(volume.get("name")):
+            yield Fault(
+                ("spec", "volumes", index),
+                f"a volume is named {volume['name']} already, as one of the sidecar's is; rename it",
+            )
+
+
+def _port_faults(spec: Object, sidecar: Sidecar) -> Iterator[Fault]:
+    taken = {sidecar.admin_port: ("probes", "admin_port"), sidecar.api_port: ("API", "api_port")}
+    for key, index, item in _containers(spec):
+        ports = item.get("ports")
+        for place, port in enumerate(ports if isinstance(ports, list) else ()):
+            if not isinstance(port, dict):
+                continue
+            path: Path = ("spec", key, index, "ports", place)
+            number = port.get("containerPort")
+            if port.get("protocol", "TCP") == "TCP" and isinstance(number, int) and number in taken:
+                what, setting = taken[number]
+                yield Fault(
+                    path,
+                    f"container {item.get('name')} has port {number}, which is that of the sidecar's {what}; "
+                    f"a pod's containers share its ports: give the sidecar another by --set {setting}=PORT",
+                )
+            if port.get("name") == PORT_NAME:
+                yield Fault(
+                    path,
+                    f"container {item.get('name')} names a port {PORT_NAME}, as the sidecar does; rename it",
+                )
+
+
+def warnings(kind: str, template: Object, sidecar: Sidecar) -> Iterator[Fault]:
+    """What goes in all the same, and should be known."""
+    spec = template["spec"]
+    assert isinstance(spec, dict)
+    if spec.get("hostNetwork") is True:
+        yield Fault(
+            ("spec", "hostNetwork"),
+            f"with hostNetwork the ports {sidecar.admin_port} and {sidecar.api_port} are the node's: one "
+            "such pod a node, and whatever runs there can ask the API; consider tokens_file",
+        )
+    if _is_guaranteed(spec):
+        yield Fault(
+            ("spec", "containers"),
+            "its pods are of QoS class Guaranteed and become Burstable, because the sidecar has no CPU limit",
+        )
+    if kind in THAT_END and not sidecar.native:
+        yield Fault(
+            (), "the job must end its sidecar by POST /quitquitquit with the token, or it never completes"
+        )
+
+
+def _is_guaranteed(spec: Object) -> bool:
+    """Whether each container has limits for CPU and memory and asks for no less."""
+    for _, _, item in _containers(spec):
+        resources = item.get("resources")
+        limits = resources.get("limits") if isinstance(resources, dict) else None
+        requests = resources.get("requests") if isinstance(resources, dict) else None
+        if not isinstance(limits, dict) or not limits.get("cpu") or not limits.get("memory"):
+            return False
+        if isinstance(requests, dict) and any(limits.get(name) != value for name, value in requests.items()):
+            return False
+    return True
+
+
+def _containers(spec: Object) -> Iterator[tuple[str, int, Object]]:
+    for key in _LISTS:
+        items = spec.get(key)
+        for index, item in enumerate(items if isinstance(items, list) else ()):
+            if isinstance(item, dict):
+                yield key, index, item
+
+
+def config_map_faults(config_map: Data) -> Iterator[Fault]:
+    """Why the sidecar would not start with a ConfigMap of the input."""
+    content = config_map.get("data") if isinstance(config_map, dict) else None
+    if not isinstance(content, dict) or CONFIG_KEY not in content:
+        yield Fault((), f"has no key {CONFIG_KEY} in its data, which is the file that the sidecar reads")

@@ -1,0 +1,76 @@
+"""A text that means something else in some of its documents, and nothing else anywhere.
+
+What the edits made is parsed again and compared with what was wanted: an edit that says more or less than it
+should is found here, before anything is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from service.cli.inject.edits import Edit, applied, edits
+from service.cli.inject.faults import EditError
+from service.cli.inject.plain_data import data
+from service.cli.inject.tree import Document, NotYamlError, parse
+from service.cli.inject.values import Data, same
+from service.cli.inject.workloads import Path
+
+_CANNOT: Final = (
+    "can't be edited without changing what else it says, because of its anchors or its layout; write out "
+    "what its aliases stand for, or give it as `kubectl create --dry-run=client -o yaml -f FILE` prints it"
+)
+
+
+def rewritten(text: str, wanted: Sequence[tuple[Document, Data]]) -> str:
+    """The text with those documents meaning what is wanted. Raises EditError where that can't be written."""
+    if not wanted:
+        return text
+    changes: list[Edit] = []
+    for document, value in wanted:
+        try:
+            changes += edits(text, document.root, value)
+        except EditError as error:
+            raise EditError(error.line, error.why, document.number) from error
+    made = applied(text, changes)
+    again = _read_again(made)
+    for document, value in wanted:
+        if not _means(again, document.number, value):
+            raise EditError(document.root.line, _CANNOT, document.number)
+    return made
+
+
+def _read_again(text: str) -> list[Document]:
+    try:
+        return parse(text)
+    except NotYamlError:
+        return []
+
+
+def _means(documents: list[Document], number: int, value: Data) -> bool:
+    try:
+        return number <= len(documents) and same(data(documents[number - 1].root), value)
+    except EditError:
+        return False
+
+
+def value_at(whole: Data, path: Path) -> Data:
+    """The value at a path; None where there is none."""
+    for step in path:
+        if isinstance(step, int):
+            whole = whole[step] if isinstance(whole, list) and step < len(whole) else None
+        else:
+            whole = whole.get(step) if isinstance(whole, dict) else None
+    return whole
+
+
+def with_value_at(whole: Data, path: Path, value: Data) -> Data:
+    """The whole with another value at a path, which is there."""
+    if not path:
+        return value
+    step, *rest = path
+    if isinstance(step, int):
+        assert isinstance(whole, list)
+        return [*whole[:step], with_value_at(whole[step], tuple(rest), value), *whole[step + 1 :]]
+    assert isinstance(whole, dict)
+    return {**whole, step: with_value_at(whole[step], tuple(rest), value)}

@@ -1,0 +1,329 @@
+"""Connections are made anew when other credentials are in force: one by one, after a trial, with no loss."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from client_core.client.credential_renewal import (
+    LOOK_MS,
+    PAUSE_MS,
+    RETRY_MS,
+    SETTLE_MS,
+    Act,
+    Stale,
+    Step,
+    next_step,
+)
+from client_core.client.node_connection_state import TRIAL_NODE_ID
+from client_core.events import NodeDisconnected, SecretReloaded
+from client_core.network.selectable import CredentialsVersion
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.messages.produce_response import ProduceResponse
+from tests.client.client_builders import NODE, NODE_1, NODE_2, Bench, RecordingUpdater, api_versions_response
+
+if TYPE_CHECKING:
+    from client_core.client.client_request import ClientResponse
+    from client_core.cluster import Node
+
+NODES: Final = (NODE, NODE_1, NODE_2)
+OTHERS: Final = CredentialsVersion(sasl=1)
+IDLE: Final = [Stale(node.id, 0) for node in NODES]
+#: From a change until it is taken for what was meant.
+TAKEN_MS: Final = LOOK_MS + 2 * SETTLE_MS
+
+
+# -- the decision --------------------------------------------------------------------------------------------
+
+
+def decided(
+    stale: list[Stale],
+    *,
+    held: int | None = None,
+    is_under_way: bool = False,
+    is_proved: bool = True,
+    may_begin: bool = True,
+    tried_last: int | None = None,
+) -> Step:
+    return next_step(
+        stale,
+        held=held,
+        is_under_way=is_under_way,
+        is_proved=is_proved,
+        may_begin=may_begin,
+        tried_last=tried_last,
+    )
+
+
+def test_where_all_is_new_there_is_nothing_to_do() -> None:
+    assert decided([]) == Step(Act.REST)
+
+
+def test_the_next_one_waits_until_the_last_is_there_again() -> None:
+    assert decided(IDLE, is_under_way=True) == Step(Act.WAIT)
+
+
+def test_the_next_one_waits_for_the_pause() -> None:
+    assert decided(IDLE, may_begin=False) == Step(Act.REST)
+
+
+def test_what_nobody_has_taken_yet_is_tried_at_the_least_busy_one() -> None:
+    assert decided([Stale(1, 3), Stale(2, 1)], is_proved=False) == Step(Act.TRY, 2)
+
+
+def test_another_trial_is_made_elsewhere() -> None:
+    assert decided(IDLE, is_proved=False, tried_last=0) == Step(Act.TRY, 1)
+    assert decided(IDLE[:1], is_proved=False, tried_last=0) == Step(Act.TRY, 0)
+
+
+def test_one_without_requests_is_made_anew_at_once() -> None:
+    assert decided([Stale(0, 2), Stale(1, 0)]) == Step(Act.RENEW, 1)
+
+
+def test_where_all_are_busy_the_least_busy_one_gets_nothing_more_to_do() -> None:
+    assert decided([Stale(0, 2), Stale(1, 1)]) == Step(Act.HOLD, 1)
+
+
+def test_one_that_is_held_is_waited_for_and_then_made_anew() -> None:
+    assert decided([Stale(0, 2), Stale(1, 0)], held=0) == Step(Act.WAIT)
+    assert decided([Stale(0, 0), Stale(1, 0)], held=0) == Step(Act.RENEW, 0)
+
+
+# -- the client ----------------------------------------------------------------------------------------------
+
+
+class RenewalBench(Bench):
+    """A client with connections to all nodes, whose credentials a test changes."""
+
+    def __init__(self, *nodes: Node) -> None:
+        nodes = nodes or NODES
+        super().__init__(RecordingUpdater(nodes), credentials_change=True, request_timeout_ms=600_000)
+        for node in nodes:
+            self.ready(node)
+        self.poll()
+        self.responses: list[ClientResponse] = []
+
+    def change(self, version: CredentialsVersion = OTHERS) -> None:
+        self.selector.credentials = version
+
+    def turn(self, ms: int) -> None:
+        """Polls for so long; whoever is asked for its versions says them."""
+        until_ms = self.now_ms + ms
+        while self.now_ms < until_ms:
+            before = {node_id: len(self.headers(node_id)) for node_id in self.ids}
+            self.responses += self.poll(min(100, until_ms - self.now_ms))
+            for node_id, count in before.items():
+                for index in range(count, len(self.headers(node_id))):
+                    if self.headers(node_id)[index].api is ApiKey.API_VERSIONS and self.is_open(node_id):
+                        self.answer(node_id, api_versions_response(), request=index)
+
+    @property
+    def ids(self) -> list[int]:
+        return [*(node.id for node in self.recorded.fetch_nodes()), TRIAL_NODE_ID]
+
+    def is_open(self, node_id: int) -> bool:
+        return self.selector.is_open(node_id)
+
+    def attempts(self, first: int = len(NODES)) -> list[int]:
+        """Which nodes were connected to since the beginning."""
+        return [attempt.node_id for attempt in self.selector.attempts[first:]]
+
+    def answer_produce(self, node: Node, request: int = -1) -> None:
+        self.answer(node.id, ProduceResponse(), request=request)
+
+
+def test_every_connection_is_made_anew_after_one_trial_beside_them() -> None:
+    bench = RenewalBench()
+    bench.change()
+    bench.turn(TAKEN_MS + 10 * PAUSE_MS)
+    assert bench.attempts() == [TRIAL_NODE_ID, 0, 1, 2]
+    assert {bench.selector.credentials_of(node.id) for node in NODES} == {OTHERS}
+    assert not bench.is_open(TRIAL_NODE_ID)
+    assert all(bench.client.is_ready(node, bench.now_ms) for node in NODES)
+    bench.turn(60_000)
+    assert len(bench.attempts()) == 4, "what was done is done"
+
+
+def test_there_is_a_pause_between_two_of_them() -> None:
+    bench = RenewalBench()
+    bench.change()
+    at_ms: list[int] = []
+    for _ in range(200):
+        known = len(bench.attempts())
+        bench.turn(100)
+        at_ms += [bench.now_ms] * (len(bench.attempts()) - known)
+    _, first, second, third = at_ms
+    assert second - first >= PAUSE_MS / 2
+    assert third - second >= PAUSE_MS / 2
+
+
+def test_a_renewal_is_no_failure_and_leaves_metadata_as_it_is() -> None:
+    bench = RenewalBench(NODE)
+    bench.change()
+    bench.turn(TAKEN_MS + 10 * PAUSE_MS)
+    assert [e.reason for e in bench.sink.of(NodeDisconnected) if isinstance(e, NodeDisconnected)] == ["local"]
+    (status,) = bench.client.node_statuses(bench.now_ms)
+    assert (status.node_id, status.last_error) == (NODE.id, None)
+    assert bench.recorded.disconnected == []
+
+
+def test_one_with_requests_in_flight_is_made_anew_after_the_last_answer_and_none_is_lost() -> None:
+    bench = RenewalBench(NODE)
+    bench.send()
+    bench.send()
+    bench.change()
+    bench.turn(TAKEN_MS + 5 * PAUSE_MS)
+    assert bench.attempts(1) == [TRIAL_NODE_ID]
+    assert not bench.client.ready(NODE, bench.now_ms), "nothing more is sent to it"
+    assert not bench.client.can_send_request(NODE.id, bench.now_ms)
+    assert bench.client.least_loaded_node(bench.now_ms).has_node_available_or_connection_ready
+
+    bench.answer_produce(NODE, request=-2)
+    bench.turn(PAUSE_MS)
+    assert bench.attempts(1) == [TRIAL_NODE_ID], "the second one is still out"
+    bench.answer_produce(NODE)
+    bench.turn(PAUSE_MS)
+    assert bench.attempts(1) == [TRIAL_NODE_ID, NODE.id]
+    assert [response.disconnected for response in bench.responses] == [False, False]
+    assert bench.client.is_ready(NODE, bench.now_ms)
+    assert bench.selector.credentials_of(NODE.id) == OTHERS
+
+
+def test_while_one_is_held_the_others_go_on() -> None:
+    bench = RenewalBench(NODE, NODE_1)
+    for node in (NODE, NODE_1):
+        bench.send(node)
+    bench.change()
+    bench.turn(TAKEN_MS + 10 * PAUSE_MS)
+    assert [bench.client.is_ready(node, bench.now_ms) for node in (NODE, NODE_1)] == [False, True]
+
+
+def test_one_that_ends_while_it_is_held_is_connected_to_as_ever() -> None:
+    bench = RenewalBench(NODE)
+    bench.send()
+    bench.change()
+    bench.turn(TAKEN_MS + PAUSE_MS)
+    bench.selector.disconnect(NODE.id)
+    bench.turn(20_000)
+    bench.connect()
+    bench.answer(NODE.id, api_versions_response())
+    bench.poll()
+    assert bench.client.is_ready(NODE, bench.now_ms)
+
+
+def test_what_the_broker_refuses_costs_no_connection_and_is_told_once() -> None:
+    bench = RenewalBench()
+    bench.selector.never_ready(TRIAL_NODE_ID)
+    bench.change()
+    for _ in range(60):
+        bench.turn(RETRY_MS // 10)
+        if bench.is_open(TRIAL_NODE_ID):
+            bench.selector.fail_authentication(TRIAL_NODE_ID)
+    trials = bench.attempts()
+    assert set(trials) == {TRIAL_NODE_ID}
+    assert len(trials) == pytest.approx(60 / 10, abs=2), "it is tried again, and not all the time"
+    assert all(bench.client.is_ready(node, bench.now_ms) for node in NODES)
+    told = bench.sink.of(SecretReloaded)
+    assert len(told) == 1
+    assert "Authentication failed" in str(told[0])
+    assert bench.recorded.disconnected == []
+    assert bench.recorded.fatal is None, "nobody who waits for metadata is told"
+
+    bench.selector.become_ready(TRIAL_NODE_ID)
+    bench.turn(2 * RETRY_MS)
+    assert bench.attempts()[-3:] == [0, 1, 2]
+    assert bench.sink.of(SecretReloaded)[1:] == [SecretReloaded("credentials", None)]
+
+
+def test_a_broker_that_can_not_be_reached_is_no_refusal() -> None:
+    bench = RenewalBench()
+    bench.selector.hold_connect(TRIAL_NODE_ID)
+    bench.change()
+    bench.turn(TAKEN_MS)
+    bench.selector.refuse(TRIAL_NODE_ID)
+    bench.turn(RETRY_MS // 2)
+    assert bench.sink.of(SecretReloaded) == []
+    assert bench.attempts() == [TRIAL_NODE_ID]
+    bench.turn(RETRY_MS + 5 * PAUSE_MS)
+    assert bench.attempts() == [TRIAL_NODE_ID, TRIAL_NODE_ID, 0, 1, 2]
+
+
+def test_a_change_made_right_is_tried_at_once() -> None:
+    bench = RenewalBench(NODE)
+    bench.selector.never_ready(TRIAL_NODE_ID)
+    bench.change()
+    bench.turn(TAKEN_MS)
+    bench.selector.fail_authentication(TRIAL_NODE_ID)
+    bench.turn(100)
+    bench.selector.become_ready(TRIAL_NODE_ID)
+    bench.change(CredentialsVersion(sasl=2))
+    bench.turn(TAKEN_MS + PAUSE_MS)
+    assert bench.attempts(1) == [TRIAL_NODE_ID, TRIAL_NODE_ID, NODE.id]
+
+
+def test_a_connection_that_fails_after_a_good_trial_stops_the_others() -> None:
+    """A broker that has not heard of the new password yet, while another one has."""
+    bench = RenewalBench(NODE, NODE_1)
+    bench.change()
+    bench.selector.never_ready(NODE.id)
+    while NODE.id not in bench.attempts(2):
+        bench.turn(100)
+    bench.selector.never_ready(TRIAL_NODE_ID)
+    bench.selector.fail_authentication(NODE.id)
+    bench.turn(10 * PAUSE_MS)
+    assert bench.attempts(2) == [TRIAL_NODE_ID, NODE.id, TRIAL_NODE_ID]
+    assert bench.client.is_ready(NODE_1, bench.now_ms)
+    assert bench.selector.credentials_of(NODE_1.id) == CredentialsVersion()
+
+
+def test_what_changes_again_at_once_is_not_taken_for_what_was_meant() -> None:
+    """A name and its password in two files, read in between: nothing is tried with half of them."""
+    bench = RenewalBench(NODE)
+    bench.turn(LOOK_MS)
+    for number in range(1, 20):
+        bench.change(CredentialsVersion(sasl=number))
+        bench.turn(SETTLE_MS // 2)
+    assert bench.attempts(1) == []
+    bench.turn(TAKEN_MS)
+    assert bench.attempts(1) == [TRIAL_NODE_ID, NODE.id]
+
+
+def test_a_session_that_was_renewed_with_them_needs_no_new_connection() -> None:
+    bench = RenewalBench(NODE, NODE_1)
+    bench.change()
+    bench.selector.authenticated_anew(NODE.id)
+    bench.turn(TAKEN_MS + 10 * PAUSE_MS)
+    assert bench.attempts(2) == [TRIAL_NODE_ID, NODE_1.id]
+
+
+def test_a_session_that_was_renewed_does_not_make_up_for_another_certificate() -> None:
+    bench = RenewalBench(NODE)
+    bench.change(CredentialsVersion(tls=1, sasl=1))
+    bench.selector.authenticated_anew(NODE.id)
+    bench.turn(TAKEN_MS + 10 * PAUSE_MS)
+    assert bench.attempts(1) == [TRIAL_NODE_ID, NODE.id]
+
+
+def test_a_broker_that_metadata_has_forgotten_is_left() -> None:
+    bench = RenewalBench(NODE, NODE_1)
+    bench.recorded.set_nodes([NODE])
+    bench.change()
+    bench.turn(TAKEN_MS + 10 * PAUSE_MS)
+    assert not bench.is_open(NODE_1.id)
+    assert bench.attempts(2) == [TRIAL_NODE_ID, NODE.id]
+
+
+def test_a_client_whose_credentials_can_not_change_sleeps_as_long_as_ever() -> None:
+    bench = Bench(request_timeout_ms=600_000)
+    bench.ready()
+    bench.poll(300_000)
+    assert bench.selector.polls[-1] == 300_000
+
+
+def test_a_client_that_idles_looks_now_and_then() -> None:
+    bench = RenewalBench(NODE)
+    bench.selector.polls.clear()
+    bench.turn(LOOK_MS)
+    bench.poll(300_000)
+    assert bench.selector.polls[-1] <= LOOK_MS

@@ -1,0 +1,89 @@
+"""What of metadata refreshes is told to people, and how often."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from client_core.client.metadata_news import MetadataNews
+from tests.support.metadata_responses import read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UNKNOWN = 3
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Callable[[], list[tuple[str, str]]]:
+    """What was told at INFO and above since this was last asked."""
+    caplog.set_level(logging.INFO)
+
+    def take() -> list[tuple[str, str]]:
+        lines = [(record.levelname, record.getMessage()) for record in caplog.records]
+        caplog.clear()
+        return lines
+
+    return take
+
+
+def test_that_nobody_can_be_asked_is_a_warning_once_until_a_refresh_works(
+    told: Callable[[], list[tuple[str, str]]],
+) -> None:
+    news = MetadataNews()
+    for now_ms in range(1_000, 60_000, 50):
+        news.no_node(now_ms)
+    assert told() == [("WARNING", "No broker can be connected to: until one can, there is no new metadata")]
+    news.refreshed(61_000)
+    news.refreshed(62_000)
+    assert told() == [("INFO", "Metadata is refreshed again, 60000 ms after that first failed")]
+    news.no_node(63_000)
+    assert [level for level, _ in told()] == ["WARNING"]
+
+
+def test_each_way_of_failing_is_told_once_and_not_more_than_a_few(
+    told: Callable[[], list[tuple[str, str]]],
+) -> None:
+    news = MetadataNews()
+    for _ in range(3):
+        news.failed("expired", "timeout", "no answer", 0)
+        news.failed("expired", "error", "no brokers", 0)
+    assert told() == [
+        ("INFO", "Metadata refresh (expired) failed: no answer"),
+        ("INFO", "Metadata refresh (expired) failed: no brokers"),
+    ]
+    for n in range(100):
+        news.failed("expired", "error", f"way {n}", 0)
+    assert len(told()) == 6
+
+
+def test_topics_that_callers_make_up_are_a_line_in_ten_seconds_at_most(
+    told: Callable[[], list[tuple[str, str]]],
+) -> None:
+    news = MetadataNews()
+    for n in range(1_000):
+        news.response_came(read(3, errors={f"made-up-{n}": UNKNOWN}), n, now_ms=n * 100)
+    assert len(told()) == 10
+
+
+def test_what_could_not_be_told_then_is_told_when_it_is_met_again(
+    told: Callable[[], list[tuple[str, str]]],
+) -> None:
+    news = MetadataNews()
+    news.response_came(read(3, errors={"a": UNKNOWN}), 1, now_ms=0)
+    news.response_came(read(3, errors={"b": UNKNOWN}), 2, now_ms=1)
+    assert len(told()) == 1
+    news.response_came(read(3, errors={"a": UNKNOWN}), 3, now_ms=20_000)
+    assert told() == []
+    news.response_came(read(3, errors={"b": UNKNOWN}), 4, now_ms=20_000)
+    ((level, line),) = told()
+    assert (level, "{'b': 'UNKNOWN_TOPIC_OR_PARTITION'}" in line) == ("WARNING", True)
+
+
+def test_what_is_remembered_of_topics_is_bounded() -> None:
+    news = MetadataNews()
+    many = {f"made-up-{n}": UNKNOWN for n in range(3_000)}
+    news.response_came(read(3, errors=many), 1, now_ms=0)
+    assert len(news._told_topics) == 1_000

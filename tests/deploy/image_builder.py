@@ -1,0 +1,88 @@
+"""Images by buildah, in a storage of their own: imported from an archive, built from a Dockerfile, looked at.
+
+No daemon, nothing pulled: `vfs` needs no overlay file system and `chroot` no namespaces, so it runs in a
+container too. As root. The storage is a folder which is whoever's that gives it: it goes when that goes.
+Blocks, on the caller's thread.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tests.deploy.debian_programs import output_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ENVIRONMENT: Final = {"BUILDAH_ISOLATION": "chroot"}
+
+
+class ImageConfig(NamedTuple):
+    """What an image tells those who run it. `everything` is all of it as JSON, with its history."""
+
+    user: str
+    entrypoint: tuple[str, ...]
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    exposed_ports: tuple[str, ...]
+    stop_signal: str
+    labels: dict[str, str]
+    healthcheck: tuple[str, ...]
+    everything: str
+
+
+class ImageBuilder:
+    """buildah on one storage. Raises ProgramFailedError where buildah does not do it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def import_root(self, archive: Path, name: str) -> None:
+        """Makes an image of one layer, a root in a tar archive."""
+        container = self._buildah("from", "--pull-never", "scratch").strip()
+        self._buildah("add", "--quiet", container, str(archive), "/")
+        self._buildah("commit", "--quiet", "--rm", container, name)
+
+    def build(self, context: Path, name: str, flags: Sequence[str] = ()) -> str:
+        """Builds a folder's Dockerfile; what was said meanwhile. HEALTHCHECK needs Docker's format."""
+        how = ("--pull-never", "--format", "docker", "--layers=false", "--tag", name)
+        return self._buildah("build", *how, *flags, str(context))
+
+    def config(self, name: str) -> ImageConfig:
+        """What the image tells those who run it."""
+        everything = self._buildah("inspect", "--type", "image", name)
+        told: dict[str, Any] = json.loads(everything)["Docker"]["config"]
+        return ImageConfig(
+            user=told["User"],
+            entrypoint=tuple(told["Entrypoint"] or ()),
+            command=tuple(told["Cmd"] or ()),
+            environment=dict(pair.split("=", 1) for pair in told["Env"]),
+            exposed_ports=tuple(told["ExposedPorts"] or ()),
+            stop_signal=told.get("StopSignal", ""),
+            labels=dict(told["Labels"] or {}),
+            healthcheck=tuple(told.get("Healthcheck", {}).get("Test", ())),
+            everything=everything,
+        )
+
+    def mount(self, name: str) -> Path:
+        """A container's root, unpacked from the image: it can be looked into, and run."""
+        container = self._buildah("from", "--pull-never", name).strip()
+        return Path(self._buildah("mount", container).strip())
+
+    def layer_bytes(self, name: str) -> list[int]:
+        """How many bytes a registry would keep of each layer, from the base's up: compressed by gzip."""
+        folder = self._folder / "pushed"
+        self._buildah("push", "--quiet", name, f"oci:{folder}:pushed")
+        index = json.loads((folder / "index.json").read_text())
+        manifest = json.loads(_blob(folder, index["manifests"][-1]["digest"]).read_text())
+        return [layer["size"] for layer in manifest["layers"]]
+
+    def _buildah(self, *arguments: str) -> str:
+        storage = ("--root", str(self._folder / "storage"), "--runroot", str(self._folder / "run"))
+        return output_of(("buildah", *storage, "--storage-driver", "vfs", *arguments), _ENVIRONMENT)
+
+
+def _blob(folder: Path, digest: str) -> Path:
+    return folder / "blobs" / digest.replace(":", "/")

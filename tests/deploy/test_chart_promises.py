@@ -1,0 +1,353 @@
+"""What the charts promise to operators, one test each: probes, ports, security, shutdown, configuration."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from service.settings import load_settings
+from tests.deploy.chart_tools import (
+    EXAMPLES,
+    HELM_FOLDER,
+    Manifest,
+    containers,
+    environment,
+    example,
+    of_kind,
+    pod_of,
+    pod_template,
+    render,
+    sidecar_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+
+
+def pods(name: str) -> Iterator[Manifest]:
+    """The pods of an example that have a sidecar: all of them."""
+    for manifest in render("pilotfish", name):
+        pod = pod_template(manifest)
+        if pod is not None:
+            yield pod
+
+
+def workload(**pilotfish: Any) -> Manifest:
+    """The demo's pod with these values of the sidecar."""
+    values = {"pilotfish": pilotfish, "demo": {"deployment": {"enabled": True}}}
+    return pod_of(render("pilotfish", "minimal", values=values))
+
+
+def toml_of(manifests: list[Manifest]) -> str:
+    text: str = of_kind(manifests, "ConfigMap")["data"]["pilotfish.toml"]
+    return text
+
+
+# -- probes and ports ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_probes_dial_the_address_of_the_pod_at_the_named_port(name: str) -> None:
+    for pod in pods(name):
+        sidecar = sidecar_of(pod)
+        for probe in PROBES:
+            if probe in sidecar:
+                assert "host" not in sidecar[probe]["httpGet"]
+                assert sidecar[probe]["httpGet"]["port"] == "pf-admin"
+        assert environment(sidecar)["PILOTFISH_ADMIN_HOST"] == "0.0.0.0"
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_readiness_is_only_there_where_it_was_asked_for(name: str) -> None:
+    asked = yaml.safe_load(example(name).read_text())["pilotfish"].get("readiness", {}).get("enabled", False)
+    for pod in pods(name):
+        assert ("readinessProbe" in sidecar_of(pod)) == asked
+
+
+def test_the_start_may_take_longer_than_the_sidecar_waits_for_metadata() -> None:
+    for wait_ms in (0, 30_000, 45_001, 90_000, 600_000):
+        probe = sidecar_of(workload(settings={"startup_max_wait_ms": wait_ms}))["startupProbe"]
+        assert probe["failureThreshold"] * probe["periodSeconds"] * 1000 >= wait_ms + 30_000
+
+
+def test_kubelet_waits_longer_for_livez_than_the_sidecar_for_its_loops() -> None:
+    for turn_ms in (0, 4_000, 7_500, 30_000):
+        probe = sidecar_of(workload(settings={"liveness_timeout_ms": turn_ms}))["livenessProbe"]
+        assert probe["timeoutSeconds"] * 1000 > turn_ms
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_api_is_no_port_of_the_container(name: str) -> None:
+    for pod in pods(name):
+        assert [port["name"] for port in sidecar_of(pod)["ports"]] == ["pf-admin"]
+
+
+def test_an_admin_port_of_choice_is_told_to_all_who_go_by_it() -> None:
+    manifests = render("pilotfish", "everything")
+    sidecar = sidecar_of(pod_of(manifests))
+    assert sidecar["ports"][0]["containerPort"] == 9470
+    assert environment(sidecar)["PILOTFISH_ADMIN_PORT"] == "9470"
+    assert of_kind(manifests, "NetworkPolicy")["spec"]["ingress"][0]["ports"][0]["port"] == 9470
+    assert environment(pod_of(manifests)["spec"]["containers"][-1])["PILOTFISH_API_PORT"] == "8090"
+
+
+def test_names_of_ports_are_short_enough_for_kubernetes() -> None:
+    for name in EXAMPLES:
+        for pod in pods(name):
+            assert all(len(port["name"]) <= 15 for port in sidecar_of(pod)["ports"])
+
+
+# -- security ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_container_fulfils_what_restricted_asks_for(name: str) -> None:
+    for pod in pods(name):
+        for container in containers(pod):
+            context = container["securityContext"]
+            assert context["runAsNonRoot"] is True
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["readOnlyRootFilesystem"] is True
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_no_pod_of_the_chart_has_a_token_for_the_api_server(name: str) -> None:
+    for pod in pods(name):
+        assert pod["spec"]["automountServiceAccountToken"] is False
+        assert not {"hostNetwork", "hostPID", "shareProcessNamespace"} & set(pod["spec"])
+
+
+def test_users_can_be_left_to_the_cluster() -> None:
+    context = sidecar_of(pod_of(render("pilotfish", "everything")))["securityContext"]
+    assert not {"runAsUser", "runAsGroup"} & set(context)
+
+
+def test_memory_is_limited_and_cpu_is_not() -> None:
+    resources = sidecar_of(workload())["resources"]
+    assert resources["limits"] == {"memory": "256Mi"}
+    assert resources["requests"] == {"cpu": "50m", "memory": "128Mi"}
+
+
+def test_a_limit_can_be_left_out() -> None:
+    assert sidecar_of(workload(resources={"limits": {"memory": None}}))["resources"].get("limits", {}) == {}
+
+
+# -- the native sidecar and the older form -------------------------------------------------------------------
+
+
+def test_a_native_sidecar_is_an_init_container_that_is_restarted() -> None:
+    pod = workload(nativeSidecar=True)
+    assert [container["name"] for container in pod["spec"]["initContainers"]] == ["pilotfish"]
+    assert sidecar_of(pod)["restartPolicy"] == "Always"
+    assert "lifecycle" not in sidecar_of(pod)
+    assert "PILOTFISH_DRAIN_DELAY_MS" not in environment(sidecar_of(pod))
+
+
+def test_the_older_form_comes_first_and_holds_the_app_back_until_it_has_started() -> None:
+    pod = workload(nativeSidecar=False)
+    assert "initContainers" not in pod["spec"]
+    assert [container["name"] for container in pod["spec"]["containers"]] == ["pilotfish", "app"]
+    sidecar = sidecar_of(pod)
+    assert "restartPolicy" not in sidecar
+    command = sidecar["lifecycle"]["postStart"]["exec"]["command"]
+    assert command == ["pilotfish", "wait", "--timeout", "60"]
+
+
+def test_the_older_form_serves_on_while_the_app_drains() -> None:
+    delays = [
+        environment(sidecar_of(workload(nativeSidecar=False, appGraceSeconds=12, settings=settings)))
+        for settings in ({}, {"drain_delay_ms": 3_000}, {"drain_delay_ms": 0})
+    ]
+    assert [delay["PILOTFISH_DRAIN_DELAY_MS"] for delay in delays] == ["12000", "3000", "0"]
+
+
+def test_both_forms_have_the_same_container_but_for_what_makes_them_so() -> None:
+    native, legacy = (sidecar_of(workload(nativeSidecar=it)) for it in (True, False))
+    del native["restartPolicy"], legacy["lifecycle"], legacy["env"][-1]
+    assert native == legacy
+
+
+# -- shutdown ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("app_s", "delay_ms", "drain_ms", "grace_s"),
+    [(30, 0, 20_000, 55), (0, 0, 0, 5), (45, 1_500, 30_000, 82), (10, 0, 20_001, 36)],
+)
+def test_the_grace_period_has_room_for_app_delay_and_drain(
+    app_s: int, delay_ms: int, drain_ms: int, grace_s: int
+) -> None:
+    settings = {"drain_delay_ms": delay_ms, "drain_timeout_ms": drain_ms}
+    pod = workload(appGraceSeconds=app_s, settings=settings)
+    assert pod["spec"]["terminationGracePeriodSeconds"] == grace_s
+
+
+def test_the_grace_period_of_the_older_form_has_room_for_the_delay_that_it_sets() -> None:
+    assert workload(nativeSidecar=False)["spec"]["terminationGracePeriodSeconds"] == 30 + 30 + 20 + 5
+
+
+def test_a_job_beside_the_older_form_tells_the_sidecar_to_quit() -> None:
+    pod = pod_of(render("pilotfish", "job-legacy"), "Job")
+    app = pod["spec"]["containers"][-1]
+    assert "pilotfish quit --token-file /etc/pilotfish/secrets/quit/token" in app["args"][0]
+    (mount,) = app["volumeMounts"]
+    assert mount["name"] in {volume["name"] for volume in pod["spec"]["volumes"]}
+    assert mount["mountPath"] == "/etc/pilotfish/secrets/quit"
+
+
+# -- configuration and secrets -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["native", "legacy", "tls-sasl", "everything", "job-legacy"])
+def test_the_sidecar_reads_the_config_as_the_values_have_it(name: str, tmp_path: Path) -> None:
+    config = tmp_path / "pilotfish.toml"
+    config.write_text(toml_of([m for m in render("pilotfish", name) if "toml" in str(m.get("data"))]))
+    given = yaml.safe_load(example(name).read_text())["pilotfish"]
+    settings = load_settings({}, config_file=str(config))
+    for setting, value in given.get("settings", {}).items():
+        read = getattr(settings, setting)
+        assert (list(read) if isinstance(read, tuple) else read) == value
+    assert settings.kafka["bootstrap.servers"] == given["bootstrapServers"]
+    for setting, value in given.get("kafka", {}).items():
+        assert settings.kafka[setting] == (str(value).lower() if isinstance(value, bool) else str(value))
+
+
+def test_awkward_texts_come_out_as_they_went_in() -> None:
+    awkward = 'a "quoted" \\ back\nslash <ü> #= \t'
+    toml = toml_of(
+        render("pilotfish", "minimal", values={"pilotfish": {"settings": {"service_name": awkward}}})
+    )
+    assert tomllib.loads(toml)["service_name"] == awkward
+
+
+def test_pods_are_replaced_when_the_config_changes_and_only_then() -> None:
+    def checksum(**pilotfish: Any) -> str:
+        found: str = workload(**pilotfish)["metadata"]["annotations"]["checksum/pilotfish-config"]
+        return found
+
+    assert checksum(settings={"topic_metrics": True}) != checksum(settings={"topic_metrics": False})
+    assert checksum(kafka={"linger.ms": 5}) != checksum(kafka={"linger.ms": 6})
+    assert checksum(settings={"topic_metrics": True}) == checksum(
+        settings={"topic_metrics": True}, appGraceSeconds=99
+    )
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_mount_has_its_volume_and_none_is_a_sub_path(name: str) -> None:
+    for pod in pods(name):
+        volumes = {volume["name"] for volume in pod["spec"]["volumes"]}
+        for container in containers(pod):
+            for mount in container.get("volumeMounts", ()):
+                assert mount["name"] in volumes
+                assert "subPath" not in mount
+
+
+def test_secrets_are_directories_and_never_variables() -> None:
+    for pod in pods("tls-sasl"):
+        mounts = {mount["mountPath"]: mount["name"] for mount in sidecar_of(pod)["volumeMounts"]}
+        volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+        sasl = volumes[mounts["/etc/pilotfish/secrets/sasl"]]
+        assert sasl == {"name": "pilotfish-secret-sasl", "secret": {"secretName": "kafka-sasl"}}
+        assert not [variable for variable in sidecar_of(pod)["env"] if "valueFrom" in variable]
+
+
+def test_tmp_is_small_and_in_memory() -> None:
+    volume = next(volume for volume in workload()["spec"]["volumes"] if volume["name"] == "pilotfish-tmp")
+    assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "16Mi"}
+
+
+def test_a_config_map_that_is_there_already_is_taken_instead() -> None:
+    values = {"pilotfish": {"configMapName": "ours"}, "demo": {"deployment": {"enabled": True}}}
+    manifests = render("pilotfish", values=values)
+    assert not [manifest for manifest in manifests if manifest["kind"] == "ConfigMap"]
+    volumes = pod_of(manifests)["spec"]["volumes"]
+    assert {"name": "pilotfish-config", "configMap": {"name": "ours"}} in volumes
+
+
+# -- monitoring ----------------------------------------------------------------------------------------------
+
+
+def test_monitor_and_policy_find_every_pod_with_a_sidecar() -> None:
+    manifests = render("pilotfish", "everything")
+    selectors = [
+        of_kind(manifests, "PodMonitor")["spec"]["selector"],
+        of_kind(manifests, "NetworkPolicy")["spec"]["podSelector"],
+    ]
+    for pod in pods("everything"):
+        for selector in selectors:
+            assert selector["matchLabels"].items() <= pod["metadata"]["labels"].items()
+
+
+def test_metrics_are_scraped_at_the_port_of_the_sidecar() -> None:
+    spec = of_kind(render("pilotfish", "everything"), "PodMonitor")["spec"]
+    (endpoint,) = spec["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["path"]) == ("pf-admin", "/metrics")
+    assert spec["namespaceSelector"] == {"matchNames": ["shop", "billing"]}
+
+
+def test_a_star_scrapes_all_namespaces_and_nothing_the_own_one() -> None:
+    def selector(namespaces: list[str]) -> Any:
+        monitor = {"podMonitor": {"enabled": True, "namespaces": namespaces}}
+        return of_kind(render("pilotfish", values=monitor), "PodMonitor")["spec"].get("namespaceSelector")
+
+    assert selector(["*"]) == {"any": True}
+    assert selector([]) is None
+
+
+def test_rules_and_dashboard_are_the_files_as_they_are() -> None:
+    manifests = render("pilotfish", "everything")
+    files = HELM_FOLDER / "pilotfish" / "files"
+    assert of_kind(manifests, "PrometheusRule")["spec"] == yaml.safe_load((files / "rules.yaml").read_text())
+    (dashboard,) = [m for m in manifests if m["metadata"]["name"].endswith("-dashboard")]
+    assert dashboard["data"]["pilotfish.json"].rstrip() == (files / "dashboard.json").read_text().rstrip()
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+def test_a_policy_lets_in_who_scrapes_and_who_is_listed() -> None:
+    rules = of_kind(render("pilotfish", "everything"), "NetworkPolicy")["spec"]["ingress"]
+    monitoring = {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}
+    assert rules[0]["from"] == [{"namespaceSelector": monitoring}]
+    assert rules[1]["ports"] == [{"port": 8080, "protocol": "TCP"}]
+
+
+# -- the test of helm ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_pod_of_helm_test_has_a_sidecar_of_its_own_and_ends(name: str) -> None:
+    pod = of_kind(render("pilotfish", name), "Pod")
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    assert pod["spec"]["restartPolicy"] == "Never"
+    assert sidecar_of(pod) in pod["spec"]["initContainers"]
+
+
+def test_commands_that_demo_and_test_call_are_commands_of_pilotfish() -> None:
+    from click import Context
+
+    from service.__main__ import main
+
+    called = {
+        command
+        for name in EXAMPLES
+        for pod in pods(name)
+        for container in pod["spec"]["containers"]
+        if container["name"] == "app"
+        for command in re.findall(r"\bpilotfish ([a-z]+)\b", container["args"][0])
+    }
+    assert called == {"produce", "quit", "wait", "topics", "status"}
+    assert called <= set(main.list_commands(Context(main)))
+
+
+def test_files_of_the_chart_name_no_image_registry() -> None:
+    """Whoever installs it says where the image lies; nothing here would be pulled from a place of ours."""
+    values = yaml.safe_load((HELM_FOLDER / "pilotfish" / "values.yaml").read_text())
+    assert Path(values["pilotfish"]["image"]["repository"]).name == values["pilotfish"]["image"]["repository"]

@@ -1,0 +1,142 @@
+"""A pod's life as the examples have it, played on brokers of our own: what the app was told of is there.
+
+tests/kafka/test_kubelet.py has the same on real ones, and secrets that are rotated meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.deploy.play import Play
+from tests.support.fake_cluster import FakeCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TOPIC: Final = "orders"
+#: What the app still produces while it drains itself.
+LAST: Final = 50
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster(brokers=3) as running:
+        running.create_topic(TOPIC, partitions=1)
+        yield running
+
+
+def stored(cluster: FakeCluster) -> list[str]:
+    return [(record.value or b"").decode() for record in cluster.records(TOPIC)]
+
+
+def numbers(count: int) -> list[str]:
+    return [str(number) for number in range(count)]
+
+
+def test_a_native_sidecar_is_there_before_the_app_and_until_it_has_ended(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    play = Play(
+        tmp_path,
+        "deployment.yaml",
+        bootstrap_servers=cluster.bootstrap_servers,
+        topic=TOPIC,
+        app={"APP_LAST_RECORDS": str(LAST)},
+    )
+    with play.kubelet() as kubelet:
+        kubelet.start()
+        play.wait_for_records(20)
+        before = len(play.acknowledged())
+        kubelet.delete()
+        assert kubelet.told == [
+            "started pilotfish",
+            "startup pilotfish",
+            "started orders",
+            "terminated orders",
+            "ended orders 0",
+            "terminated pilotfish",
+            "ended pilotfish 0",
+        ], kubelet.log("orders") + kubelet.log("pilotfish")
+        assert kubelet.failures == []
+    acknowledged = play.acknowledged()
+    assert len(acknowledged) >= before + LAST
+    assert stored(cluster) == acknowledged == numbers(len(acknowledged))
+
+
+def test_a_job_with_a_native_sidecar_completes(cluster: FakeCluster, tmp_path: Path) -> None:
+    play = Play(
+        tmp_path,
+        "cronjob.yaml",
+        bootstrap_servers=cluster.bootstrap_servers,
+        topic=TOPIC,
+        app={"APP_RECORDS": "100"},
+        app_command="app",
+    )
+    with play.kubelet() as kubelet:
+        kubelet.start()
+        kubelet.wait_until_completed()
+        assert kubelet.told[-3:] == ["ended nightly 0", "terminated pilotfish", "ended pilotfish 0"]
+        assert kubelet.failures == []
+    assert stored(cluster) == play.acknowledged() == numbers(100)
+
+
+def test_a_job_with_a_sidecar_of_the_older_form_completes_because_it_quits_it(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    secret = tmp_path / "quit"
+    secret.mkdir()
+    (secret / "token").write_text("looking-glass-2Jm\n")
+    play = Play(
+        tmp_path,
+        "job-legacy.yaml",
+        bootstrap_servers=cluster.bootstrap_servers,
+        topic=TOPIC,
+        app={"APP_RECORDS": "100", "APP_TOKEN": str(secret / "token")},
+        texts={"/etc/pilotfish/secrets/quit": str(secret)},
+        app_command='app; code=$?; pilotfish quit --token-file "$APP_TOKEN"; exit $code',
+    )
+    with play.kubelet() as kubelet:
+        kubelet.start()
+        kubelet.wait_until_completed()
+        assert kubelet.told == [  # and nobody sent a signal
+            "started pilotfish",
+            "hooked pilotfish",
+            "startup pilotfish",
+            "started once",
+            "ended pilotfish 0",
+            "ended once 0",
+        ], kubelet.log("once") + kubelet.log("pilotfish")
+        assert "POST /quitquitquit: shutting down" in kubelet.log("pilotfish")
+    assert stored(cluster) == play.acknowledged() == numbers(100)
+
+
+def test_in_the_older_form_the_sidecar_serves_on_while_the_app_drains(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    """Both are told at once: the delay is what the app's last records need."""
+    secret = tmp_path / "quit"
+    secret.mkdir()
+    (secret / "token").write_text("looking-glass-2Jm\n")
+    play = Play(
+        tmp_path,
+        "job-legacy.yaml",
+        bootstrap_servers=cluster.bootstrap_servers,
+        topic=TOPIC,
+        app={"APP_LAST_RECORDS": str(LAST)},
+        sidecar={"PILOTFISH_DRAIN_DELAY_MS": "3000"},
+        texts={"/etc/pilotfish/secrets/quit": str(secret)},
+        app_command="exec app",
+    )
+    with play.kubelet() as kubelet:
+        kubelet.start()
+        play.wait_for_records(20)
+        before = len(play.acknowledged())
+        kubelet.delete()
+        assert {"ended once 0", "ended pilotfish 0"} <= set(kubelet.told), kubelet.log("once")
+        assert kubelet.failures == []
+    acknowledged = play.acknowledged()
+    assert len(acknowledged) >= before + LAST
+    assert stored(cluster) == acknowledged == numbers(len(acknowledged))

@@ -1,0 +1,64 @@
+"""Every name that Kafka's own producer gives its metrics is in our table: with ours beside it, or why not.
+
+Asked of the Java producer itself, which prints them: a name that a later Kafka adds is found, and so is one
+that nobody has.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.support.fake_cluster import FakeCluster
+
+if TYPE_CHECKING:
+    from tests.kafka.conftest import KafkaHome
+
+DOCS: Final = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+GROUPS: Final = ("producer-metrics", "producer-node-metrics", "producer-topic-metrics")
+PRINTED: Final = re.compile(r"^([\w-]+):([\w-]+):\{", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def names_in_java(kafka_home: KafkaHome) -> dict[str, set[str]]:
+    """By group."""
+    with FakeCluster(3) as cluster:
+        cluster.create_topic("orders")
+        command = [
+            *(str(kafka_home.java), "-cp", ":".join(str(jar) for jar in kafka_home.jars)),
+            *("org.apache.kafka.tools.ProducerPerformance", "--print-metrics"),
+            *("--topic", "orders", "--num-records", "1", "--record-size", "10", "--throughput", "-1"),
+            *("--producer-props", f"bootstrap.servers={cluster.bootstrap_servers}"),
+        ]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    names: dict[str, set[str]] = {}
+    for group, name in PRINTED.findall(ran.stdout):
+        names.setdefault(group, set()).add(name)
+    return names
+
+
+def names_in_docs(group: str) -> set[str]:
+    """What stands in the first column of a group's table."""
+    section = re.search(rf"^### `{group}`$(.*?)(?=^#|\Z)", DOCS, re.MULTILINE | re.DOTALL)
+    assert section is not None
+    first_cells = re.findall(r"^\| (`[^|]*)", section[1], re.MULTILINE)
+    return {name for cell in first_cells for name in re.findall(r"`([\w-]+)`", cell)}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_name_of_java_is_in_the_table_and_no_other(
+    group: str, names_in_java: dict[str, set[str]]
+) -> None:
+    assert names_in_docs(group) == names_in_java[group]
+
+
+def test_names_that_the_other_tables_give_java_are_javas(names_in_java: dict[str, set[str]]) -> None:
+    before = DOCS.split("## From Java's names")[0]
+    last_cells = re.findall(r"^\| `pilotfish_.*\| ([^|]*) \|$", before, re.MULTILINE)
+    named = {name for cell in last_cells for name in re.findall(r"`([a-z-]+)`", cell)} - set(GROUPS)
+    assert named
+    assert named <= set().union(*names_in_java.values())

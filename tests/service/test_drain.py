@@ -1,0 +1,309 @@
+"""The end as an operator wants it: nothing is cut off that could have ended well, and it ends in time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from client_core.protocol.api_keys import ApiKey
+from service.app import LAST_EVENTS_MS
+from service.drain import Drain
+from tests.support.fake_cluster import FakeCluster
+from tests.support.http_app import run, until
+from tests.support.running_server import RunningServer, terminate
+from tests.support.sidecar import Sidecar
+from tests.support.stream_connection import StreamConnection
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import httpx
+
+ONE: Final = b'{"records":[{"value":1}]}'
+JSON: Final = {"content-type": "application/json"}
+PATH: Final = "/v1/topics/orders/records"
+#: What comes behind the drain may take so long: the rest of what docs/operations.md has pods wait.
+BEHIND_S: Final = 5.0
+
+
+# -- asking --------------------------------------------------------------------------------------------------
+
+
+def test_who_asks_for_the_end_twice_has_asked_once() -> None:
+    drain, asked = Drain(), []
+    drain.when_asked(lambda: asked.append("ended"))
+    assert [drain.ask(), drain.ask()] == [True, False]
+    assert asked == ["ended"]
+    assert (drain.announced, drain.begun) == (True, False)
+
+
+def test_an_app_that_nobody_runs_as_a_process_is_announced_all_the_same() -> None:
+    drain = Drain()
+    assert drain.ask()
+    assert drain.announced
+
+
+# -- connections that are kept -------------------------------------------------------------------------------
+
+
+class _Draining:
+    """A server whose drain is held up: a produce is under way, and the producer waits for it."""
+
+    def __init__(self) -> None:
+        self.running = RunningServer()
+        self.running.producer.holds_records = True
+        self.running.producer.closing = threading.Event()
+
+    async def begin(self, api: httpx.AsyncClient) -> asyncio.Task[httpx.Response]:
+        waiting = asyncio.create_task(api.post(PATH, content=ONE, headers=JSON, timeout=30))
+        await until(lambda: self.running.producer.waiting)
+        terminate()
+        await until(lambda: self.running.app.sidecar.drain.begun)
+        return waiting
+
+    def finish(self) -> None:
+        assert self.running.producer.closing is not None
+        self.running.producer.closing.set()
+
+
+def test_in_the_drain_every_answer_tells_its_caller_not_to_come_again_on_this_connection() -> None:
+    draining = _Draining()
+
+    async def scenario() -> dict[str, str | None]:
+        async with draining.running.clients() as (api, _):
+            before = (await api.get("/v1/topics/orders")).headers.get("connection")
+            waiting = await draining.begin(api)
+            fast = await api.get("/v1/topics/orders")
+            slow = await api.get("/v1/topics/%6Frders")
+            missing = await api.get("/nothing")
+            refused = await api.post(PATH, content=ONE, headers=JSON)
+            draining.finish()
+            accepted = await waiting
+            assert (fast.status_code, slow.status_code, accepted.status_code) == (200, 200, 200)
+            answers = {"fast": fast, "slow": slow, "missing": missing, "refused": refused, "last": accepted}
+            return {"before": before} | {name: a.headers.get("connection") for name, a in answers.items()}
+
+    told = run(scenario())
+    assert told.pop("before") is None
+    assert set(told.values()) == {"close"}, told
+
+
+def test_before_it_a_connection_is_kept_as_ever() -> None:
+    running = RunningServer(drain_delay_ms=300)
+
+    async def scenario() -> None:
+        async with running.clients() as (api, _):
+            terminate()
+            await until(lambda: running.app.sidecar.drain.announced)
+            assert "connection" not in (await api.get("/v1/topics/orders")).headers
+            assert "connection" not in (await api.post(PATH, content=ONE, headers=JSON)).headers
+
+    run(scenario())
+    assert running.ended.result() == 0
+
+
+def test_a_connection_that_idles_may_ask_once_more_and_is_closed_at_the_end() -> None:
+    draining = _Draining()
+
+    async def scenario() -> bytes:
+        async with draining.running.clients() as (api, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", draining.running.api_port)
+            waiting = await draining.begin(api)
+            writer.write(b"GET /v1/topics/orders HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            said = await reader.read()  # to the end: the answer was the last
+            draining.finish()
+            await waiting
+            writer.close()
+            return said
+
+    assert run(scenario()).startswith(b"HTTP/1.1 200")
+
+
+def test_callers_who_do_nothing_do_not_hold_up_the_end() -> None:
+    running = RunningServer()
+
+    async def scenario() -> float:
+        async with running.clients():
+            writers = []
+            for sent in (b"", b"GET /v1/top", b"POST " + PATH.encode() + b" HTTP/1.1\r\nHost: localhost\r\n"):
+                _, writer = await asyncio.open_connection("127.0.0.1", running.api_port)
+                writer.write(sent)
+                writers.append(writer)
+            began_s = time.monotonic()
+            terminate()
+            await running.ended
+            took_s = time.monotonic() - began_s
+            for writer in writers:
+                writer.close()
+            return took_s
+
+    assert run(scenario()) < BEHIND_S
+
+
+# -- answers that go on --------------------------------------------------------------------------------------
+
+
+def test_who_watches_gets_a_whole_answer() -> None:
+    draining = _Draining()
+
+    async def scenario() -> str:
+        async with draining.running.clients() as (api, _), api.stream("GET", "/v1/watch") as watch:
+            assert watch.status_code == 200
+            pieces = watch.aiter_text()
+            first = await anext(pieces)
+            waiting = await draining.begin(api)
+            rest = [piece async for piece in pieces]  # raises where the answer is cut off
+            draining.finish()
+            await waiting
+            return first + "".join(rest)
+
+    assert "snapshot" in run(scenario())
+
+
+def test_who_waits_for_changes_is_answered_without_any() -> None:
+    draining = _Draining()
+
+    async def scenario() -> httpx.Response:
+        async with draining.running.clients() as (api, _):
+            snapshot = await api.get("/v1/watch", headers={"accept": "application/json"})
+            version = snapshot.json()["version"]
+            query = {"last_event_id": version, "max_block_ms": 60_000}
+            polling = asyncio.create_task(
+                api.get("/v1/watch", params=query, headers={"accept": "application/json"}, timeout=30)
+            )
+            await until(lambda: draining.running.app.sidecar.feed.watchers == 1)
+            waiting = await draining.begin(api)
+            answer = await polling
+            draining.finish()
+            await waiting
+            return answer
+
+    answer = run(scenario())
+    assert (answer.status_code, answer.json()["changes"]) == (200, [])
+
+
+# -- a process on brokers ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster(brokers=1) as running:
+        running.create_topic("orders", partitions=1)
+        yield running
+
+
+class _Get:
+    """A GET on a thread of its own."""
+
+    def __init__(self, sidecar: Sidecar, path: str) -> None:
+        self._answers: list[httpx.Response] = []
+        self._thread = threading.Thread(target=lambda: self._answers.append(sidecar.api.get(path)))
+        self._thread.start()
+
+    def answer(self) -> httpx.Response:
+        self._thread.join(30)
+        return self._answers[0]
+
+
+def test_a_look_up_that_waits_for_its_topic_is_answered_and_does_not_hold_up_the_end(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    with Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers) as sidecar:
+        cluster.hold_next(ApiKey.METADATA, times=1_000)
+        parked = _Get(sidecar, "/v1/topics/later?max_block_ms=60000")
+        wait_until(
+            lambda: sidecar.metric("pilotfish_waiting_requests") == 1,
+            what="a look-up that waits",
+            timeout_s=20,
+        )
+        began_s = time.monotonic()
+        assert sidecar.terminate() == 0
+        assert time.monotonic() - began_s < BEHIND_S
+        answer = parked.answer()
+    assert (answer.status_code, answer.headers["connection"]) == (503, "close")
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_stream_of_records_is_told_of_each_and_that_there_are_no_more(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    with (
+        Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers) as sidecar,
+        StreamConnection("127.0.0.1", sidecar.api_port, PATH, timeout_s=30) as stream,
+    ):
+        stream.send(b'{"value":1}\n{"value":2}\n')
+        assert [next(stream)["offset"], next(stream)["offset"]] == [0, 1]
+        sidecar.process.send_signal(signal.SIGTERM)
+        rest = list(stream)  # to its proper end
+        assert sidecar.process.wait(timeout=30) == 0
+    assert rest == [{"summary": {"records": 2, "acknowledged": 2, "failed": 0, "ended": "shutdown"}}]
+    assert len(cluster.records("orders")) == 2
+
+
+def test_what_the_brokers_do_not_take_is_named_and_the_end_comes_in_time(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    flags = ["--drain-delay-ms", "300", "--drain-timeout-ms", "700"]
+    with Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, flags=flags) as sidecar:
+        cluster.hold_next(ApiKey.PRODUCE, times=1_000)
+        statuses: list[int] = []
+        produce = threading.Thread(
+            target=lambda: statuses.append(sidecar.produce("orders", [{"value": "x"}] * 3).status_code)
+        )
+        produce.start()
+        cluster.wait_for_requests(ApiKey.PRODUCE, 1)
+        began_s = time.monotonic()
+        assert sidecar.terminate() == 0
+        assert 1.0 <= time.monotonic() - began_s < 1.0 + BEHIND_S
+        produce.join(30)
+        assert statuses[0] in {503, 504}
+        assert "3 records of orders-0" in sidecar.log()
+
+
+def test_the_last_heartbeat_is_told_though_the_producer_used_all_of_the_time(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    folder = tmp_path / "events"
+    flags = ["--drain-timeout-ms", "500", "--events-folder", str(folder), "--events-heartbeat-ms", "3600000"]
+    with (
+        Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, flags=flags) as sidecar,
+        ExitStack() as ends,
+    ):
+        cluster.hold_next(ApiKey.PRODUCE, times=1_000)
+        produce = threading.Thread(target=lambda: sidecar.produce("orders", [{"value": "x"}]))
+        produce.start()
+        ends.callback(produce.join, 30)
+        cluster.wait_for_requests(ApiKey.PRODUCE, 1)
+        assert sidecar.terminate() == 0
+        assert f"not all events were handed on within {LAST_EVENTS_MS}" not in sidecar.log()
+        assert "were not handed on" not in sidecar.log()
+    (finished,) = folder.iterdir()
+    told = [json.loads(line) for line in finished.read_text().splitlines()]
+    assert [event["type"] for event in (told[0], told[-1])] == ["heartbeat", "heartbeat"]
+    assert told[-1]["uptime_ms"] > told[0]["uptime_ms"]
+    assert [event["seq"] for event in told] == list(range(1, len(told) + 1))
+
+
+def test_a_signal_before_the_sidecar_has_started_ends_it_in_order_too() -> None:
+    """The first process of a container would not even notice a signal that it does not listen to."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        servers = f"bootstrap.servers=127.0.0.1:{silent.getsockname()[1]}"
+        command = [sys.executable, "-m", "service", "serve", "--api-port", "0", "--admin-port", "0"]
+        with subprocess.Popen([*command, "--kafka", servers], stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            process.stderr.readline()  # its settings: nothing listens to signals on the loop yet
+            process.send_signal(signal.SIGTERM)
+            rest = process.stderr.read()
+            assert process.wait(timeout=20) == 0, rest

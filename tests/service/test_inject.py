@@ -1,0 +1,566 @@
+"""`pilotfish inject` as people call it: what it prints, writes, says, refuses, and how it ends."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from service.__main__ import main
+from tests.support.injecting import (
+    BROKERS,
+    DEPLOYMENT,
+    documents,
+    environment,
+    injected,
+    objects,
+    pod,
+    refused,
+    run,
+    sidecar_in,
+    template_of,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SERVICE = """\
+---
+apiVersion:   v1
+kind: Service
+metadata: {name: web,   labels: {a: "b"}}   # odd, and as it came
+spec:
+    ports:
+    - {port: 80, protocol:  TCP}
+
+
+"""
+CONTAINERS: dict[str, Any] = {"containers": [{"name": "app", "image": "app:1"}]}
+
+
+def workload(kind: str, version: str, spec: dict[str, Any]) -> str:
+    """An object of a kind, around a pod's spec."""
+    labels: dict[str, Any] = {"metadata": {"labels": {"app": "a"}}}
+    selector: dict[str, Any] = {"selector": {"matchLabels": {"app": "a"}}}
+    never = {"restartPolicy": "Never"}
+    around: dict[str, Any] = {
+        "Pod": spec,
+        "Job": {"template": {"spec": {**spec, **never}}},
+        "CronJob": {"schedule": "@daily", "jobTemplate": {"spec": {"template": {"spec": {**spec, **never}}}}},
+        "ReplicationController": {"template": {**labels, "spec": spec}},
+        "StatefulSet": {**selector, "serviceName": "a", "template": {**labels, "spec": spec}},
+    }
+    inside = around.get(kind, {**selector, "template": {**labels, "spec": spec}})
+    return json.dumps({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "spec": inside})
+
+
+KINDS = [
+    ("Pod", "v1"),
+    ("ReplicationController", "v1"),
+    ("Deployment", "apps/v1"),
+    ("StatefulSet", "apps/v1"),
+    ("DaemonSet", "apps/v1"),
+    ("ReplicaSet", "apps/v1"),
+    ("Job", "batch/v1"),
+    ("CronJob", "batch/v1"),
+]
+
+
+# -- what is printed -----------------------------------------------------------------------------------------
+
+
+def test_lines_are_added_and_none_is_changed() -> None:
+    changes = list(difflib.ndiff(DEPLOYMENT.splitlines(), injected(DEPLOYMENT).splitlines()))
+    assert [line for line in changes if not line.startswith(("  ", "+ "))] == []
+    assert sum(line.startswith("+ ") for line in changes) > 40
+
+
+@pytest.mark.parametrize(("kind", "version"), KINDS)
+def test_each_kind_with_pods_gets_the_sidecar_before_its_app(kind: str, version: str) -> None:
+    template = pod(injected(workload(kind, version, CONTAINERS)))
+    (sidecar,) = template["spec"]["initContainers"]
+    assert (sidecar["name"], sidecar["restartPolicy"]) == ("pilotfish", "Always")
+    assert [container["name"] for container in template["spec"]["containers"]] == ["app"]
+    assert template["metadata"]["labels"]["pilotfish-sidecar"] == "true"
+    assert template["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"] == "app"
+
+
+def test_the_sidecar_starts_before_other_init_containers_which_may_ask_it() -> None:
+    spec = {**CONTAINERS, "initContainers": [{"name": "migrate", "image": "app:1"}]}
+    template = pod(injected(workload("Pod", "v1", spec)))
+    assert [item["name"] for item in template["spec"]["initContainers"]] == ["pilotfish", "migrate"]
+
+
+def test_a_legacy_sidecar_is_the_first_container_and_holds_the_next_back_until_it_has_started() -> None:
+    text = injected(DEPLOYMENT, "--legacy")
+    spec = pod(text)["spec"]
+    assert "initContainers" not in spec
+    assert [item["name"] for item in spec["containers"]] == ["pilotfish", "web"]
+    assert "restartPolicy" not in sidecar_in(text)
+    command = sidecar_in(text)["lifecycle"]["postStart"]["exec"]["command"]
+    assert command == ["pilotfish", "wait", "--timeout", "60"]
+    assert environment(text)["PILOTFISH_DRAIN_DELAY_MS"] == "30000"
+    assert pod(text)["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"] == "web"
+
+
+def test_documents_without_pods_are_printed_byte_for_byte() -> None:
+    text = injected(DEPLOYMENT + SERVICE)
+    assert text.endswith(SERVICE)
+    assert injected(SERVICE + "---\n" + DEPLOYMENT).startswith(SERVICE)
+
+
+def test_what_kubernetes_would_not_read_is_printed_too_where_it_is_no_workload() -> None:
+    other = (
+        "kind: Other\napiVersion: x/v1\nmetadata: {name: a}\nspec: {? [complex] : !Ref x, 1: 2, 1: 3}\n---\n"
+    )
+    done = run("-f", "-", *BROKERS, stdin=other + DEPLOYMENT)
+    assert done.exit_code == 0
+    assert done.stdout.startswith(other)
+
+
+def test_each_item_of_a_list_is_looked_at_by_itself() -> None:
+    items = [json.loads(workload(kind, version, CONTAINERS)) for kind, version in KINDS]
+    service = documents(SERVICE)[0]
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*items, service]}, indent=4)
+    text = injected(listed)
+    assert json.loads(text)["items"][-1] == service
+    for one in list(objects(text))[:-1]:
+        assert template_of(one)["spec"]["initContainers"][0]["name"] == "pilotfish"
+
+
+def test_a_byte_order_mark_stays_and_is_no_part_of_a_document() -> None:
+    assert injected("\ufeff" + DEPLOYMENT) == "\ufeff" + injected(DEPLOYMENT)
+
+
+def test_json_stays_json() -> None:
+    for indent in (None, 2, 4):
+        text = json.dumps(json.loads(workload("Pod", "v1", CONTAINERS)), indent=indent)
+        made = injected(text)
+        assert json.loads(made)["spec"]["initContainers"][0]["name"] == "pilotfish"
+        assert ("\n" in made) == (indent is not None)
+
+
+def test_a_kind_of_another_group_is_left_and_said() -> None:
+    knative = (
+        "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: k}\n"
+        "spec: {template: {spec: {containers: [{image: x}]}}}\n"
+    )
+    done = run("-f", "-", *BROKERS, stdin=knative)
+    assert (done.exit_code, done.stdout) == (0, knative)
+    assert "document 1 (Service/k), line 1: left as it is: it holds containers" in done.stderr
+    other = DEPLOYMENT.replace("apps/v1", "example.com/v1")
+    done = run("-f", "-", *BROKERS, stdin=other)
+    assert (done.exit_code, done.stdout) == (0, other)
+    assert "its apiVersion is example.com/v1; known is apps/… or extensions/…" in done.stderr
+
+
+def test_pods_for_windows_are_left() -> None:
+    text = workload("Pod", "v1", {**CONTAINERS, "nodeSelector": {"kubernetes.io/os": "windows"}})
+    done = run("-f", "-", *BROKERS, "--summary", stdin=text)
+    assert (done.exit_code, done.stdout) == (0, text)
+    assert "its pods run on Windows" in done.stderr
+
+
+# -- again, anew, and out ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [(), ("--legacy",), ("--config-map", "kafka", "--readiness")])
+def test_injecting_twice_gives_the_same_bytes(words: tuple[str, ...]) -> None:
+    once = injected(DEPLOYMENT, *words)
+    assert injected(once, *words) == once
+
+
+def test_an_older_sidecar_is_brought_up_to_date_and_only_its_lines_change() -> None:
+    older = injected(DEPLOYMENT, "--image", "pilotfish:0.0.9")
+    changes = difflib.ndiff(older.splitlines(), injected(older, "--image", "pilotfish:0.1.0").splitlines())
+    assert [line for line in changes if line.startswith(("- ", "+ "))] == [
+        "-           image: pilotfish:0.0.9",
+        "+           image: pilotfish:0.1.0",
+    ]
+
+
+@pytest.mark.parametrize(
+    "first", [(), ("--legacy",), ("--secret", "a=b", "--config-map", "c", "--readiness")]
+)
+@pytest.mark.parametrize("then", [(), ("--legacy",), ("--set", "drain_timeout_ms=1000")])
+def test_what_was_injected_before_makes_no_difference(first: tuple[str, ...], then: tuple[str, ...]) -> None:
+    assert documents(injected(injected(DEPLOYMENT, *first), *then)) == documents(injected(DEPLOYMENT, *then))
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--legacy",), ("--secret", "a=b", "--config-map", "c", "--readiness")]
+)
+def test_taking_out_gives_the_bytes_that_were_there(words: tuple[str, ...]) -> None:
+    assert injected(injected(DEPLOYMENT + SERVICE, *words), "--uninject") == DEPLOYMENT + SERVICE
+
+
+def test_a_sidecar_that_came_otherwise_is_replaced_and_its_grace_period_kept() -> None:
+    """From the chart or by hand: nothing is noted there."""
+    text = injected(DEPLOYMENT)
+    by_hand = "".join(line for line in text.splitlines(keepends=True) if "pilotfish-injected" not in line)
+    again = injected(by_hand, "--image", "other:1")
+    assert sidecar_in(again)["image"] == "other:1"
+    assert pod(again)["spec"]["terminationGracePeriodSeconds"] == 55
+    assert injected(again, "--image", "other:1") == again
+
+
+def test_a_job_that_was_made_by_a_cluster_is_brought_up_to_date() -> None:
+    """Kubernetes fills in defaults, and puts keys into its own order."""
+    made = json.loads(injected(workload("Job", "batch/v1", CONTAINERS)))
+    made["spec"]["template"]["spec"]["initContainers"][0]["terminationMessagePath"] = "/dev/termination-log"
+    text = json.dumps(made, sort_keys=True)
+    assert json.loads(injected(text)) == json.loads(injected(workload("Job", "batch/v1", CONTAINERS)))
+
+
+# -- only some -----------------------------------------------------------------------------------------------
+
+
+def test_only_what_is_named_is_changed() -> None:
+    other = DEPLOYMENT.replace("name: web   #", "name: other   #")
+    text = injected(f"{DEPLOYMENT}---\n{other}", "--only", "deployment/web")
+    assert text.endswith(other)
+    assert text.startswith(injected(DEPLOYMENT))
+    assert injected(text, "--uninject", "--only", "Deployment/web") == f"{DEPLOYMENT}---\n{other}"
+
+
+def test_a_name_that_is_not_there_is_refused_with_those_that_are() -> None:
+    done = run("-f", "-", *BROKERS, "--only", "Deployment/wbe", stdin=DEPLOYMENT)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--only Deployment/wbe: there is no such workload; there are Deployment/web" in done.stderr
+
+
+# -- files ---------------------------------------------------------------------------------------------------
+
+
+def test_files_and_folders_become_one_stream(tmp_path: Path) -> None:
+    folder = tmp_path / "all"
+    (folder / "deeper").mkdir(parents=True)
+    (folder / "b.yaml").write_text(SERVICE)
+    (folder / "a.yml").write_text(DEPLOYMENT.rstrip("\n"))
+    (folder / "c.json").write_text(workload("Pod", "v1", CONTAINERS))
+    (folder / "d.txt").write_text("no manifest")
+    (folder / "deeper" / "e.yaml").write_text("no manifest")
+    last = tmp_path / "last.yaml"
+    last.write_text("%YAML 1.2\n---\n" + DEPLOYMENT)
+    done = run("-f", str(folder), "-f", str(last), *BROKERS)
+    assert done.exit_code == 0, done.stderr
+    kinds = [document["kind"] for document in documents(done.stdout)]
+    assert kinds == ["Deployment", "Service", "Pod", "Deployment"]
+    again = run("-f", "-", *BROKERS, stdin=done.stdout)
+    assert again.stdout == done.stdout
+
+
+def test_in_place_writes_back_what_changed_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(DEPLOYMENT.replace("\n", "\r\n").encode())
+    (tmp_path / "b.yaml").write_text(SERVICE)
+    (tmp_path / "link.yaml").symlink_to("a.yaml")
+    (tmp_path / "a.yaml").chmod(0o640)
+    untouched = (tmp_path / "b.yaml").stat()
+    words = ("-f", str(tmp_path / "link.yaml"), "-f", str(tmp_path / "b.yaml"), "-i")
+    done = run(*words, *BROKERS)
+    assert (done.exit_code, done.stdout) == (0, ""), done.stderr
+    assert (tmp_path / "a.yaml").read_bytes() == injected(DEPLOYMENT).replace("\n", "\r\n").encode()
+    assert (tmp_path / "a.yaml").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "link.yaml").is_symlink()
+    assert (tmp_path / "b.yaml").stat().st_ino == untouched.st_ino
+    assert run(*words, "--uninject").exit_code == 0
+    assert (tmp_path / "a.yaml").read_bytes() == DEPLOYMENT.replace("\n", "\r\n").encode()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.yaml", "b.yaml", "link.yaml"]
+
+
+def test_in_place_writes_nothing_where_one_file_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(DEPLOYMENT)
+    (tmp_path / "b.yaml").write_text("kind: Pod\napiVersion: v1\n")
+    assert run("-f", str(tmp_path), "-i", *BROKERS).exit_code == 1
+    assert (tmp_path / "a.yaml").read_text() == DEPLOYMENT
+
+
+def test_output_writes_a_file_which_may_be_the_one_that_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(DEPLOYMENT)
+    done = run("-f", str(path), "--output", str(path), *BROKERS)
+    assert (done.exit_code, done.stdout, path.read_text()) == (0, "", injected(DEPLOYMENT))
+    done = run("-f", str(path), "--output", str(tmp_path / "no" / "x.yaml"), *BROKERS)
+    assert done.exit_code == 1
+    assert "x.yaml: can't be written: No such file or directory" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "-f: name a manifest, or - for standard input"),
+        (("-f", "nowhere.yaml"), "-f nowhere.yaml: there is no such file or folder"),
+        (
+            ("-f", "https://example.com/a.yaml"),
+            "curl -fsS https://example.com/a.yaml | pilotfish inject -f -",
+        ),
+        (("-f", "-", "-f", "-"), "-f -: is given twice"),
+        (("-f", "-", "-i"), "--in-place: standard input has no place"),
+        (("-f", "-", "-i", "-o", "x"), "--output writes one; give one of them"),
+        (("-f", "-", "--only", "web"), "--only web: must be KIND/NAME, such as Deployment/web"),
+        (("-f", "-", "--uninject", "--image", "a"), "--image: has no meaning beside --uninject"),
+    ],
+)
+def test_a_wrong_call_ends_with_2_and_its_remedy(words: tuple[str, ...], said: str) -> None:
+    given = () if "--uninject" in words else BROKERS
+    done = run(*words, *given, stdin=DEPLOYMENT)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_a_file_without_its_option_is_said_with_it_and_anything_else_is_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(DEPLOYMENT)
+    assert f"say -f {path}" in run(str(path), *BROKERS).stderr
+    done = run("-f", str(path), *BROKERS, "--kafka", "sasl.password", "hunter2")
+    assert done.exit_code == 2
+    assert "hunter2" not in done.stderr
+
+
+def test_a_folder_without_manifests_is_refused(tmp_path: Path) -> None:
+    done = run("-f", str(tmp_path), *BROKERS)
+    assert done.exit_code == 2
+    assert "is a folder without files of .yaml, .yml, .json; folders in it are not looked into" in done.stderr
+
+
+# -- what is wrong with manifests ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "standard input: holds no object of Kubernetes"),
+        ("# nothing\n---\n", "standard input: holds no object of Kubernetes"),
+        ("a: b\n---\nhello\n", "standard input, document 2, line 3: is no object of Kubernetes but a text"),
+        ("- kind: Pod\n", "document 1, line 1: is no object of Kubernetes but a list"),
+        ("kind: Pod\n---\na: [\n", "document 2, line 4: is no YAML"),
+        ("a: b: c\n", "document 1, line 1: is no YAML: mapping values are not allowed here"),
+        ("{{- if .Values.web }}\nkind: Pod\n", "looks like a template: render it first, helm template"),
+        ("kind: Pod\nmetadata:\n\tname: a\n", "line 3: is no YAML: found character '\\t' that cannot start"),
+        ("kind: Pod\nmetadata:\n\tname: a\n", "it has tabs, and YAML is indented with spaces"),
+        (
+            "kind: Pod\n---\na: \x01\n",
+            "standard input, line 3: is no YAML: has a character that YAML does not allow",
+        ),
+        ("kind: Pod\nspec: *nowhere\n", "line 2: is no YAML: names the anchor nowhere, which is nowhere"),
+        (
+            "apiVersion: v1\nkind: Pod\nkind: Pod\n",
+            "(Pod/(no name)), line 3: has the key kind twice; leave one",
+        ),
+        ("apiVersion: v1\nkind: Pod\nspec: &a {b: *a}\n", "an alias stands inside of what it stands for"),
+        ("apiVersion: v1\nkind: Pod\nx: " + "[" * 200 + "]" * 200, "nests deeper than 100 levels"),
+    ],
+)
+def test_what_can_t_be_read_is_refused_with_its_place_and_a_remedy(text: str, said: str) -> None:
+    assert said in refused(text)
+
+
+def test_what_is_no_utf_8_is_refused_with_its_line() -> None:
+    done = run("-f", "-", *BROKERS, stdin=b"kind: Pod\n# \xe4\n")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "standard input, line 2: is not UTF-8" in done.stderr
+
+
+def test_aliases_that_stand_for_far_too_much_are_refused() -> None:
+    bomb = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
+    assert "aliases stand for more than" in refused(f"kind: Pod\napiVersion: v1\na0: &a0 [x]\n{bomb}")
+
+
+@pytest.mark.parametrize(
+    ("spec", "line", "said"),
+    [
+        ("spec:\n", 4, "its pods have no spec"),
+        ("spec: {containers: []}\n", 4, "its pods have no containers"),
+        ("spec:\n  volumes:\n  containers:\n", 5, "its pods have no containers"),
+        ("spec:\n  containers:\n  - image: a\n", 6, "containers[0] has no name that is a text"),
+        ("spec:\n  containers:\n  - name: a\n  volumes: x\n", 7, "volumes must be a list"),
+        (
+            "spec:\n  containers:\n  - name: a\n  - name: pilotfish\n",
+            7,
+            "a container is named pilotfish already, and inject did not put it there; rename it",
+        ),
+        (
+            "spec:\n  containers:\n  - name: a\n    ports:\n    - containerPort: 9464\n",
+            8,
+            "container a has port 9464, which is that of the sidecar's probes",
+        ),
+        (
+            "spec:\n  containers:\n  - name: a\n    ports:\n    - name: x\n    - containerPort: 8085\n",
+            9,
+            "give the sidecar another by --set api_port=PORT",
+        ),
+        (
+            "spec:\n  containers:\n  - name: a\n    ports:\n    - {containerPort: 1, name: pf-admin}\n",
+            8,
+            "container a names a port pf-admin, as the sidecar does; rename it",
+        ),
+        (
+            "spec:\n  containers:\n  - name: a\n  volumes:\n  - name: pilotfish-tmp\n",
+            8,
+            "a volume is named pilotfish-tmp already",
+        ),
+        (
+            "spec:\n  containers:\n  - name: a\n    volumeMounts:\n    - name: pilotfish-config\n",
+            8,
+            "container a mounts pilotfish-config, which is a volume of the sidecar's",
+        ),
+        (
+            "spec:\n  terminationGracePeriodSeconds: 30s\n  containers:\n  - name: a\n",
+            5,
+            "terminationGracePeriodSeconds must be a whole number of seconds, 0 or more",
+        ),
+    ],
+)
+def test_a_pod_that_must_not_get_it_is_named_with_document_and_line(spec: str, line: int, said: str) -> None:
+    text = f"{SERVICE}---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\n{spec}"
+    before = SERVICE.count("\n") + 1
+    message = refused(text)
+    assert f"standard input, document 2 (Pod/p), line {before + line}: " in message
+    assert said in message
+
+
+def test_every_fault_of_every_document_is_told_at_once() -> None:
+    wrong = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n"
+    message = refused(f"{wrong}---\n{DEPLOYMENT}---\n{wrong}")
+    assert message.count("its pods have no containers") == 2
+
+
+def test_udp_on_the_same_port_is_no_collision_and_neither_is_a_moved_one() -> None:
+    spec = {
+        "containers": [{"name": "a", "image": "a", "ports": [{"containerPort": 9464, "protocol": "UDP"}]}]
+    }
+    injected(workload("Pod", "v1", spec))
+    spec["containers"][0]["ports"] = [{"containerPort": 9464}]
+    text = injected(workload("Pod", "v1", spec), "--set", "admin_port=9465")
+    assert sidecar_in(text)["ports"][0]["containerPort"] == 9465
+    assert environment(text)["PILOTFISH_ADMIN_PORT"] == "9465"
+
+
+def test_a_legacy_job_must_have_a_way_to_end_its_sidecar() -> None:
+    job = workload("Job", "batch/v1", CONTAINERS)
+    assert "a Job with --legacy never completes" in refused(job, "--legacy")
+    secret = ("--secret", "quit=t", "--set", "quit_token_file=/etc/pilotfish/secrets/quit/token")
+    done = run("-f", "-", *BROKERS, "--legacy", *secret, stdin=job)
+    assert done.exit_code == 0, done.stderr
+    assert "Warning: standard input, document 1 (Job/a), line 1: the job must end its sidecar" in done.stderr
+
+
+# -- what is said --------------------------------------------------------------------------------------------
+
+
+def test_a_summary_tells_of_each_object_on_standard_error() -> None:
+    done = run("-f", "-", *BROKERS, "--summary", stdin=DEPLOYMENT + SERVICE)
+    assert done.stderr.splitlines() == [
+        "standard input, document 1 (Deployment/web), line 2: injected",
+        "standard input, document 2 (Service/web), line 22: left as it is: it has no pods",
+    ]
+    again = run("-f", "-", *BROKERS, "--summary", stdin=done.stdout)
+    assert again.stderr.splitlines()[0].endswith("(Deployment/web), line 2: is up to date")
+    newer = run("-f", "-", *BROKERS, "--summary", "--readiness", stdin=done.stdout)
+    assert newer.stderr.splitlines()[0].endswith("brought up to date")
+    out = run("-f", "-", "--uninject", "--summary", stdin=done.stdout)
+    assert out.stderr.splitlines()[0].endswith("taken out")
+
+
+def test_nothing_is_said_where_all_went_as_expected() -> None:
+    assert run("-f", "-", *BROKERS, stdin=DEPLOYMENT + SERVICE).stderr == ""
+
+
+def test_that_there_was_nothing_to_do_is_said() -> None:
+    done = run("-f", "-", *BROKERS, stdin=SERVICE)
+    assert (done.exit_code, done.stdout) == (0, SERVICE)
+    assert done.stderr == "Nothing has changed: there is no workload in this that could.\n"
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"hostNetwork": True}, "with hostNetwork the ports 9464 and 8085 are the node's"),
+        (
+            {
+                "containers": [
+                    {"name": "a", "image": "a", "resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}
+                ]
+            },
+            "of QoS class Guaranteed and become Burstable",
+        ),
+    ],
+)
+def test_what_should_be_known_is_a_warning(spec: dict[str, Any], said: str) -> None:
+    done = run("-f", "-", *BROKERS, stdin=workload("Pod", "v1", {**CONTAINERS, **spec}))
+    assert done.exit_code == 0
+    assert done.stderr.startswith("Warning: standard input, document 1 (Pod/a), line 1: ")
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--bootstrap-servers", "localhost:9092"), "a broker on localhost is one in the pod itself"),
+        (
+            (*BROKERS, "--set", "api_host=0.0.0.0"),
+            "with api_host the API can be reached from outside of the pod",
+        ),
+        ((*BROKERS, "--set", "events_folder=/data"), "events_folder /data must be a volume that you add"),
+    ],
+)
+def test_what_is_seldom_meant_is_a_warning(words: tuple[str, ...], said: str) -> None:
+    done = run("-f", "-", *words, stdin=DEPLOYMENT)
+    assert done.exit_code == 0
+    assert said in done.stderr
+
+
+# -- the ConfigMap -------------------------------------------------------------------------------------------
+
+CONFIG_MAP = (
+    '---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: kafka}\ndata:\n  pilotfish.toml: "a = 1"\n'
+)
+
+
+def test_a_config_map_of_the_input_has_pods_replaced_when_it_changes() -> None:
+    name = "checksum/pilotfish-config"
+    first, other = (
+        pod(injected(DEPLOYMENT + text, "--config-map", "kafka"))["metadata"]["annotations"]
+        for text in (CONFIG_MAP, CONFIG_MAP.replace("a = 1", "a = 2"))
+    )
+    assert first[name] != other[name]
+    assert len(first[name]) == 64
+    elsewhere = pod(injected(DEPLOYMENT, "--config-map", "kafka"))["metadata"]["annotations"]
+    assert name not in elsewhere
+    apart = DEPLOYMENT.replace("name: web   #", "namespace: a\n  name: web   #")
+    other_namespace = apart + CONFIG_MAP.replace("{name", "{namespace: b, name")
+    assert name not in pod(injected(other_namespace, "--config-map", "kafka"))["metadata"]["annotations"]
+
+
+def test_a_config_map_without_the_file_is_refused() -> None:
+    text = DEPLOYMENT + CONFIG_MAP.replace("pilotfish.toml", "settings.toml")
+    assert "(ConfigMap/kafka), line 22: has no key pilotfish.toml" in refused(text, "--config-map", "kafka")
+
+
+# -- beside it -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["serve", "--help"], ["topics", "--help"], ["inject", "--help"]])
+def test_no_yaml_is_loaded_before_a_manifest_is_read(words: list[str]) -> None:
+    code = (
+        "import sys\nfrom service.__main__ import main\n"
+        f"main({words}, standalone_mode=False)\n"
+        "sys.exit(any(name.startswith('ruamel') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_names_of_settings_are_completed_and_those_of_secrets_are_their_files() -> None:
+    complete = ShellComplete(main, {}, "pilotfish", "_PILOTFISH_COMPLETE")
+
+    def offered(option: str, begun: str) -> list[str]:
+        return [item.value for item in complete.get_completions(["inject", option], begun)]
+
+    assert offered("--set", "drain") == ["drain_delay_ms=", "drain_timeout_ms="]
+    assert offered("--kafka", "sasl.pass") == ["sasl.password.file="]
+    assert "linger.ms=" in offered("--kafka", "")

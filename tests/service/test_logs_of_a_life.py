@@ -1,0 +1,114 @@
+"""The log of a sidecar through start, broker death and return, and drain: as people read it.
+
+One line a state change: what goes on and on (a dead broker that is tried each second, a topic that is asked
+for again and again) is told once. Brokers are the fake cluster's, the sidecar a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.support.fake_cluster import FakeCluster
+from tests.support.sidecar import Sidecar
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ONE: Final = ({"key": "k", "value": "x"},)
+#: Quick, so that a second of outage is many attempts.
+QUICK: Final = {
+    "reconnect.backoff.ms": "10",
+    "reconnect.backoff.max.ms": "20",
+    "retry.backoff.ms": "10",
+    "retry.backoff.max.ms": "20",
+    "metadata.max.age.ms": "500",
+}
+FLAGS: Final = ("--log-format", "json", "--drain-timeout-ms", "1000")
+
+
+def lines(sidecar: Sidecar) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in sidecar.log().splitlines()]
+
+
+def messages(sidecar: Sidecar, level: str | None = None) -> list[str]:
+    return [line["msg"] for line in lines(sidecar) if level in (None, line["level"])]
+
+
+def attempts(sidecar: Sidecar) -> float:
+    return sidecar.metric("pilotfish_broker_disconnects_total") or 0
+
+
+def test_an_outage_of_all_brokers_is_a_few_lines_however_long_it_lasts(tmp_path: Path) -> None:
+    with FakeCluster(brokers=2) as kafka:
+        kafka.create_topic("orders", partitions=2, replication_factor=2)
+        with Sidecar(
+            tmp_path, bootstrap_servers=kafka.bootstrap_servers, kafka=QUICK, flags=FLAGS
+        ) as sidecar:
+            assert sidecar.produce("orders", ONE).status_code == 200
+            begun = len(lines(sidecar))
+            for broker in kafka.broker_ids:
+                kafka.kill(broker)
+            assert sidecar.produce("orders", ONE, timeout_ms=300).status_code == 503
+            before = attempts(sidecar)
+            wait_until(lambda: attempts(sidecar) > before + 40, what="many attempts in vain", timeout_s=30)
+            told = messages(sidecar)[begun:]
+            assert len(told) <= 14, "\n".join(told)
+            assert (
+                Counter(re.sub(r"\d+", "N", each) for each in told)[
+                    "No broker can be connected to: until one can, there is no new metadata"
+                ]
+                == 1
+            )
+            quiet = len(lines(sidecar))
+            before = attempts(sidecar)
+            wait_until(lambda: attempts(sidecar) > before + 40, what="many more", timeout_s=30)
+            assert messages(sidecar)[quiet:] == []
+
+            for broker in kafka.broker_ids:
+                kafka.revive(broker)
+            wait_until(lambda: sidecar.produce("orders", ONE).status_code == 200, what="a produce")
+            back = messages(sidecar)[quiet:]
+            assert any(each.startswith("Metadata is refreshed again, ") for each in back)
+            assert any(re.search(r"is ready; attempts that failed before: \d+$", each) for each in back)
+
+
+def test_a_topic_that_is_not_there_is_told_once_however_often_it_is_asked_for(tmp_path: Path) -> None:
+    with FakeCluster(brokers=1) as kafka:
+        flags = (*FLAGS, "--unknown-topic-memory-ms", "0")
+        with Sidecar(
+            tmp_path, bootstrap_servers=kafka.bootstrap_servers, kafka=QUICK, flags=flags
+        ) as sidecar:
+            for name in ("nope", "nope", "never", "nope", "neither", "nope"):
+                assert sidecar.api.get(f"/v1/topics/{name}?max_block_ms=300").status_code == 404
+            warnings = messages(sidecar, "warning")
+            assert len(warnings) == 1, warnings
+            assert "{'nope': 'UNKNOWN_TOPIC_OR_PARTITION'}" in warnings[0]
+
+
+def test_a_start_and_an_end_in_order_are_told_line_by_line(tmp_path: Path) -> None:
+    with (
+        FakeCluster(brokers=1) as kafka,
+        Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers, flags=FLAGS) as sidecar,
+    ):
+        assert sidecar.terminate() == 0
+        told = messages(sidecar)
+    expected = [
+        r"settings: Settings\(",
+        r"kafka: <ProducerConfig ",
+        r"pilotfish \S+ serves on http://127\.0\.0\.1:\d+, metrics and probes on ",
+        r"The I/O thread has started",
+        r"Bootstrap server 127\.0\.0\.1:\d+ is ready$",
+        r"Cluster ID: ",
+        r"SIGTERM: shutting down",
+        r"Closing the Kafka producer with a timeout of 1000 ms",
+        r"everything that was accepted is acknowledged",
+    ]
+    rest = iter(told)
+    for pattern in expected:
+        assert any(re.match(pattern, each) for each in rest), (pattern, told)
+    assert {line["level"] for line in lines(sidecar)} == {"info"}
+    assert len(told) <= 18, told

@@ -1,0 +1,269 @@
+"""POST /quitquitquit: who may end the sidecar, and that it ends as by SIGTERM."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from click.testing import CliRunner
+
+from service.__main__ import main
+from service.watched_file import SETTLE_MS, FileFaultError
+from tests.support.fake_cluster import FakeCluster
+from tests.support.http_app import HttpApp, run
+from tests.support.running_server import RunningServer
+from tests.support.secured_settings import MountedSecret
+from tests.support.sidecar import Sidecar
+from tests.support.tokens import TokensFile
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import httpx
+
+QUIT: Final = "/quitquitquit"
+TOKEN: Final = "looking-glass-2Jm"
+NEXT_TOKEN: Final = "red-queen-9Wb"
+
+
+def showing(token: str, scheme: str = "Bearer") -> dict[str, str]:
+    return {"authorization": f"{scheme} {token}"}
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> MountedSecret:
+    return MountedSecret(tmp_path / "quit", {"token": f"{TOKEN}\n"})
+
+
+@pytest.fixture
+def web(mounted: MountedSecret) -> HttpApp:
+    return HttpApp(quit_token_file=str(mounted.path("token")))
+
+
+def is_asked_to_end(web: HttpApp) -> bool:
+    return web.app.sidecar.drain.announced
+
+
+# -- who may -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_it_is_off_by_default_and_looks_like_any_path_that_is_not_there(method: str) -> None:
+    web = HttpApp()
+    answer, other = web.ask(method, QUIT, headers=showing(TOKEN)), web.ask(method, "/nothing")
+    assert (answer.status_code, answer.json()) == (404, other.json())
+    assert not is_asked_to_end(web)
+
+
+def test_with_the_token_it_asks_for_the_end(web: HttpApp) -> None:
+    answer = web.post(QUIT, headers=showing(TOKEN))
+    assert (answer.status_code, answer.json()) == (200, {"shutting_down": True})
+    assert is_asked_to_end(web)
+
+
+def test_twice_is_once(web: HttpApp) -> None:
+    asked: list[str] = []
+    web.app.sidecar.drain.when_asked(lambda: asked.append("ended"))
+    assert [web.post(QUIT, headers=showing(TOKEN)).status_code for _ in range(2)] == [200, 200]
+    assert asked == ["ended"]
+
+
+def test_it_is_answered_during_the_drain(web: HttpApp) -> None:
+    web.app.sidecar.drain.begin()
+    assert web.post(QUIT, headers=showing(TOKEN)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "challenge"),
+    [
+        ({}, 'Bearer realm="pilotfish quit"'),
+        (showing(TOKEN, "Basic"), 'Bearer realm="pilotfish quit"'),
+        ({"authorization": TOKEN}, 'Bearer realm="pilotfish quit"'),
+        (showing("another"), 'Bearer realm="pilotfish quit", error="invalid_token"'),
+        (showing(""), 'Bearer realm="pilotfish quit", error="invalid_token"'),
+        (showing(TOKEN[:-1]), 'Bearer realm="pilotfish quit", error="invalid_token"'),
+        (showing(f"{TOKEN} {TOKEN}"), 'Bearer realm="pilotfish quit", error="invalid_token"'),
+    ],
+)
+def test_without_the_token_nothing_happens(web: HttpApp, headers: dict[str, str], challenge: str) -> None:
+    answer = web.post(QUIT, headers=headers)
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, challenge)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert not is_asked_to_end(web)
+
+
+def test_the_header_must_not_stand_twice(web: HttpApp) -> None:
+    answer = web.post(QUIT, headers=[("authorization", f"Bearer {TOKEN}")] * 2)
+    assert answer.status_code == 400
+    assert not is_asked_to_end(web)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
+def test_only_post_ends_it(web: HttpApp, method: str) -> None:
+    answer = web.ask(method, QUIT, headers=showing(TOKEN))
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert not is_asked_to_end(web)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"), [({"host": "evil.example"}, 421), ({"origin": "https://evil.example"}, 403)]
+)
+def test_a_web_page_can_not_end_it_even_with_the_token(
+    web: HttpApp, headers: dict[str, str], status: int
+) -> None:
+    assert web.post(QUIT, headers={**headers, **showing(TOKEN)}).status_code == status
+    assert not is_asked_to_end(web)
+
+
+def test_a_callers_token_does_not_end_it_and_this_one_opens_nothing_else(
+    mounted: MountedSecret, tmp_path: Path
+) -> None:
+    tokens = TokensFile(tmp_path, shop={"read": ["*"], "produce": ["*"]})
+    web = HttpApp(quit_token_file=str(mounted.path("token")), tokens_file=tokens.setting)
+    assert web.post(QUIT, headers=tokens.of("shop")).status_code == 401
+    assert web.get("/v1/status", headers=showing(TOKEN)).status_code == 401
+    assert not is_asked_to_end(web)
+    assert web.post(QUIT, headers=showing(TOKEN)).status_code == 200
+
+
+def test_it_is_counted_by_its_own_name(web: HttpApp) -> None:
+    web.post(QUIT, headers=showing(TOKEN))
+    assert web.app.sidecar.http.tally("POST", QUIT, 200) is not None
+    families = {family.name: family for family in web.app.sidecar.http.collect()}
+    routes = {sample.labels["route"] for sample in families["pilotfish_http_requests"].samples}
+    assert QUIT in routes
+
+
+# -- the file ------------------------------------------------------------------------------------------------
+
+
+def test_a_rotated_token_holds_at_once_and_the_old_one_until_the_next_look(
+    web: HttpApp, mounted: MountedSecret
+) -> None:
+    token = web.app.quit_token
+    assert token is not None
+    mounted.swap({"token": NEXT_TOKEN})
+    token.look(0)
+    token.look(SETTLE_MS)
+    assert web.post(QUIT, headers=showing(TOKEN)).status_code == 401
+    assert web.post(QUIT, headers=showing(NEXT_TOKEN)).status_code == 200
+
+    mounted.swap({"token": TOKEN})
+    assert web.post(QUIT, headers=showing(TOKEN)).status_code == 200
+    assert web.post(QUIT, headers=showing(NEXT_TOKEN)).status_code == 200
+
+
+@pytest.mark.parametrize("text", ["", "two words", "one\ntwo", "ü"])
+def test_a_file_that_holds_no_token_ends_the_start(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "token"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(FileFaultError, match=r"quit_token_file: .*token holds no token"):
+        HttpApp(quit_token_file=str(path))
+
+
+def test_a_file_that_is_missing_ends_the_start(tmp_path: Path) -> None:
+    with pytest.raises(FileFaultError, match="quit_token_file: can't read"):
+        HttpApp(quit_token_file=str(tmp_path / "nothing"))
+
+
+def test_a_file_that_is_wrong_later_leaves_the_old_token_in_force(
+    web: HttpApp, mounted: MountedSecret
+) -> None:
+    token = web.app.quit_token
+    assert token is not None
+    mounted.swap({"token": ""})
+    token.look(0)
+    token.look(SETTLE_MS)
+    assert web.post(QUIT, headers=showing("")).status_code == 401
+    assert web.post(QUIT, headers=showing(TOKEN)).status_code == 200
+
+
+def test_no_token_is_logged(web: HttpApp, mounted: MountedSecret, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    web.post(QUIT, headers=showing("another-4Tk"))
+    web.post(QUIT, headers=showing(TOKEN))
+    assert TOKEN not in repr(web.settings) + caplog.text
+    assert "another-4Tk" not in caplog.text
+    assert "POST /quitquitquit: shutting down" in caplog.text
+
+
+# -- the end -------------------------------------------------------------------------------------------------
+
+
+def test_a_server_ends_as_by_sigterm_and_goes_on_serving_for_the_delay(mounted: MountedSecret) -> None:
+    running = RunningServer(quit_token_file=str(mounted.path("token")), drain_delay_ms=300)
+
+    async def scenario() -> list[httpx.Response]:
+        async with running.clients() as (api, admin):
+            asked = await api.post(QUIT, headers=showing(TOKEN))
+            return [asked, await admin.get("/readyz"), await api.get("/v1/topics/orders")]
+
+    asked, ready, served = run(scenario())
+    assert [asked.status_code, ready.status_code, served.status_code] == [200, 503, 200]
+    assert (running.ended.result(), running.producer.state) == (0, "closed")
+
+
+@pytest.fixture
+def sidecar(mounted: MountedSecret, tmp_path: Path) -> Iterator[Sidecar]:
+    flags = ["--quit-token-file", str(mounted.path("token")), "--drain-delay-ms", "1500"]
+    with (
+        FakeCluster(brokers=1) as cluster,
+        Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, flags=flags) as running,
+    ):
+        yield running
+
+
+def test_a_sigterm_that_follows_is_no_second_one(sidecar: Sidecar) -> None:
+    """The pod is deleted while its sidecar drains: what was accepted is delivered all the same."""
+    assert sidecar.api.post(QUIT, headers=showing(TOKEN)).status_code == 200
+    sidecar.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: "SIGTERM: shutting down, as was asked for before" in sidecar.log(), what="the signal")
+    assert sidecar.process.wait(timeout=30) == 0
+    assert "ending at once" not in sidecar.log()
+
+
+# -- the command ---------------------------------------------------------------------------------------------
+
+
+def quit_by_command(sidecar: Sidecar, *words: str) -> tuple[int, str]:
+    """Exit code and output of `pilotfish quit`."""
+    environment = {"PILOTFISH_API_PORT": str(sidecar.api_port)}
+    result = CliRunner().invoke(main, ["quit", *words], env=environment)
+    return result.exit_code, result.output
+
+
+def test_the_command_ends_a_sidecar(sidecar: Sidecar, mounted: MountedSecret) -> None:
+    words = ("--token-file", str(mounted.path("token")))
+    assert quit_by_command(sidecar, *words) == (0, "shutting down\n")
+    assert quit_by_command(sidecar, *words) == (0, "shutting down\n")
+    assert sidecar.process.wait(timeout=30) == 0
+    code, said = quit_by_command(sidecar, *words)
+    assert code == 1
+    assert "no Pilotfish answers" in said
+
+
+def test_the_command_says_what_is_wrong_with_its_token(sidecar: Sidecar, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.write_text("another-4Tk")
+    code, said = quit_by_command(sidecar, "--token-file", str(wrong))
+    assert (code, "this is not the token of quit_token_file" in said) == (1, True)
+    assert "another-4Tk" not in said
+    code, said = quit_by_command(sidecar)
+    assert (code, "a token is needed" in said) == (1, True)
+    assert sidecar.is_running
+
+
+def test_the_command_says_how_a_sidecar_could_be_ended_that_has_no_such_path(
+    mounted: MountedSecret, tmp_path: Path
+) -> None:
+    with (
+        FakeCluster(brokers=1) as cluster,
+        Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers) as sidecar,
+    ):
+        code, said = quit_by_command(sidecar, "--token-file", str(mounted.path("token")))
+    assert code == 1
+    assert "--quit-token-file" in said

@@ -1,0 +1,199 @@
+"""The queue of spans: bounded, counted, never in the way, and over when its time is."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+from service.settings import SettingsError
+from service.trace_metrics import TraceMetrics
+from service.tracing.span_queue import QueueLimits, SpanQueue
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from opentelemetry.sdk.trace import ReadableSpan
+
+LONG_MS = 600_000
+
+
+class Collector(SpanExporter):
+    """Takes batches, once it is let; `outcome` is what becomes of them."""
+
+    def __init__(self, outcome: SpanExportResult | Exception = SpanExportResult.SUCCESS) -> None:
+        self.outcome = outcome
+        self.batches: list[int] = []
+        self.asked = threading.Event()
+        self.open = threading.Event()
+        self.open.set()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.asked.set()
+        assert self.open.wait(20)
+        self.batches.append(len(spans))
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+    def shutdown(self) -> None:
+        self.open.set()
+
+
+def queue_to(collector: Collector, why: str = "HTTP status 503", **limits: int) -> SpanQueue:
+    return SpanQueue(collector, QueueLimits(**{"delay_ms": LONG_MS, **limits}), lambda: why)
+
+
+def end_spans(queue: SpanQueue, count: int, **provider: Any) -> None:
+    made = TracerProvider(shutdown_on_exit=False, **provider)
+    made.add_span_processor(queue)
+    tracer = made.get_tracer("test")
+    for n in range(count):
+        tracer.start_span(str(n)).end()
+
+
+def metrics(queue: SpanQueue | None) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.name.removeprefix("pilotfish_tracing_spans_"), *sample.labels.values()): sample.value
+        for family in TraceMetrics(queue).collect()
+        for sample in family.samples
+    }
+
+
+def test_a_full_batch_goes_at_once_and_the_rest_when_it_has_waited() -> None:
+    collector = Collector()
+    queue = queue_to(collector, batch_spans=3)
+    end_spans(queue, 4)
+    wait_until(lambda: queue.exported == 3, what="the first batch")
+    assert (collector.batches, queue.waiting) == ([3], 1)
+    assert queue.force_flush(5_000)
+    assert collector.batches == [3, 1]
+    queue.close(0)
+
+
+def test_a_span_waits_no_longer_than_the_delay() -> None:
+    collector = Collector()
+    queue = queue_to(collector, delay_ms=20)
+    end_spans(queue, 1)
+    wait_until(lambda: queue.exported == 1, what="the span")
+    queue.close(0)
+
+
+def test_what_does_not_fit_is_dropped_and_counted_while_the_collector_takes_its_time() -> None:
+    collector = Collector()
+    collector.open.clear()
+    queue = queue_to(collector, max_spans=5, batch_spans=2)
+    end_spans(queue, 2)
+    assert collector.asked.wait(10)
+    end_spans(queue, 9)
+    assert metrics(queue) == {
+        ("exported_total",): 0,
+        ("dropped_total", "queue_full"): 4,
+        ("dropped_total", "export_failed"): 0,
+        ("dropped_total", "shutdown"): 0,
+        ("waiting",): 7,
+    }
+    collector.open.set()
+    assert queue.force_flush(5_000)
+    assert queue.exported == 7
+    queue.close(0)
+
+
+def test_spans_that_are_not_sampled_are_nobodys() -> None:
+    collector = Collector()
+    queue = queue_to(collector)
+    end_spans(queue, 3, sampler=ALWAYS_OFF)
+    assert (queue.waiting, sum(queue.dropped.values())) == (0, 0)
+    queue.close(0)
+
+
+@pytest.mark.parametrize("outcome", [SpanExportResult.FAILURE, ValueError("Bearer hunter2")])
+def test_failures_are_counted_and_told_when_they_begin_and_end(
+    outcome: SpanExportResult | Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    collector = Collector(outcome)
+    queue = queue_to(collector, batch_spans=1)
+    for _ in range(3):
+        end_spans(queue, 1)
+        assert queue.force_flush(5_000)
+    collector.outcome = SpanExportResult.SUCCESS
+    end_spans(queue, 1)
+    assert queue.force_flush(5_000)
+    queue.close(0)
+    why = "HTTP status 503" if outcome is SpanExportResult.FAILURE else "ValueError"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"spans can't be sent, and are dropped until they can: {why}",
+        "spans are sent again",
+    ]
+    assert (queue.dropped["export_failed"], queue.exported) == (3, 1)
+
+
+def test_at_the_end_what_waits_is_sent() -> None:
+    collector = Collector()
+    queue = queue_to(collector)
+    end_spans(queue, 3)
+    queue.close(10_000)
+    assert (collector.batches, queue.exported, queue.waiting) == ([3], 3, 0)
+    end_spans(queue, 1)
+    assert queue.dropped["shutdown"] == 1
+
+
+def test_a_collector_that_hangs_at_the_end_costs_no_more_than_the_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Deaf(Collector):
+        def shutdown(self) -> None:
+            """Hears nothing."""
+
+    threads = threading.active_count()
+    collector = Deaf()
+    collector.open.clear()
+    queue = queue_to(collector, batch_spans=2)
+    end_spans(queue, 3)
+    assert collector.asked.wait(10)
+    queue.close(1)
+    queue.close(1)
+    assert (queue.dropped["shutdown"], queue.waiting) == (3, 0)
+    assert "3 spans could not be sent before the end" in caplog.text
+    collector.open.set()
+    wait_until(lambda: threading.active_count() == threads, what="the end of the thread")
+    assert (queue.dropped["export_failed"], queue.exported) == (0, 0)
+
+
+def test_a_queue_without_spans_has_no_thread() -> None:
+    before = threading.active_count()
+    queue = queue_to(Collector())
+    assert threading.active_count() == before
+    queue.close(0)
+
+
+def test_without_spans_the_families_are_there_and_empty() -> None:
+    assert metrics(None) == {}
+    assert [family.name for family in TraceMetrics(None).collect()] == [
+        "pilotfish_tracing_spans_exported",
+        "pilotfish_tracing_spans_dropped",
+        "pilotfish_tracing_spans_waiting",
+    ]
+
+
+def test_the_sdks_variables_set_the_limits() -> None:
+    environ = {
+        "OTEL_BSP_MAX_QUEUE_SIZE": "10",
+        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "20",
+        "OTEL_BSP_SCHEDULE_DELAY": " 7 ",
+    }
+    assert QueueLimits.of({}) == QueueLimits(2_048, 512, 5_000)
+    assert QueueLimits.of(environ) == QueueLimits(10, 10, 7)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "many", "9" * 5_000, "1.5"])
+def test_a_limit_that_is_none_is_refused_by_name(value: str) -> None:
+    with pytest.raises(SettingsError, match=r"^OTEL_BSP_MAX_QUEUE_SIZE: must be a whole number from 1 on"):
+        QueueLimits.of({"OTEL_BSP_MAX_QUEUE_SIZE": value})
