@@ -58,9 +58,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Takes out what stands for the empty set of cases of an optional folder, and says what goes together.
 
-    Where two processes share the tests (`make test`), those of a file stay together, and so do all those on
-    the real brokers: these wait most of the time, while the others use the other core. Those on Spark share a
-    session, which takes long to start.
+    Where processes share the tests (`make test`), those of a file stay together, and so do all those on
+    the real brokers: these wait most of the time, while others use the cores. Those on Spark share a session,
+    which takes long to start.
     """
     for item in items:
         shared = [mark for mark in ("kafka", "spark") if item.get_closest_marker(mark) is not None]

@@ -52,7 +52,7 @@ def applied(text: str, changes: list[Edit]) -> str:
         done = edit.end
     made = "".join([*parts, text[done:]])
     # A text whose last line has no end, and loses it, has none afterwards.
-    return made
+    return made if text.endswith("\n") or text[done:] else made.removesuffix("\n").removesuffix("\r")
 
 
 def style_of(text: str, root: Node) -> Style:
