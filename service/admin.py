@@ -15,12 +15,12 @@ from typing import Final
 import uvicorn
 from prometheus_client import GC_COLLECTOR, CollectorRegistry, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from service.app import App
 from service.asgi import Receive, Scope, Send, header, respond_with
 from service.deps import Sidecar
+from service.exposition import encoder_for
 from service.health import Health
 from service.status_metrics import StatusCollector
 from service.version import pilotfish_version
@@ -94,7 +94,7 @@ class AdminApp:
         match scope["path"]:
             case "/metrics":
                 accept = (header(scope, b"accept") or b"").decode("latin-1")
-                encode, content_type = choose_encoder(accept)
+                encode, content_type = encoder_for(accept)
                 await respond_with(send, 200, content_type.encode(), encode(self._registry), [])
             case "/livez":
                 await _probe(send, await self._health.fault_of_life())

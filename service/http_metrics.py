@@ -11,7 +11,6 @@ Who sends none pays for a comparison of header names, and where `exemplars` is o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from typing import Final, Self
@@ -30,6 +29,7 @@ from service.tally import (
     histogram_family,
     histograms,
 )
+from service.trace_context import trace_context
 
 #: The label of what matched no route, so that strangers can't make series up.
 OTHER: Final = "other"
@@ -41,13 +41,8 @@ PRODUCE_OUTCOMES: Final = ("success", "partial", "error")
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
-#: The header that names a trace, and what it says: version, trace, span, flags; a later version may say more.
-#: Ids of zeros are none. Source: W3C Trace Context, section 3.2.
+#: The header that names a trace. Source: W3C Trace Context, section 3.2.
 TRACEPARENT: Final = b"traceparent"
-_TRACEPARENT: Final = re.compile(
-    rb"(?P<version>(?!ff)[0-9a-f]{2})-(?!0{32})(?P<trace>[0-9a-f]{32})-(?!0{16})(?P<span>[0-9a-f]{16})"
-    rb"-(?P<flags>[0-9a-f]{2})(?P<more>-.*)?"
-)
 _RECORDED: Final = 0x01
 
 #: What a traceparent says; None for what is none, and for a trace that nobody records.
@@ -56,12 +51,10 @@ ReadTrace = Callable[[bytes], Trace | None]
 
 def recorded_trace(traceparent: bytes) -> Trace | None:
     """The trace that a header names, if it is one and is recorded: another could not be looked at."""
-    found = _TRACEPARENT.fullmatch(traceparent)
-    if found is None or not int(found["flags"], 16) & _RECORDED:
+    context = trace_context(traceparent)
+    if context is None or not context.flags & _RECORDED:
         return None
-    if found["more"] is not None and found["version"] == b"00":
-        return None
-    return Trace(found["trace"].decode(), found["span"].decode())
+    return Trace(context.trace_id, context.span_id)
 
 
 def _no_trace(_: bytes) -> Trace | None:

@@ -69,6 +69,8 @@ def test_an_encrypted_key_is_known_as_one(traditional: bool) -> None:
         (IDENTITY.key, "what it holds is: private key"),
         (CERTIFICATE[:-40], "it must be PEM"),
     ],
+    # Keys are made anew by each process, and a test has one name in all of them.
+    ids=["nothing", "a path", "a key", "half a certificate"],
 )
 def test_a_text_without_a_certificate_says_what_it_has_instead(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{NAME}: there is no certificate in it; .*{said}") as caught:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from client_core.protocol.api_keys import ApiKey
-from service.app import LAST_EVENTS_MS
 from service.drain import Drain
 from tests.support.fake_cluster import FakeCluster
 from tests.support.http_app import run, until
@@ -287,7 +286,7 @@ def test_the_last_heartbeat_is_told_though_the_producer_used_all_of_the_time(
         ends.callback(produce.join, 30)
         cluster.wait_for_requests(ApiKey.PRODUCE, 1)
         assert sidecar.terminate() == 0
-        assert f"not all events were handed on within {LAST_EVENTS_MS}" not in sidecar.log()
+        assert "not all events were handed on" not in sidecar.log()
         assert "were not handed on" not in sidecar.log()
     (finished,) = folder.iterdir()
     told = [json.loads(line) for line in finished.read_text().splitlines()]

@@ -148,7 +148,6 @@ def test_where_they_are_off_there_are_none() -> None:
         f"00-{'0' * 32}-{SPAN}-01",
         f"00-{TRACE}-{'0' * 16}-01",
         f"00-{TRACE}-{SPAN}-01\n",
-        f" 00-{TRACE}-{SPAN}-01",
         f"00-{TRACE}-{SPAN}-01, 00-{TRACE}-{SPAN}-01",
         "x" * 100_000,
     ],

@@ -115,9 +115,9 @@ def test_documents_without_pods_are_printed_byte_for_byte() -> None:
 
 
 def test_what_kubernetes_would_not_read_is_printed_too_where_it_is_no_workload() -> None:
-    other = (
-        "kind: Other\napiVersion: x/v1\nmetadata: {name: a}\nspec: {? [complex] : !Ref x, 1: 2, 1: 3}\n---\n"
-    )
+    deep = "[" * 300 + "]" * 300
+    odd = f"{{? [complex] : !Ref x, 1: 2, 1: 3, deep: {deep}}}"
+    other = f"kind: Other\napiVersion: x/v1\nmetadata: {{name: a}}\nspec: {odd}\n---\n"
     done = run("-f", "-", *BROKERS, stdin=other + DEPLOYMENT)
     assert done.exit_code == 0
     assert done.stdout.startswith(other)

@@ -57,7 +57,6 @@ class Result:
     texts: list[str]
     told: list[Told]
     warnings: list[str]
-    changed: int
 
 
 def inject(sources: Sequence[Source], sidecar: Sidecar, only: Sequence[str] = ()) -> Result:
@@ -142,21 +141,16 @@ class _Manifests:
         self._read: list[list[_Read]] = [list(_reading(source, broken)) for source in sources]
         if broken:
             raise ManifestError(broken)
-        self._only = _chosen(only, self._all(Workload))
+        self._only = _chosen(only, self._workloads())
         if not any(read.found for documents in self._read for read in documents):
             named = ", ".join(source.file for source in sources)
             raise ManifestError(
                 [f"{named}: holds no object of Kubernetes; was what should write it interrupted?"]
             )
 
-    def _all(self, kind: type[Workload]) -> list[Workload]:
-        return [
-            found
-            for documents in self._read
-            for read in documents
-            for found in read.found
-            if isinstance(found, kind)
-        ]
+    def _workloads(self) -> list[Workload]:
+        everything = (found for documents in self._read for read in documents for found in read.found)
+        return [found for found in everything if isinstance(found, Workload)]
 
     def config_maps(self, sidecar: Sidecar) -> list[tuple[ConfigMap, str]]:
         """The ConfigMaps that the sidecar's may be, each with its checksum."""
@@ -178,37 +172,35 @@ class _Manifests:
 
     def changed(self, change: _Change) -> Result:
         """Every text with its workloads changed."""
-        result = Result([], [], [], 0)
+        result = Result([], [], [])
         wrong: list[str] = []
-        count = 0
         for source, documents in zip(self._sources, self._read, strict=True):
             todo: list[tuple[Document, Data]] = []
             for read in documents:
+                told = len(result.told)
                 wanted = self._wanted(read, change, result, wrong)
+                result.told[told:] = sorted(result.told[told:], key=lambda one: one.place.line or 0)
                 if wanted is not None:
-                    todo.append((read.document, wanted.value))
-                    count += wanted.workloads
+                    todo.append((read.document, wanted))
             if not wrong:
                 result.texts.append(self._written(source, todo, wrong))
         if wrong:
             raise ManifestError(wrong)
-        return Result(result.texts, result.told, result.warnings, count)
+        return result
 
-    def _wanted(self, read: _Read, change: _Change, result: Result, wrong: list[str]) -> _Wanted | None:
+    def _wanted(self, read: _Read, change: _Change, result: Result, wrong: list[str]) -> Data:
         """What a document shall mean; None where it stays as it is."""
         chosen = [found for found in read.found if isinstance(found, Workload) and self._is_chosen(found)]
-        whole: Data = None
-        touched = 0
-        if chosen:
-            try:
-                whole = _data(chosen[0].place, read.document)
-            except ManifestError as error:
-                wrong.append(error.message)
-                return None
-        for found in read.found:
-            if found not in chosen or not isinstance(found, Workload):
-                result.told.append(_untouched(found))
-                continue
+        result.told.extend(_untouched(found) for found in read.found if found not in chosen)
+        if not chosen:
+            return None
+        try:
+            whole = _data(chosen[0].place, read.document)
+        except ManifestError as error:
+            wrong.append(error.message)
+            return None
+        is_touched = False
+        for found in chosen:
             say = _Say(read.document, found, wrong, result.warnings)
             template = value_at(whole, found.path)
             misshapen = list(shape_faults(template))
@@ -220,8 +212,8 @@ class _Manifests:
             result.told.append(Told(found.title, found.place, did))
             if not same(made, template):
                 whole = with_value_at(whole, found.path, made)
-                touched += 1
-        return _Wanted(whole, touched) if touched else None
+                is_touched = True
+        return whole if is_touched else None
 
     def _written(self, source: Source, todo: list[tuple[Document, Data]], wrong: list[str]) -> str:
         body = source.text.removeprefix(_BOM)
@@ -233,13 +225,6 @@ class _Manifests:
 
     def _is_chosen(self, workload: Workload) -> bool:
         return self._only is None or (workload.kind.lower(), workload.name) in self._only
-
-
-class _Wanted(NamedTuple):
-    """What a document shall mean, and how many of its workloads change."""
-
-    value: Data
-    workloads: int
 
 
 def _reading(source: Source, broken: list[str]) -> Iterator[_Read]:

@@ -15,8 +15,8 @@ from service.cli.inject.values import Data, Key, Raw
 
 #: A manifest is nested some twenty levels deep.
 DEEPEST: Final = 100
-#: More than the largest object that Kubernetes takes (1.5 MiB) has values.
-_MOST_VALUES: Final = 1_000_000
+#: More than an object of the largest size that Kubernetes takes (1.5 MiB) has of them.
+_MOST_VALUES: Final = 200_000
 
 _NOTHING: Final = ("", "~", "null", "Null", "NULL")
 _TRUE: Final = ("true", "True", "TRUE")

@@ -287,12 +287,12 @@ def _tag(event: Any) -> str | None:
     return None if event.tag is None else str(event.tag)
 
 
-def nodes(root: Node, deepest: int) -> Iterator[Node]:
-    """Every node, aliases not followed. Raises EditError for what nests deeper than that."""
+def nodes(root: Node, deepest: int | None = None) -> Iterator[Node]:
+    """Every node, aliases not followed. Raises EditError for what nests deeper than that, if it must not."""
     waiting = [(root, 0)]
     while waiting:
         node, depth = waiting.pop()
-        if depth > deepest:
+        if deepest is not None and depth > deepest:
             raise EditError(node.line, f"nests deeper than {deepest} levels")
         yield node
         if isinstance(node, Mapping):

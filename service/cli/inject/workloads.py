@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from service.cli.inject.faults import ManifestError, Place
-from service.cli.inject.plain_data import DEEPEST
 from service.cli.inject.tree import Document, Mapping, Node, Scalar, Sequence, child, nodes, target, text_of
 
 Path = tuple[str | int, ...]
@@ -134,7 +133,7 @@ def _left(title: str, place: Place, kind: str | None, node: Node) -> Left:
 
 def _has_containers(node: Node) -> bool:
     """Whether a list `containers` of mappings with images stands anywhere in an object."""
-    for of in nodes(node, DEEPEST):
+    for of in nodes(node):
         if not isinstance(of, Mapping):
             continue
         for key, value in of.pairs:
