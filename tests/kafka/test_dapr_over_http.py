@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _CLIENT: Final = Path(__file__).parent / "dapr_client"
 _TIMEOUT_S: Final = 120
 
+#: A topic that was just made may take a busy broker longer to know than a caller waits for an unknown one.
+PATIENT: Final = ("--unknown-topic-wait-ms", "10000")
+
 STRUCTURED: Final = b"application/cloudevents+json; charset=UTF-8"
 
 
@@ -43,7 +46,7 @@ def dapr_sdk() -> list[str]:
 
 @pytest.fixture
 def sidecar(kafka: KraftCluster, tmp_path: Path) -> Iterator[Sidecar]:
-    with Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers) as running:
+    with Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers, flags=PATIENT) as running:
         yield running
 
 

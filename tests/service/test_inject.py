@@ -217,6 +217,31 @@ def test_a_job_that_was_made_by_a_cluster_is_brought_up_to_date() -> None:
     assert json.loads(injected(text)) == json.loads(injected(workload("Job", "batch/v1", CONTAINERS)))
 
 
+def test_an_app_may_share_a_secret_with_its_sidecar() -> None:
+    """The token by which a job ends it."""
+    mount = {"name": "pilotfish-secret-quit", "mountPath": "/quit"}
+    spec = {"containers": [{"name": "app", "image": "app:1", "volumeMounts": [mount]}]}
+    words = ("--legacy", "--secret", "quit=a", "--set", "quit_token_file=/etc/pilotfish/secrets/quit/token")
+    once = injected(workload("Job", "batch/v1", spec), *words)
+    volume = {"name": "pilotfish-secret-quit", "secret": {"secretName": "a"}}
+    assert pod(once)["spec"]["volumes"].count(volume) == 1
+    assert injected(once, *words) == once
+    other = injected(once, *words[:2], "quit=b", *words[3:])
+    assert [volume for volume in pod(other)["spec"]["volumes"] if "secret" in volume] == [
+        {"name": "pilotfish-secret-quit", "secret": {"secretName": "b"}}
+    ]
+    assert pod(injected(other, "--uninject"))["spec"]["volumes"] == [
+        {"name": "pilotfish-secret-quit", "secret": {"secretName": "b"}}
+    ]
+
+
+@pytest.mark.parametrize("words", [(), ("--legacy",)])
+def test_a_fault_beside_a_sidecar_is_told_with_the_line_that_it_has_now(words: tuple[str, ...]) -> None:
+    text = injected(DEPLOYMENT, *words).replace("containerPort: 8080", "containerPort: 8085")
+    line = text.splitlines().index("            - containerPort: 8085") + 1
+    assert f"document 1 (Deployment/web), line {line}: container web has port 8085" in refused(text, *words)
+
+
 # -- only some -----------------------------------------------------------------------------------------------
 
 
@@ -407,7 +432,7 @@ def test_aliases_that_stand_for_far_too_much_are_refused() -> None:
         (
             "spec:\n  containers:\n  - name: a\n    volumeMounts:\n    - name: pilotfish-config\n",
             8,
-            "container a mounts pilotfish-config, which is a volume of the sidecar's",
+            "container a mounts pilotfish-config, which the sidecar would have and this call does not add",
         ),
         (
             "spec:\n  terminationGracePeriodSeconds: 30s\n  containers:\n  - name: a\n",

@@ -1,7 +1,8 @@
 """TCP ports on loopback for servers in other processes, which must be told a number before they start.
 
 They are taken from below the range that systems hand out to outgoing connections, so that a port stays free
-while its server is down and about to come back. Two test runs at once draw from different places.
+while its server is down and about to come back. Two test runs at once draw from different
+places, and so do the processes of one run: pytest-xdist numbers them, as their ids are too close together.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ _FIRST: Final = 20_000
 _COUNT: Final = 10_000
 
 _lock = threading.Lock()
-_next = (os.getpid() * 97) % _COUNT
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_next = (os.getppid() * 97 + _worker * _COUNT // 4) % _COUNT
 
 
 def free_ports(count: int) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from service.cli.inject.plain_data import data
 from service.cli.inject.pod import put_in, take_out
 from service.cli.inject.pod_checks import (
     Fault,
+    Path,
     config_map_faults,
     faults,
     is_for_windows,
@@ -27,7 +28,7 @@ from service.cli.inject.pod_checks import (
 from service.cli.inject.rewriting import rewritten, value_at, with_value_at
 from service.cli.inject.tree import Document, NotYamlError, at, parse
 from service.cli.inject.values import Data, same
-from service.cli.inject.workloads import ConfigMap, Found, Left, Path, Workload, objects
+from service.cli.inject.workloads import ConfigMap, Found, Left, Workload, objects
 from service.cli.inject.yaml_text import flow_text
 
 _BOM: Final = "\ufeff"
@@ -69,7 +70,7 @@ def inject(sources: Sequence[Source], sidecar: Sidecar, only: Sequence[str] = ()
         if is_for_windows(template):
             return template, "left as it is: its pods run on Windows"
         taken = take_out(template)
-        found = list(faults(workload.kind, taken.template, sidecar))
+        found = list(faults(workload.kind, taken, sidecar))
         for fault in found:
             say.fault(fault)
         if found:

@@ -29,6 +29,7 @@ Object = dict[Key, Data]
 NOTE: Final = "pilotfish-injected"
 DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 GRACE: Final = "terminationGracePeriodSeconds"
+CONTAINER_LISTS: Final = ("initContainers", "containers")
 
 _DEFAULT_WORD: Final = "default-container"
 _UNSET: Final = "unset"
@@ -59,9 +60,11 @@ def take_out(template: Object) -> Taken:
         if name not in (NOTE, CHECKSUM) and not (noted and name == DEFAULT_CONTAINER)
     }
     spec, restored = _with_grace_restored(spec, words)
-    for key in ("initContainers", "containers"):
+    for key in CONTAINER_LISTS:
         spec = _without(spec, key, lambda name: name == NAME)
-    spec = _without(spec, "volumes", is_own_volume)
+    # The app may mount one of them, too: the token by which it ends the sidecar.
+    shared = mounted_volumes(spec)
+    spec = _without(spec, "volumes", lambda name: is_own_volume(name) and name not in shared)
     metadata = _with(metadata, "labels", {name: value for name, value in labels.items() if name != LABEL})
     metadata = _with(metadata, "annotations", annotations)
     without = _with(template, "metadata", metadata)
@@ -69,9 +72,7 @@ def take_out(template: Object) -> Taken:
 
 
 def _has_sidecar(spec: Object) -> bool:
-    return any(
-        _name(item) == NAME for key in ("initContainers", "containers") for item in _list(spec.get(key))
-    )
+    return any(_name(item) == NAME for key in CONTAINER_LISTS for item in _list(spec.get(key)))
 
 
 def _with_grace_restored(spec: Object, words: list[str]) -> tuple[Object, bool]:
@@ -101,7 +102,7 @@ def put_in(taken: Taken, sidecar: Sidecar, checksum: str | None) -> Object:
     if "initContainers" not in spec and sidecar.native:
         new["initContainers"] = [made]
     if "volumes" not in spec:
-        new["volumes"] = volumes(sidecar)
+        new["volumes"] = all_volumes(spec, sidecar)
     spec = _before("containers", spec, new)
     spec[GRACE] = grace
     if sidecar.native and "initContainers" not in new:
@@ -109,7 +110,7 @@ def put_in(taken: Taken, sidecar: Sidecar, checksum: str | None) -> Object:
     elif not sidecar.native:
         spec["containers"] = [made, *_list(spec["containers"])]
     if "volumes" not in new:
-        spec["volumes"] = [*_list(spec["volumes"]), *volumes(sidecar)]
+        spec["volumes"] = all_volumes(spec, sidecar)
 
     words = (
         [] if taken.grace_is_shared else [f"{GRACE}={_UNSET if own_grace is None else own_grace}->{grace}"]
@@ -127,6 +128,27 @@ def put_in(taken: Taken, sidecar: Sidecar, checksum: str | None) -> Object:
     metadata = {**metadata, "labels": labels, "annotations": annotations}
     with_metadata = template if "metadata" in template else _before("spec", template, {"metadata": {}})
     return {**with_metadata, "metadata": metadata, "spec": spec}
+
+
+def mounted_volumes(spec: Object) -> set[Data]:
+    """The names of the volumes that containers mount."""
+    containers = [item for key in CONTAINER_LISTS for item in _list(spec.get(key))]
+    return {
+        _name(mount)
+        for item in containers
+        if isinstance(item, dict)
+        for mount in _list(item.get("volumeMounts"))
+        if isinstance(_name(mount), str)
+    }
+
+
+def all_volumes(spec: Object, sidecar: Sidecar) -> list[Data]:
+    """The pod's volumes: the app's, the sidecar's, and what an earlier one left as the app mounts it."""
+    own = volumes(sidecar)
+    names = [_name(volume) for volume in own]
+    there = _list(spec.get("volumes"))
+    left = [volume for volume in there if is_own_volume(_name(volume)) and _name(volume) not in names]
+    return [*(volume for volume in there if not is_own_volume(_name(volume))), *own, *left]
 
 
 def app_container(spec: Object) -> str:

@@ -1,6 +1,7 @@
 """Why a pod template must not get the sidecar, or should get it with a word of warning.
 
-Looks at the template without the sidecar. What it says goes with a path, by which the line is found.
+Looks at the template without the sidecar. What it says goes with a path, by which the line is found;
+containers and volumes are named in it, because the sidecar may stand before them in the text.
 """
 
 from __future__ import annotations
@@ -8,10 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from service.cli.inject.container import CONFIG_KEY, LABEL, NAME, PORT_NAME, Sidecar, is_own_volume
-from service.cli.inject.pod import GRACE, Object
-from service.cli.inject.values import Data
-from service.cli.inject.workloads import THAT_END, Path
+from service.cli.inject.container import (
+    CONFIG_KEY,
+    LABEL,
+    NAME,
+    PORT_NAME,
+    Sidecar,
+    is_own_volume,
+    volumes,
+)
+from service.cli.inject.pod import GRACE, Object, Taken, all_volumes, mounted_volumes
+from service.cli.inject.tree import ByName
+from service.cli.inject.values import Data, same
+from service.cli.inject.workloads import THAT_END
+
+Path = tuple[str | int | ByName, ...]
 
 _LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
 
@@ -65,11 +77,11 @@ def _list_faults(spec: Object, key: str) -> Iterator[Fault]:
             yield Fault(("spec", key, index), f"{key}[{index}] has no name that is a text; give it one")
 
 
-def faults(kind: str, template: Object, sidecar: Sidecar) -> Iterator[Fault]:
+def faults(kind: str, taken: Taken, sidecar: Sidecar) -> Iterator[Fault]:
     """What must be mended before the sidecar can go in."""
-    spec = template["spec"]
+    spec = taken.template["spec"]
     assert isinstance(spec, dict)
-    yield from _name_faults(spec)
+    yield from _name_faults(taken, sidecar)
     yield from _port_faults(spec, sidecar)
     grace = spec.get(GRACE)
     if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool) or grace < 0):
@@ -83,52 +95,60 @@ def faults(kind: str, template: Object, sidecar: Sidecar) -> Iterator[Fault]:
         )
 
 
-def _name_faults(spec: Object) -> Iterator[Fault]:
-    for key, index, item in _containers(spec):
-        if item.get("name") == NAME:
+def _name_faults(taken: Taken, sidecar: Sidecar) -> Iterator[Fault]:
+    spec = taken.template["spec"]
+    assert isinstance(spec, dict)
+    there = [volume["name"] for volume in all_volumes(spec, sidecar) if isinstance(volume, dict)]
+    for key, item in _containers(spec):
+        path: Path = ("spec", key, ByName(str(item["name"])))
+        if item["name"] == NAME:
             yield Fault(
-                ("spec", key, index),
+                path,
                 f"a container is named {NAME} already, and inject did not put it there; rename it, or, if it "
                 f'is the sidecar, label the pod {LABEL}: "true" and it will be replaced',
             )
-        mounts = item.get("volumeMounts")
-        for mount in mounts if isinstance(mounts, list) else ():
-            name = mount.get("name") if isinstance(mount, dict) else None
-            if is_own_volume(name):
+        for name in sorted(map(str, mounted_volumes({"containers": [item]}))):
+            if is_own_volume(name) and name not in there:
                 yield Fault(
-                    ("spec", key, index, "volumeMounts"),
-                    f"container {item.get('name')} mounts {name}, which is a volume of the sidecar's; give "
-                    "the app one of its own",
+                    (*path, "volumeMounts"),
+                    f"container {item['name']} mounts {name}, which the sidecar would have and this call "
+                    "does not add; add --secret, or --config-map, or give the app a volume of its own",
                 )
-    volumes = spec.get("volumes")
-    for index, volume in enumerate(volumes if isinstance(volumes, list) else ()):
-        if isinstance(volume, dict) and is_own_volume(volume.get("name")):
+    if not taken.had_sidecar:
+        yield from _volume_faults(spec, sidecar)
+
+
+def _volume_faults(spec: Object, sidecar: Sidecar) -> Iterator[Fault]:
+    own = {volume["name"]: volume for volume in volumes(sidecar) if isinstance(volume, dict)}
+    listed = spec.get("volumes")
+    for volume in listed if isinstance(listed, list) else ():
+        if isinstance(volume, dict) and not same(own.get(volume["name"], volume), volume):
             yield Fault(
-                ("spec", "volumes", index),
+                ("spec", "volumes", ByName(str(volume["name"]))),
                 f"a volume is named {volume['name']} already, as one of the sidecar's is; rename it",
             )
 
 
 def _port_faults(spec: Object, sidecar: Sidecar) -> Iterator[Fault]:
     taken = {sidecar.admin_port: ("probes", "admin_port"), sidecar.api_port: ("API", "api_port")}
-    for key, index, item in _containers(spec):
+    for key, item in _containers(spec):
         ports = item.get("ports")
         for place, port in enumerate(ports if isinstance(ports, list) else ()):
             if not isinstance(port, dict):
                 continue
-            path: Path = ("spec", key, index, "ports", place)
+            path: Path = ("spec", key, ByName(str(item["name"])), "ports", place)
             number = port.get("containerPort")
             if port.get("protocol", "TCP") == "TCP" and isinstance(number, int) and number in taken:
                 what, setting = taken[number]
                 yield Fault(
                     path,
-                    f"container {item.get('name')} has port {number}, which is that of the sidecar's {what}; "
+                    f"container {item['name']} has port {number}, which is that of the sidecar's {what}; "
                     f"a pod's containers share its ports: give the sidecar another by --set {setting}=PORT",
                 )
             if port.get("name") == PORT_NAME:
                 yield Fault(
                     path,
-                    f"container {item.get('name')} names a port {PORT_NAME}, as the sidecar does; rename it",
+                    f"container {item['name']} names a port {PORT_NAME}, as the sidecar does; rename it",
                 )
 
 
@@ -155,7 +175,7 @@ def warnings(kind: str, template: Object, sidecar: Sidecar) -> Iterator[Fault]:
 
 def _is_guaranteed(spec: Object) -> bool:
     """Whether each container has limits for CPU and memory and asks for no less."""
-    for _, _, item in _containers(spec):
+    for _, item in _containers(spec):
         resources = item.get("resources")
         limits = resources.get("limits") if isinstance(resources, dict) else None
         requests = resources.get("requests") if isinstance(resources, dict) else None
@@ -166,12 +186,12 @@ def _is_guaranteed(spec: Object) -> bool:
     return True
 
 
-def _containers(spec: Object) -> Iterator[tuple[str, int, Object]]:
+def _containers(spec: Object) -> Iterator[tuple[str, Object]]:
     for key in _LISTS:
         items = spec.get(key)
-        for index, item in enumerate(items if isinstance(items, list) else ()):
+        for item in items if isinstance(items, list) else ():
             if isinstance(item, dict):
-                yield key, index, item
+                yield key, item
 
 
 def config_map_faults(config_map: Data) -> Iterator[Fault]:

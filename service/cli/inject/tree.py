@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -148,18 +148,28 @@ def _in_source(source: Node, key: str, asked: Mapping) -> Node | None:
     return child(of, key)
 
 
-def at(node: Node, path: tuple[str | int, ...]) -> Node:
+class ByName(NamedTuple):
+    """A step to the item of a list that has this name."""
+
+    name: str
+
+
+def at(node: Node, path: tuple[str | int | ByName, ...]) -> Node:
     """The node at a path, or the last one on the way to it that there is."""
     for step in path:
-        if isinstance(step, int):
-            of = target(node)
-            found = of.items[step] if isinstance(of, Sequence) and step < len(of.items) else None
-        else:
-            found = child(node, step)
+        found = child(node, step) if isinstance(step, str) else _item(node, step)
         if found is None:
             return node
         node = found
     return node
+
+
+def _item(node: Node, step: int | ByName) -> Node | None:
+    of = target(node)
+    items = of.items if isinstance(of, Sequence) else []
+    if isinstance(step, int):
+        return items[step] if step < len(items) else None
+    return next((item for item in items if text_of(child(item, "name")) == step.name), None)
 
 
 def text_of(node: Node | None) -> str | None:
