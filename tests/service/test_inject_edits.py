@@ -244,6 +244,8 @@ def test_what_can_t_be_said_without_saying_more_is_refused() -> None:
         ("!!int '1'", 1),
         ("a b", "a b"),
         ("0644", Raw("0644")),
+        ("1.5", Raw("1.5")),
+        ("0.0.0.0", "0.0.0.0"),
         ("1e3", Raw("1e3")),
         ("yes", Raw("yes")),
         ("2026-01-01", Raw("2026-01-01")),

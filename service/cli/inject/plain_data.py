@@ -27,6 +27,8 @@ _AMBIGUOUS: Final = re.compile(
     r"[-+]?\.?[0-9][0-9_]*([.eE:xob+\-][0-9a-fA-F_.:eE+\-TtZz ]*)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
     r"|[yYnN]|yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF|<<|=|[-+][0-9_.]*"
 )
+#: An address or a version: no number has two dots.
+_DOTTED: Final = re.compile(r"[0-9]+(\.[0-9]+){2,}")
 _TEXT_TAG: Final = "tag:yaml.org,2002:str"
 #: `!!int "3"` is 3.
 _PLAIN_TAGS: Final = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "bool", "null"))
@@ -40,7 +42,7 @@ def plain_value(text: str) -> str | int | bool | Raw | None:
         return text in _TRUE
     if _WHOLE.fullmatch(text):
         return int(text)
-    return Raw(text) if _AMBIGUOUS.fullmatch(text) else text
+    return Raw(text) if _AMBIGUOUS.fullmatch(text) and not _DOTTED.fullmatch(text) else text
 
 
 def data(node: Node) -> Data:

@@ -15,7 +15,9 @@ from service.cli.inject.plain_data import plain_value
 from service.cli.inject.values import Data, Key, Raw
 
 #: A text that needs no quotes, whoever reads it.
-_SAFE: Final = re.compile(r"[A-Za-z/_][A-Za-z0-9_./-]*([:=@][A-Za-z0-9_./-]+)*|[0-9]+(m|[KMG]i)")
+_SAFE: Final = re.compile(
+    r"[A-Za-z/_][A-Za-z0-9_./-]*([:=@][A-Za-z0-9_./-]+)*|[0-9]+(m|[KMG]i)|[0-9]+(\.[0-9]+){2,}"
+)
 #: What JSON leaves as it is and YAML does not read: controls, line ends of Unicode, halves of pairs.
 _UNREADABLE: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]")
 
