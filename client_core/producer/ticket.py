@@ -72,7 +72,10 @@ class Ticket(Protocol):
     """A place in the client. Any thread."""
 
     def cancel(self) -> None:
-        """Frees the place; `done` is not called any more. What was sent is still delivered. Idempotent."""
+        """Frees the place. `done` is not called any more, unless the request has ended and it is on its way.
+
+        What was sent is still delivered. Idempotent.
+        """
         ...
 
 
