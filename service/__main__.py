@@ -1,144 +1,57 @@
-"""The command `pilotfish`: `serve` runs a sidecar, `settings` says what can be set.
+"""The command `pilotfish`: a sidecar, and what can be asked of one.
 
-The commands that ask a running sidecar live in cli/.
+Each command is loaded when it is called: a health check that runs every half minute, beside a service that
+was promised a small sidecar, must not load FastAPI and all of Kafka's settings to ask for one page.
 
 Exit codes: 0 for done, 1 for failed, 2 for a wrong call or setting.
 """
 
 from __future__ import annotations
 
-import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from service.settings import (
-    OWN_NAMES,
-    Settings,
-    SettingsError,
-    kafka_settings_table,
-    load_settings,
-    settings_table,
-)
-from service.version import pilotfish_version
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-#: A wrong call or setting, as click itself ends with.
-_USAGE: Final = 2
+#: Where each command is.
+_COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "healthcheck": ("service.cli.probes", "healthcheck"),
+    "inject": ("service.cli.inject.command", "inject"),
+    "leader": ("service.cli.commands", "leader"),
+    "produce": ("service.cli.produce", "produce"),
+    "quit": ("service.cli.quit", "quit_command"),
+    "serve": ("service.cli.serve", "serve"),
+    "settings": ("service.cli.serve", "settings"),
+    "status": ("service.cli.commands", "status"),
+    "token": ("service.cli.token", "token"),
+    "topic": ("service.cli.commands", "topic"),
+    "topics": ("service.cli.commands", "topics"),
+    "wait": ("service.cli.probes", "wait"),
+}
 
 
 class _Group(click.Group):
-    """`serve` and `settings`, and the commands that ask a sidecar.
-
-    Those are loaded when one is called or all are listed: a sidecar that starts has no use for them.
-    """
+    """The commands, each of them loaded when it is called, all when they are listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *_asking_commands()})
+        return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, cmd_name) or _asking_commands().get(cmd_name)
-
-
-def _asking_commands() -> dict[str, click.Command]:
-    from service.cli.commands import COMMANDS
-
-    return {command.name or "": command for command in COMMANDS}
+        if cmd_name not in _COMMANDS:
+            return None
+        module, name = _COMMANDS[cmd_name]
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(pilotfish_version(), prog_name="pilotfish")
+@click.version_option(package_name="pilotfish", prog_name="pilotfish")
 def main() -> None:
     """Kafka metadata and produce over HTTP on localhost."""
-
-
-def _own_settings(command: _Command) -> _Command:
-    """A flag for each of the sidecar's own settings."""
-    for name in reversed(OWN_NAMES):
-        field = Settings.model_fields[name]
-        flag = f"--{name.replace('_', '-')}"
-        help_text = field.description
-        if field.annotation is bool:
-            decorate = click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=help_text)
-        elif isinstance(field.default, tuple):
-            decorate = click.option(flag, name, multiple=True, help=f"{help_text} Repeatable.")
-        else:
-            decorate = click.option(flag, name, default=None, help=help_text)
-        command = decorate(command)
-    return command
-
-
-@main.command()
-@click.option("--config", "config_file", metavar="FILE", help="A TOML file with settings (PILOTFISH_CONFIG).")
-@click.option(
-    "--kafka", multiple=True, metavar="NAME=VALUE", help="A Kafka setting: linger.ms=0. Repeatable."
-)
-@click.option("--embedded", is_flag=True, help="Run on a small Kafka inside this process, to try it out.")
-@_own_settings
-def serve(config_file: str | None, kafka: tuple[str, ...], embedded: bool, **flags: object) -> None:
-    """Run a sidecar until SIGTERM."""
-    given = {name: value for name, value in flags.items() if value is not None and value != ()}
-    with _ending_by_signal():
-        _serve(given, kafka, config_file, embedded)
-
-
-@contextmanager
-def _ending_by_signal() -> Iterator[None]:
-    """A signal ends what goes on in here, with exit code 0: nothing was taken on yet.
-
-    For the second before the server listens to signals itself. The first process of a container is not ended
-    by a signal that it does not listen to: it would be waited for until the grace period is over.
-    """
-    before = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _end(*_: object) -> None:
-    sys.exit(0)
-
-
-def _serve(given: dict[str, object], kafka: tuple[str, ...], config_file: str | None, embedded: bool) -> None:
-    # Loaded here: the commands that only ask a sidecar need neither uvicorn nor FastAPI, nor a cluster.
-    from service.server import serve as run
-
-    if not embedded:
-        sys.exit(run(_loaded(given, kafka, config_file)))
-    from service.embedded import DEMO_TOPIC, EmbeddedCluster, EmbeddedClusterError, lines_to_try
-
-    try:
-        with EmbeddedCluster(topics=(DEMO_TOPIC,)) as cluster:
-            settings = _loaded(given, (*kafka, f"bootstrap.servers={cluster.bootstrap_servers}"), config_file)
-            if settings.events_topic:
-                cluster.add_topic(settings.events_topic)
-            sys.exit(run(settings, when_started=lambda url: click.echo(lines_to_try(url))))
-    except EmbeddedClusterError as e:
-        raise click.ClickException(str(e)) from e
-
-
-def _loaded(given: dict[str, object], kafka: tuple[str, ...], config_file: str | None) -> Settings:
-    """The settings, or the end of the process with a line for each fault."""
-    try:
-        return load_settings(given, kafka, config_file)
-    except SettingsError as e:
-        for line in str(e).splitlines():
-            click.echo(f"pilotfish: {line}", err=True)
-        sys.exit(_USAGE)
-
-
-@main.command()
-@click.option("--kafka", is_flag=True, help="The Kafka settings that are honoured, instead of the own ones.")
-def settings(kafka: bool) -> None:
-    """Print what can be set, as a Markdown table."""
-    click.echo(kafka_settings_table() if kafka else settings_table())
 
 
 if __name__ == "__main__":

@@ -34,14 +34,8 @@ from pydantic_settings import (
 )
 
 from client_core import OPTIONS, ConfigError, ProducerConfig
+from service.environment import CONFIG_VARIABLE, KAFKA_PREFIX, PREFIX, TOKEN_VARIABLE
 from service.topic_names import fault_of_topic_name
-
-PREFIX: Final = "PILOTFISH_"
-KAFKA_PREFIX: Final = "PILOTFISH_KAFKA_"
-CONFIG_VARIABLE: Final = "PILOTFISH_CONFIG"
-
-#: A caller's token, for the commands that ask a sidecar; no setting of one.
-TOKEN_VARIABLE: Final = "PILOTFISH_TOKEN"
 
 #: What the sidecar sets otherwise than Kafka. Batches form by themselves while requests are in flight, so a
 #: single record need not wait for company; and one without a key need not wait for a broker that died.

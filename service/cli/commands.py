@@ -1,34 +1,24 @@
-"""The commands that ask a running sidecar, but for produce: topics, topic, leader, status, wait, healthcheck.
+"""The commands that look at a running sidecar: topics, topic, leader, status.
 
 Each prints a table, or with --json the sidecar's own answer. Exit code 0 when all was done, 1 when something
-was refused or failed, 2 for a wrong call. `service/__main__.py` hangs them into the `pilotfish` group.
+was refused or failed, 2 for a wrong call.
 """
 
 from __future__ import annotations
 
 import json
-import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
-from service.cli.inject.command import inject
-from service.cli.options import as_json_option, asks_admin, asks_api, max_block_option, text, topic_name
-from service.cli.produce import produce
-from service.cli.quit import quit_command
-from service.cli.sidecar import Sidecar, SidecarFailedError
+from service.cli.options import as_json_option, asks_api, max_block_option, text, topic_name
+from service.cli.sidecar import Sidecar
 from service.cli.tables import render
-from service.cli.token import token
 from service.schemas import LeaderAnswer, TopicAnswer, TopicsAnswer
 from service.slowness.schemas import StatusAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-#: How long a probe waits for an answer: less than any container's health check does.
-PROBE_TIMEOUT_S: Final = 2.0
-#: Between two looks at whether the sidecar has started.
-LOOK_INTERVAL_S: Final = 0.05
 
 
 def show(answer: object, as_json: bool, table: Callable[[], str]) -> None:
@@ -165,59 +155,3 @@ def _status(found: StatusAnswer) -> str:
 
 def _seconds(ms: int | None) -> str | None:
     return None if ms is None else f"{ms / 1000:.1f} s"
-
-
-@click.command()
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
-    default=30.0,
-    show_default=True,
-    help="How long to wait at most.",
-)
-@asks_admin
-def wait(timeout_s: float, admin_host: str, admin_port: int) -> None:
-    """Waits until the sidecar has started. For entrypoints that must not run ahead of it."""
-    sidecar = _probes(admin_host, admin_port)
-    deadline_s = time.monotonic() + timeout_s
-    while True:
-        try:
-            code, told = _probe(sidecar, "/startupz")
-            if code == 200:
-                return
-        except SidecarFailedError as error:
-            told = error.message
-        if time.monotonic() >= deadline_s:
-            raise SidecarFailedError(f"not started after {timeout_s:g} s: {told}")
-        time.sleep(LOOK_INTERVAL_S)
-
-
-@click.command(short_help="Exits 0 if the sidecar is alive, 1 if not.")
-@asks_admin
-def healthcheck(admin_host: str, admin_port: int) -> None:
-    """Exits 0 if the sidecar is alive. For HEALTHCHECK and exec probes in images without curl."""
-    code, told = _probe(_probes(admin_host, admin_port), "/livez")
-    if code != 200:
-        raise SidecarFailedError(told)
-    click.echo(told)
-
-
-def _probes(host: str, port: int) -> Sidecar:
-    return Sidecar(host, port, PROBE_TIMEOUT_S, port_option="--admin-port")
-
-
-def _probe(sidecar: Sidecar, path: str) -> tuple[int, str]:
-    """The status of a probe, and what it says."""
-    code, body = sidecar.ask("GET", path)
-    if code not in (200, 503):
-        return (
-            code,
-            f"{sidecar.address} has no {path}. Name the port of Pilotfish's probes with --admin-port.",
-        )
-    return code, body.decode(errors="replace").strip()
-
-
-#: All commands but `serve` and `settings`; `token` and `inject` ask nobody.
-COMMANDS: Final = (topics, topic, leader, produce, status, wait, healthcheck, quit_command, token, inject)

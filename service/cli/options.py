@@ -9,20 +9,17 @@ import functools
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from service.cli.sidecar import Sidecar
-from service.settings import TOKEN_VARIABLE
+from service.cli.sidecar import PORT, Sidecar
+from service.environment import TOKEN_VARIABLE
 from service.topic_names import fault_of_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_Command = TypeVar("_Command", bound="Callable[..., Any]")
-
-_PORT: Final = click.IntRange(1, 65535)
 
 #: What a token can be in a header: RFC 6750 has fewer characters, but it is the sidecar that judges.
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
@@ -66,7 +63,7 @@ def asks_api(command: Callable[..., None]) -> Callable[..., None]:
         "--api-port",
         envvar="PILOTFISH_API_PORT",
         default=8085,
-        type=_PORT,
+        type=PORT,
         metavar="PORT",
         show_default=True,
         help="Its port (PILOTFISH_API_PORT).",
@@ -97,23 +94,6 @@ def _token(token_file: Path | None) -> str | None:
     if token is None or _TOKEN.fullmatch(token):
         return token
     raise click.UsageError(f"{source}: is no token; it must be one line of printable ASCII without spaces")
-
-
-def asks_admin(command: _Command) -> _Command:
-    """Gives a command the options that say where the probes are: loopback, from inside a container too."""
-    host = click.option(
-        "--admin-host", default="127.0.0.1", show_default=True, help="Where the sidecar's probes listen."
-    )
-    port = click.option(
-        "--admin-port",
-        envvar="PILOTFISH_ADMIN_PORT",
-        default=9464,
-        type=_PORT,
-        metavar="PORT",
-        show_default=True,
-        help="Their port (PILOTFISH_ADMIN_PORT).",
-    )
-    return host(port(command))
 
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print the sidecar's answer as it is.")

@@ -2,7 +2,8 @@
 
 Over TCP, or over its Unix domain socket where one is given.
 
-The standard library's client is enough: a command makes one connection and a few requests.
+The standard library's client is enough: a command makes one connection and a few requests. A health check
+uses this every half minute, so pydantic is not loaded here.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 import click
-from pydantic import BaseModel, ValidationError
 
-from service.settings import TOKEN_VARIABLE
+from service.environment import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_Model = TypeVar("_Model", bound=BaseModel)
+    from pydantic import BaseModel
+
+_Model = TypeVar("_Model", bound="BaseModel")
+
+PORT: Final = click.IntRange(1, 65535)
 
 #: A produce may wait for max.block.ms (60 s) and delivery.timeout.ms (120 s) before the sidecar answers.
 _PATIENCE_S: Final = 190.0
@@ -115,7 +119,7 @@ class Sidecar:
             if status >= 400:
                 raise SidecarFailedError(_problem(status, raw))
             return Answer(raw, model.model_validate(raw))
-        except (ValueError, ValidationError) as error:
+        except ValueError as error:  # no JSON, or not the model's; pydantic's error is one
             raise SidecarFailedError(
                 f"{self.address} answers with status {status}, but not as Pilotfish's API does. "
                 f"Name its {self._where_else()}."

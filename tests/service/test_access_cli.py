@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from click import Context
 from click.testing import CliRunner
 
 from service.__main__ import main
@@ -138,7 +139,10 @@ def test_a_token_is_in_no_repr() -> None:
 
 
 def test_a_token_cannot_stand_on_the_command_line() -> None:
-    for name, command in main.commands.items():
+    context = Context(main)
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        assert command is not None
         flags = {flag for parameter in command.params for flag in parameter.opts}
         assert "--token" not in flags, name
 

@@ -7,11 +7,14 @@ import io
 import json
 import re
 import socket
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click import Context
 from click.testing import CliRunner
 
 from service.__main__ import main
@@ -203,13 +206,11 @@ def test_an_answer_of_somebody_else_is_no_stack(body: bytes) -> None:
             assert "not as Pilotfish's API does" in cli.refused(*words)
 
 
-def test_a_server_that_takes_a_request_and_says_nothing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.cli.commands.PROBE_TIMEOUT_S", 0.05)
+def test_a_server_that_takes_a_request_and_says_nothing_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
-        assert f"127.0.0.1:{port} took the request and has not answered" in Cli(port, port).refused(
-            "healthcheck"
-        )
+        said = Cli(port, port).refused("healthcheck", "--timeout", "0.05")
+        assert f"127.0.0.1:{port} took the request and has not answered for 0.05 s" in said
 
 
 @pytest.mark.parametrize("port", ["0", "70000", "http"])
@@ -355,6 +356,25 @@ def test_healthcheck_and_wait_pass_on_a_running_sidecar(cli: Cli) -> None:
     assert (cli("wait").output, cli("wait").exit_code) == ("", 0)
 
 
+def test_a_health_check_loads_nothing_of_the_sidecar() -> None:
+    """It is run every half minute: with all that the other commands need it takes ten times as long."""
+    (port,) = free_ports(1)
+    program = (
+        "import sys\n"
+        "from service.__main__ import main\n"
+        "try:\n"
+        "    main(['healthcheck', '--admin-port', sys.argv[1]])\n"
+        "except SystemExit as end:\n"
+        "    assert end.code == 1\n"
+        "roots = {name.partition('.')[0] for name in sys.modules}\n"
+        "print(sorted(roots & {'fastapi', 'uvicorn', 'pydantic', 'prometheus_client', 'client_core'}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(port)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "[]\n"
+
+
 def test_wait_gives_up_with_the_reason() -> None:
     (port,) = free_ports(1)
     said = Cli(port, port).refused("wait", "--timeout", "0")
@@ -364,9 +384,11 @@ def test_wait_gives_up_with_the_reason() -> None:
 # -- help ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(main.commands))
+@pytest.mark.parametrize("name", main.list_commands(Context(main)))
 def test_every_command_and_option_is_explained(name: str) -> None:
-    command = main.commands[name]
+    command = main.get_command(Context(main), name)
+    assert command is not None
+    assert command.name == name
     assert command.help
     assert CliRunner().invoke(main, [name, "--help"]).exit_code == 0
     for parameter in command.params:

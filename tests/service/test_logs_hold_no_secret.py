@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from client_core import OPTIONS, ConfigError
-from service.__main__ import main
 from service.app import create_app
+from service.cli.serve import serve
 from service.logs import FORMATTERS
 from service.settings import SettingsError, load_settings
 from service.watched_file import FileFaultError
@@ -41,8 +41,7 @@ def said_by(*arguments: str, **environment: str) -> str:
     is made, which is before anything is begun.
     """
     said: list[str] = []
-    command = main.commands["serve"]
-    context = command.make_context("serve", list(arguments), resilient_parsing=False)
+    context = serve.make_context("serve", list(arguments), resilient_parsing=False)
     given = {name: value for name, value in context.params.items() if value not in (None, ())}
     config_file, flags = given.pop("config_file", None), given.pop("kafka", ())
     given.pop("embedded")

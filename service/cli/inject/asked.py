@@ -15,7 +15,8 @@ from typing import Final
 from client_core import OPTIONS, ConfigError, parse_and_validate_addresses
 from service.cli.inject.container import CONFIG_FOLDER, SECRETS_FOLDER, Sidecar
 from service.cli.inject.faults import AskedError
-from service.settings import KAFKA_PREFIX, OWN_NAMES, PREFIX, Settings, SettingsError, check_settings
+from service.environment import KAFKA_PREFIX, PREFIX
+from service.settings import OWN_NAMES, Settings, SettingsError, check_settings
 from service.version import pilotfish_version
 
 _BOOTSTRAP: Final = "bootstrap.servers"

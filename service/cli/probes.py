@@ -1,0 +1,99 @@
+"""The commands that ask the probes: `wait` and `healthcheck`.
+
+They are run again and again, so they load little: no pydantic, none of Kafka's settings.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from service.cli.sidecar import PORT, Sidecar, SidecarFailedError
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+#: How long a probe waits for an answer: less than any container's health check does.
+_TIMEOUT_S: Final = 2.0
+#: Between two looks at whether the sidecar has started.
+_LOOK_INTERVAL_S: Final = 0.05
+
+
+def _asks_admin(command: _Command) -> _Command:
+    """Gives a command the options that say where the probes are: loopback, from inside a container too."""
+    host = click.option(
+        "--admin-host", default="127.0.0.1", show_default=True, help="Where the sidecar's probes listen."
+    )
+    port = click.option(
+        "--admin-port",
+        envvar="PILOTFISH_ADMIN_PORT",
+        default=9464,
+        type=PORT,
+        metavar="PORT",
+        show_default=True,
+        help="Their port (PILOTFISH_ADMIN_PORT).",
+    )
+    return host(port(command))
+
+
+@click.command()
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    default=30.0,
+    show_default=True,
+    help="How long to wait at most.",
+)
+@_asks_admin
+def wait(timeout_s: float, admin_host: str, admin_port: int) -> None:
+    """Waits until the sidecar has started. For entrypoints that must not run ahead of it."""
+    sidecar = _probes(admin_host, admin_port)
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            code, told = _probe(sidecar, "/startupz")
+            if code == 200:
+                return
+        except SidecarFailedError as error:
+            told = error.message
+        if time.monotonic() >= deadline_s:
+            raise SidecarFailedError(f"not started after {timeout_s:g} s: {told}")
+        time.sleep(_LOOK_INTERVAL_S)
+
+
+@click.command(short_help="Exits 0 if the sidecar is alive, 1 if not.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    default=_TIMEOUT_S,
+    show_default=True,
+    help="How long to wait for the answer.",
+)
+@_asks_admin
+def healthcheck(timeout_s: float, admin_host: str, admin_port: int) -> None:
+    """Exits 0 if the sidecar is alive. For HEALTHCHECK and exec probes in images without curl."""
+    code, told = _probe(_probes(admin_host, admin_port, timeout_s), "/livez")
+    if code != 200:
+        raise SidecarFailedError(told)
+    click.echo(told)
+
+
+def _probes(host: str, port: int, timeout_s: float = _TIMEOUT_S) -> Sidecar:
+    return Sidecar(host, port, timeout_s, port_option="--admin-port")
+
+
+def _probe(sidecar: Sidecar, path: str) -> tuple[int, str]:
+    """The status of a probe, and what it says."""
+    code, body = sidecar.ask("GET", path)
+    if code not in (200, 503):
+        return (
+            code,
+            f"{sidecar.address} has no {path}. Name the port of Pilotfish's probes with --admin-port.",
+        )
+    return code, body.decode(errors="replace").strip()

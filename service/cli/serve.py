@@ -1,0 +1,109 @@
+"""`pilotfish serve` runs a sidecar, `pilotfish settings` says what can be set."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import click
+
+from service.settings import (
+    OWN_NAMES,
+    Settings,
+    SettingsError,
+    kafka_settings_table,
+    load_settings,
+    settings_table,
+)
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+#: A wrong call or setting, as click itself ends with.
+_USAGE: Final = 2
+
+
+def _own_settings(command: _Command) -> _Command:
+    """A flag for each of the sidecar's own settings."""
+    for name in reversed(OWN_NAMES):
+        field = Settings.model_fields[name]
+        flag = f"--{name.replace('_', '-')}"
+        help_text = field.description
+        if field.annotation is bool:
+            decorate = click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=help_text)
+        elif isinstance(field.default, tuple):
+            decorate = click.option(flag, name, multiple=True, help=f"{help_text} Repeatable.")
+        else:
+            decorate = click.option(flag, name, default=None, help=help_text)
+        command = decorate(command)
+    return command
+
+
+@click.command(short_help="Runs a sidecar until SIGTERM.")
+@click.option("--config", "config_file", metavar="FILE", help="A TOML file with settings (PILOTFISH_CONFIG).")
+@click.option(
+    "--kafka", multiple=True, metavar="NAME=VALUE", help="A Kafka setting: linger.ms=0. Repeatable."
+)
+@click.option("--embedded", is_flag=True, help="Run on a small Kafka inside this process, to try it out.")
+@_own_settings
+def serve(config_file: str | None, kafka: tuple[str, ...], embedded: bool, **flags: object) -> None:
+    """Run a sidecar until SIGTERM."""
+    given = {name: value for name, value in flags.items() if value is not None and value != ()}
+    with _ending_by_signal():
+        _serve(given, kafka, config_file, embedded)
+
+
+@contextmanager
+def _ending_by_signal() -> Iterator[None]:
+    """A signal ends what goes on in here, with exit code 0: nothing was taken on yet.
+
+    For the second before the server listens to signals itself. The first process of a container is not ended
+    by a signal that it does not listen to: it would be waited for until the grace period is over.
+    """
+    before = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(*_: object) -> None:
+    sys.exit(0)
+
+
+def _serve(given: dict[str, object], kafka: tuple[str, ...], config_file: str | None, embedded: bool) -> None:
+    # Loaded here: the commands that only ask a sidecar need neither uvicorn nor FastAPI, nor a cluster.
+    from service.server import serve as run
+
+    if not embedded:
+        sys.exit(run(_loaded(given, kafka, config_file)))
+    from service.embedded import DEMO_TOPIC, EmbeddedCluster, EmbeddedClusterError, lines_to_try
+
+    try:
+        with EmbeddedCluster(topics=(DEMO_TOPIC,)) as cluster:
+            settings = _loaded(given, (*kafka, f"bootstrap.servers={cluster.bootstrap_servers}"), config_file)
+            if settings.events_topic:
+                cluster.add_topic(settings.events_topic)
+            sys.exit(run(settings, when_started=lambda url: click.echo(lines_to_try(url))))
+    except EmbeddedClusterError as e:
+        raise click.ClickException(str(e)) from e
+
+
+def _loaded(given: dict[str, object], kafka: tuple[str, ...], config_file: str | None) -> Settings:
+    """The settings, or the end of the process with a line for each fault."""
+    try:
+        return load_settings(given, kafka, config_file)
+    except SettingsError as e:
+        for line in str(e).splitlines():
+            click.echo(f"pilotfish: {line}", err=True)
+        sys.exit(_USAGE)
+
+
+@click.command(short_help="Prints what can be set.")
+@click.option("--kafka", is_flag=True, help="The Kafka settings that are honoured, instead of the own ones.")
+def settings(kafka: bool) -> None:
+    """Print what can be set, as a Markdown table."""
+    click.echo(kafka_settings_table() if kafka else settings_table())
