@@ -17,12 +17,14 @@ RUN python3 -m venv /opt/tools && python3 -m venv --without-pip /opt/pilotfish
 # A proxy's certificates and an index of one's own are secrets of the build, and no layer holds them; the build needs
 # neither where pip gets at PyPI by itself.
 WORKDIR /src
-COPY requirements/build.txt requirements/run.txt requirements/
+# Which pins: run.txt, or otel.txt for a sidecar that can send traces.
+ARG PINS=run.txt
+COPY requirements/build.txt requirements/run.txt requirements/otel.txt requirements/
 RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
     --mount=type=secret,id=pip_ca,target=/run/pip_ca.pem \
     /opt/tools/bin/pip install --require-hashes --requirement requirements/build.txt \
     && /opt/tools/bin/pip --python /opt/pilotfish/bin/python3 install --require-hashes --no-compile \
-        --requirement requirements/run.txt
+        --requirement "requirements/${PINS}"
 
 # Of the project only what runs beside a service: the data pipeline, which runs on Spark, has no place here, and its
 # command would find nothing to call. --no-index: what is built here must need nothing that has no hash.

@@ -14,6 +14,9 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # The first of these that works; docker's needs BuildKit, which it has been since Docker 23.
 ENGINE ?= $(firstword $(foreach engine,docker podman buildah,$(shell $(engine) info >/dev/null 2>&1 && echo $(engine))))
 IMAGE_FLAGS ?=
+# Which of requirements/ the image is made of, and what its tag and bill then end with: otel.txt, -otel.
+PINS ?= run.txt
+FLAVOUR = $(patsubst %.txt,-%,$(filter-out run.txt,$(PINS)))
 DIST := dist
 
 # Behind a company's proxy only the system knows its certificate; uv brings a list of its own unless told otherwise.
@@ -112,17 +115,17 @@ $(SPARK_JARS)/jars.json: pipeline/jars/pom.xml | setup
 	$(BIN)/python -m pipeline.jars.connector_jars $(SPARK_JARS)
 	@touch $@
 
-image:  ## the container image, by docker, podman or buildah; IMAGE_FLAGS go to its build (docs/image.md)
+image:  ## the container image, by docker, podman or buildah; PINS=otel.txt with traces (docs/image.md)
 	@test -n "$(ENGINE)" || { echo "neither docker nor podman nor buildah works here; see docs/image.md" >&2; exit 1; }
-	$(ENGINE) build $(if $(filter docker,$(ENGINE)),,--format docker) --tag pilotfish:$(VERSION) \
-		--build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git describe --always --dirty --abbrev=40 2>/dev/null) \
+	$(ENGINE) build $(if $(filter docker,$(ENGINE)),,--format docker) --tag pilotfish:$(VERSION)$(FLAVOUR) \
+		--build-arg PINS=$(PINS) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git describe --always --dirty --abbrev=40 2>/dev/null) \
 		$(IMAGE_FLAGS) .
 
 sbom: setup  ## what the image installs, from the pins, as CycloneDX in dist/
 	@mkdir -p $(DIST)
-	@# Pins are a flat list: who needs whom is in the comments of requirements/run.txt.
-	$(BIN)/python -W "ignore:The Component this BOM" -m cyclonedx_py requirements requirements/run.txt \
-		--pyproject pyproject.toml --mc-type application --output-reproducible -o $(DIST)/pilotfish-$(VERSION).cdx.json
+	@# Pins are a flat list: who needs whom is in their comments.
+	$(BIN)/python -W "ignore:The Component this BOM" -m cyclonedx_py requirements requirements/$(PINS) \
+		--pyproject pyproject.toml --mc-type application --output-reproducible -o $(DIST)/pilotfish-$(VERSION)$(FLAVOUR).cdx.json
 
 java: setup  ## finds Java 17 or newer, or installs it from Debian's packages when root
 	$(BIN)/python -m tests.support.java --require
@@ -130,8 +133,9 @@ java: setup  ## finds Java 17 or newer, or installs it from Debian's packages wh
 lock: $(UV)  ## compiles the pins again
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) pyproject.toml -o requirements/run.txt
+	$(COMPILE) pyproject.toml --extra otel -c requirements/run.txt -o requirements/otel.txt
 	$(COMPILE) pyproject.toml --extra pipeline -c requirements/run.txt -o requirements/pipeline.txt
-	$(COMPILE) pyproject.toml --extra embedded --extra otel --extra pipeline --extra test --extra check --extra build -c requirements/run.txt -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra embedded --extra otel --extra pipeline --extra test --extra check --extra build -c requirements/otel.txt -o requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra bench --extra build -c requirements/run.txt -o requirements/bench.txt
 	$(COMPILE) requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 

@@ -68,7 +68,7 @@ def test_everything_from_an_index_is_held_to_its_hash() -> None:
     assert "--no-index" in re.findall(r"pip wheel (.*?)&&", _runs(0))[0]
 
 
-@pytest.mark.parametrize("name", ["build.txt", "run.txt"])
+@pytest.mark.parametrize("name", ["build.txt", "run.txt", "otel.txt"])
 def test_every_pin_has_hashes(name: str) -> None:
     pins = _pins(name)
     assert pins
@@ -84,6 +84,13 @@ def test_the_build_is_pinned_to_the_backend_that_the_project_names() -> None:
     }
 
 
+def test_the_pins_of_traces_are_those_of_the_sidecar_and_more() -> None:
+    assert [arg.rest for arg in _FILE.all("ARG", 0)] == ["PINS=run.txt"]
+    plain, traced = _pins("run.txt"), _pins("otel.txt")
+    assert {name: traced[name][0] for name in plain} == {name: version for name, (version, _) in plain.items()}
+    assert {name for name in traced if name.startswith("opentelemetry")}
+
+
 def test_nothing_is_compiled_from_a_source_distribution() -> None:
     environment = " ".join(env.rest for env in _FILE.all("ENV", 0))
     assert "PIP_ONLY_BINARY=:all:" in environment
@@ -97,7 +104,7 @@ def test_the_last_stage_gets_the_environment_and_nothing_else() -> None:
 
 
 def test_what_pip_needs_of_a_machine_is_lent_to_one_instruction_as_a_secret() -> None:
-    (run,) = (run.rest for run in _FILE.all("RUN", 0) if "requirements/run.txt" in run.rest)
+    (run,) = (run.rest for run in _FILE.all("RUN", 0) if "requirements/${PINS}" in run.rest)
     assert re.findall(r"--mount=(\S+)", run) == [
         "type=secret,id=pip_conf,target=/etc/pip.conf",
         "type=secret,id=pip_ca,target=/run/pip_ca.pem",
