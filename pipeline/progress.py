@@ -1,7 +1,7 @@
 """What a run is doing, on stderr: for people who wait, and for a log that somebody reads later.
 
        15.9 s  batch 3: 120,000 lines in 4.1 s, 29,268 lines/s (412,000 in all)
-       17.2 s  gold_staleness …                          on a terminal, in place; else not at all
+       17.2 s  gold_staleness …                          on a terminal in place; in a log after 10 s of silence
        21.0 s  silver and gold are up to date
 
 Told by the job's own thread and by the one that Spark calls for a batch, never by both at once.
@@ -9,14 +9,16 @@ Told by the job's own thread and by the one that Spark calls for a batch, never 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-_CLEAR_LINE = "\r\x1b[K"
+_CLEAR_LINE: Final = "\r\x1b[K"
+#: A log has a line for each table only where tables take this long: who follows it wants to see life.
+_STILL_S: Final = 10.0
 
 
 class Progress:
@@ -28,6 +30,7 @@ class Progress:
         self._shows = shows
         self._in_place = stream.isatty()
         self._started_s = clock_s()
+        self._spoke_s = self._started_s
         self._lines: dict[int, int] = {}
         self._told: set[int] = set()
 
@@ -41,17 +44,17 @@ class Progress:
         self._lines[batch] = lines
 
     def doing(self, what: str) -> None:
-        """Now this table, or whatever else takes a while: gone again with the next."""
-        if self._shows and self._in_place:
-            self._stream.write(f"{_CLEAR_LINE}{self._elapsed_s():7.1f} s  {what} …")
-            self._stream.flush()
+        """Now this table, or whatever else takes a while: gone again with the next on a terminal."""
+        if self._in_place:
+            self._write(f"{_CLEAR_LINE}{self._elapsed_s():7.1f} s  {what} …")
+        elif self._clock_s() - self._spoke_s >= _STILL_S:
+            self.done(f"{what} …")
 
     def done(self, what: str) -> None:
         """A line that stays."""
-        if self._shows:
-            clear = _CLEAR_LINE if self._in_place else ""
-            self._stream.write(f"{clear}{self._elapsed_s():7.1f} s  {what}\n")
-            self._stream.flush()
+        clear = _CLEAR_LINE if self._in_place else ""
+        self._write(f"{clear}{self._elapsed_s():7.1f} s  {what}\n")
+        self._spoke_s = self._clock_s()
 
     def batches(self, progress: list[StreamingQueryProgress]) -> None:
         """The batches that a query has finished, as Spark tells them; each is told once."""
@@ -70,8 +73,12 @@ class Progress:
 
     def end(self) -> None:
         """Takes what stood in place off the terminal."""
-        if self._shows and self._in_place:
-            self._stream.write(_CLEAR_LINE)
+        if self._in_place:
+            self._write(_CLEAR_LINE)
+
+    def _write(self, text: str) -> None:
+        if self._shows:
+            self._stream.write(text)
             self._stream.flush()
 
     def _elapsed_s(self) -> float:

@@ -87,7 +87,9 @@ def test_the_build_is_pinned_to_the_backend_that_the_project_names() -> None:
 def test_the_pins_of_traces_are_those_of_the_sidecar_and_more() -> None:
     assert [arg.rest for arg in _FILE.all("ARG", 0)] == ["PINS=run.txt"]
     plain, traced = _pins("run.txt"), _pins("otel.txt")
-    assert {name: traced[name][0] for name in plain} == {name: version for name, (version, _) in plain.items()}
+    assert {name: traced[name][0] for name in plain} == {
+        name: version for name, (version, _) in plain.items()
+    }
     assert {name for name in traced if name.startswith("opentelemetry")}
 
 
