@@ -1,7 +1,7 @@
 """What a run is doing, on stderr: for people who wait, and for a log that somebody reads later.
 
        15.9 s  batch 3: 120,000 lines in 4.1 s, 29,268 lines/s (412,000 in all)
-       17.2 s  gold_staleness …                          on a terminal in place; in a log after 10 s of silence
+       17.2 s  gold_staleness …                          on a terminal in place; in a log after 10 s of none
        21.0 s  silver and gold are up to date
 
 Told by the job's own thread and by the one that Spark calls for a batch, never by both at once.
