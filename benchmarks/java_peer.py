@@ -9,77 +9,26 @@ answers each line of its standard input with one line, and ends with its input. 
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Final
 
+from benchmarks.line_peer import ChildPeer
 from tests.support.java import find_java
 from tests.support.kafka_jars import ensure_jars
 
-if TYPE_CHECKING:
-    from types import TracebackType
-
 _PROGRAMS: Final = Path(__file__).parent / "java"
-_GRACE_S: Final = 20.0
 
 
-class JavaPeer:
-    """One program, running. The caller's thread waits for each answer."""
+class JavaPeer(ChildPeer):
+    """One program, running."""
 
     def __init__(self, program: str, *arguments: str, heap_mb: int = 1_024) -> None:
         java = find_java().path
         _require_compiler(java)
         jars = ":".join(str(jar) for jar in ensure_jars())
         source = _PROGRAMS / f"{program}.java"
-        self._program = program
-        self._process = subprocess.Popen(
-            [java, f"-Xmx{heap_mb}m", "-cp", jars, source, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def __enter__(self) -> Self:
-        try:
-            self._answer()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._process.communicate(timeout=_GRACE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.communicate()
-
-    def ask(self, line: str) -> dict[str, Any]:
-        """The program's answer. Ends the benchmark with a plain message where there is none."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        said = self._process.stdout.readline()
-        if not said:
-            raise SystemExit(
-                f"{self._program} ended with {self._process.wait(_GRACE_S)}; its words are above"
-            )
-        answer: dict[str, Any] = json.loads(said)
-        if "error" in answer:
-            raise SystemExit(f"{self._program}: {answer['error']}")
-        return answer
+        super().__init__(program, [java, f"-Xmx{heap_mb}m", "-cp", jars, source, *arguments])
 
 
 def _require_compiler(java: Path) -> None:

@@ -15,7 +15,8 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
     from types import TracebackType
 
 _GRACE_S: Final = 20.0
@@ -27,17 +28,13 @@ class Peer(Protocol):
     def ask(self, line: str) -> dict[str, Any]: ...
 
 
-class LinePeer:
-    """One Python module, running. The caller's thread waits for each answer."""
+class ChildPeer:
+    """A program, running. The caller's thread waits for each answer."""
 
-    def __init__(self, module: str, *arguments: str) -> None:
-        self._name = " ".join((module, *arguments))
+    def __init__(self, name: str, command: Sequence[str | Path]) -> None:
+        self._name = name
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
 
     @property
@@ -77,6 +74,13 @@ class LinePeer:
         if "error" in answer:
             raise SystemExit(f"{self._name}: {answer['error']}")
         return answer
+
+
+class LinePeer(ChildPeer):
+    """One Python module, running."""
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        super().__init__(" ".join((module, *arguments)), [sys.executable, "-m", module, *arguments])
 
 
 def answer_lines(commands: Mapping[str, Callable[..., Mapping[str, object]]]) -> None:

@@ -61,6 +61,23 @@ def _is_made_anew(producer: KafkaProducer, events: RecordedEvents) -> Callable[[
     )
 
 
+def _with_password(secured: SecuredKraft, protocol: str, folder: Path) -> tuple[MountedSecret, Settings]:
+    """A mounted password that brokers know, and the settings of who shows it."""
+    secured.security.set_password(_USER, _SCRAM, _FIRST)
+    mounted = MountedSecret(folder / "mounted", {"password": _FIRST})
+    who: Settings = {
+        "sasl.mechanism": _SCRAM,
+        "sasl.username": _USER,
+        "sasl.password.file": str(mounted.path("password")),
+    }
+    return mounted, on(secured, protocol) | who
+
+
+def _refused(events: RecordedEvents) -> Callable[[], bool]:
+    """Whether a broker has refused what a file says."""
+    return lambda: any(told.failure for told in events.of(SecretReloaded))
+
+
 def _in_order(secured: SecuredKraft, topic: str, sent: int) -> None:
     values = [record.value for record in secured.cluster.read_back(topic)]
     assert values == [str(number).encode() for number in range(sent)]
@@ -69,27 +86,19 @@ def _in_order(secured: SecuredKraft, topic: str, sent: int) -> None:
 def test_after_another_password_the_connection_is_made_anew_and_no_record_fails(
     secured_kafka: SecuredKraft, topic: str, tmp_path: Path
 ) -> None:
-    security, events = secured_kafka.security, RecordedEvents()
-    security.set_password(_USER, _SCRAM, _FIRST)
-    mounted = MountedSecret(tmp_path / "mounted", {"password": _FIRST})
-    who: Settings = {
-        "sasl.mechanism": _SCRAM,
-        "sasl.username": _USER,
-        "sasl.password.file": str(mounted.path("password")),
-    }
-    settings = on(secured_kafka, "SASL_PLAINTEXT") | who
+    events = RecordedEvents()
+    mounted, settings = _with_password(secured_kafka, "SASL_PLAINTEXT", tmp_path)
     with live_producer(str(settings["bootstrap.servers"]), settings, events=events) as producer:
         flow = RecordFlow(producer, topic)
         keep_sending(flow, until=flow.one_more(), what="the first records")
 
         # The secret is ahead of the broker: what works stays.
         mounted.swap({"password": _SECOND})
-        refusal = lambda: any(told.failure for told in events.of(SecretReloaded))  # noqa: E731
-        keep_sending(flow, until=refusal, what="the broker's refusal")
+        keep_sending(flow, until=_refused(events), what="the broker's refusal")
         keep_sending(flow, until=flow.one_more(), what="records on the old connection")
         assert _made_anew(events) == 0
 
-        security.set_password(_USER, _SCRAM, _SECOND)
+        secured_kafka.security.set_password(_USER, _SCRAM, _SECOND)
         keep_sending(flow, until=_is_made_anew(producer, events), what="a new connection", at_most_s=40)
         keep_sending(flow, until=flow.one_more(), what="records on the new connection")
         sent = flow.all_acknowledged()
@@ -99,21 +108,13 @@ def test_after_another_password_the_connection_is_made_anew_and_no_record_fails(
 def test_a_wrong_password_in_the_file_costs_a_running_producer_nothing(
     secured_kafka: SecuredKraft, topic: str, tmp_path: Path
 ) -> None:
-    security, events = secured_kafka.security, RecordedEvents()
-    security.set_password(_USER, _SCRAM, _FIRST)
-    mounted = MountedSecret(tmp_path / "mounted", {"password": _FIRST})
-    who: Settings = {
-        "sasl.mechanism": _SCRAM,
-        "sasl.username": _USER,
-        "sasl.password.file": str(mounted.path("password")),
-    }
-    settings = on(secured_kafka, "SASL_SSL") | who
+    events = RecordedEvents()
+    mounted, settings = _with_password(secured_kafka, "SASL_SSL", tmp_path)
     with live_producer(str(settings["bootstrap.servers"]), settings, events=events) as producer:
         flow = RecordFlow(producer, topic)
         keep_sending(flow, until=flow.one_more(), what="the first records")
         mounted.swap({"password": _WRONG})
-        refusal = lambda: any(told.failure for told in events.of(SecretReloaded))  # noqa: E731
-        keep_sending(flow, until=refusal, what="the broker's refusal")
+        keep_sending(flow, until=_refused(events), what="the broker's refusal")
         keep_sending(flow, until=flow.one_more(), what="records on the old connection")
         mounted.swap({"password": _FIRST})
         keep_sending(flow, until=_is_made_anew(producer, events), what="a new connection")
