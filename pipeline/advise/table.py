@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.stores.mark import MARK, read_json_object, refuse_if_foreign
+from pipeline.stores.mark import require_mark_on_disk
 from pipeline.stores.store import PARQUET, StoreError
 from pipeline.tables import GOLD_ADVICE
 
@@ -26,14 +26,8 @@ def _without_spark(out: str, kind: str) -> pa.Table:
     from pyarrow import ArrowException
     from pyarrow import parquet as pq
 
-    mark, folder = Path(out, MARK), Path(out, GOLD_ADVICE)
-    try:
-        text = mark.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise StoreError(
-            f"{out} holds no tables: `pilotfish-pipeline run` with --out {out} makes them."
-        ) from error
-    refuse_if_foreign(read_json_object(str(mark), text), out, kind)
+    require_mark_on_disk(out, kind)
+    folder = Path(out, GOLD_ADVICE)
     if not folder.is_dir():
         raise StoreError(
             f"{out} has no table {GOLD_ADVICE}: `pilotfish-pipeline run` with this --out makes it."

@@ -6,13 +6,12 @@ sidecar, is read in batches. A table that is not there has no rows: an older job
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow.dataset as ds
 
-from pipeline.stores.mark import MARK, refuse_if_foreign
-from pipeline.stores.store import PARQUET, StoreError
+from pipeline.stores.mark import require_mark_on_disk
+from pipeline.stores.store import PARQUET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,14 +39,7 @@ class ParquetGold:
     """The Parquet store's folders, read by pyarrow. Raises StoreError for a folder that is none of them."""
 
     def __init__(self, out: Path) -> None:
-        mark = out / MARK
-        if not mark.is_file():
-            raise StoreError(f"{out} holds no tables: `pilotfish-pipeline run` with --out {out} makes them.")
-        try:
-            says = json.loads(mark.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise StoreError(f"{mark} is no JSON: it isn't Pilotfish's, or was cut short.") from error
-        refuse_if_foreign(says, str(out), PARQUET)
+        require_mark_on_disk(str(out), PARQUET)
         self._out: Final = out
 
     def frame(self, table: str) -> pd.DataFrame | None:

@@ -8,6 +8,7 @@ Needs no Spark: who reads Parquet without it (the report) looks here first.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.stores.store import LAYOUT, StoreError
@@ -30,6 +31,21 @@ def read_json_object(path: str, text: str) -> Mapping[str, Any]:
     except ValueError as e:
         raise StoreError(f"{path} is no JSON: it isn't Pilotfish's, or was cut short.") from e
     return said if isinstance(said, dict) else {}
+
+
+def no_tables(out: str) -> StoreError:
+    """What to say of a place that no run has written to."""
+    return StoreError(f"{out} holds no tables: `pilotfish-pipeline run` with --out {out} makes them.")
+
+
+def require_mark_on_disk(out: str, kind: str) -> None:
+    """Raises StoreError unless this folder of a disk holds tables of this kind of store. Without Spark."""
+    mark = Path(out, MARK)
+    try:
+        text = mark.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise no_tables(out) from error
+    refuse_if_foreign(read_json_object(str(mark), text), out, kind)
 
 
 def refuse_if_foreign(mark: Mapping[str, Any], out: str, kind: str) -> None:

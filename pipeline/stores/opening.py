@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from pipeline.stores.delta_store import DeltaStore
 from pipeline.stores.folders import Folders
-from pipeline.stores.mark import MARK, mark_of, refuse_if_foreign
+from pipeline.stores.mark import MARK, mark_of, no_tables, refuse_if_foreign
 from pipeline.stores.parquet_store import ParquetStore
-from pipeline.stores.store import DELTA, PARQUET, StoreError
+from pipeline.stores.store import DELTA, PARQUET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ def open_store(spark: SparkSession, out: str, kind: str = PARQUET, *, to_write: 
     if mark is not None:
         refuse_if_foreign(mark, out, kind)
     elif not to_write:
-        raise StoreError(f"{out} holds no tables: `pilotfish-pipeline run` with --out {out} makes them.")
+        raise no_tables(out)
     store = _STORES[kind](spark, out)
     if mark is None:
         folders.make(out)
