@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _GOLDEN: Final = Path(__file__).parent / "golden" / "data"
 #: A tool may have to be installed first, and another process may be installing one.
 _INSTALLING_S: Final = 600
+#: Marks of tests that share what takes long to start; a test goes with the first that it bears.
+_LONG_GROUPS: Final = ("kafka_http", "kafka", "spark")
 _OPTIONAL_FOLDERS: Final = ("tables", "captured")
 
 # Derandomised: a run must not depend on chance. No deadline: a busy machine is no bug.
@@ -58,13 +60,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Takes out what stands for the empty set of cases of an optional folder, and says what goes together.
 
-    Where processes share the tests (`make test`), those of a file stay together, and so do all those on
-    the real brokers: these wait most of the time, while others use the cores. Those on Spark share a session,
-    which takes long to start.
+    Where processes share the tests (`make test`), those of a file stay together, and so do all that share
+    what takes long to start: real brokers, or a session of Spark.
     """
     for item in items:
-        shared = [mark for mark in ("kafka", "spark") if item.get_closest_marker(mark) is not None]
-        item.add_marker(pytest.mark.xdist_group((shared or [item.path.name])[0]))
+        item.add_marker(pytest.mark.xdist_group(_group_of(item)))
         if item.get_closest_marker("tools") is not None:
             item.add_marker(pytest.mark.timeout(_INSTALLING_S), append=False)
     absent = [item for item in items if _is_over_nothing(config, item)]
@@ -73,8 +73,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in absent]
 
 
+def _group_of(item: pytest.Item) -> str:
+    """With whom a test shares a process."""
+    for group in _LONG_GROUPS:
+        if item.get_closest_marker(group) is not None:
+            return group
+    return item.path.name
+
+
+@pytest.hookimpl(tryfirst=True)  # xdist hands out tests in this order
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Ends the run where groups are overlooked: each process would start brokers and a Spark of its own."""
+    """Ends the run where groups are overlooked: each process would start brokers and a Spark of its own.
+
+    The long groups begin first, or one process would be left alone with them at the end. They wait most of
+    the time, while others use the cores. All other tests keep the order that chance gave them.
+    """
+    first = {group: place for place, group in enumerate(_LONG_GROUPS)}
+    session.items.sort(key=lambda item: first.get(_group_of(item), len(first)))
     is_grouped = getattr(session.config.option, "loadgroup", False)
     if is_grouped and not all("@" in item.nodeid for item in session.items):
         raise pytest.UsageError("pytest-xdist and this pytest don't keep groups of tests together")

@@ -1,27 +1,24 @@
 """Real Kafka for tests: fixtures that give a running cluster, and what they promise.
 
-Everything in this folder bears the mark `kafka` by itself and has 300 s before it counts as hung. Nothing is
+Everything in this folder bears the mark `kafka` by itself and has 300 s before it counts as hung; what asks a
+sidecar (test_…_over_http.py) bears `kafka_http` too, and has brokers of its own in `make test`. Nothing is
 skipped: where Java or the jars can't be had, the tests fail and say what to install. The first test pays for
 the start (about 7 s); all others of the session share the brokers. When a test fails, the end of each
 broker's log is in its report.
 
     kafka                three brokers and a controller of its own; no topic creation by producers. A test may
-    kill, stop, pause,
-                         restart or move brokers: whatever it leaves behind is healed before the next test
-                         gets them. Give topics to replication_factor=3, config={"min.insync.replicas": "2"}
-                         where it matters.
+                         kill, stop, pause, restart or move brokers: whatever it leaves behind is healed
+                         before the next test gets them. Give topics to replication_factor=3 and
+                         config={"min.insync.replicas": "2"} where it matters.
     auto_creating_kafka  one broker that makes missing topics, with three partitions, when a producer's
-    metadata request
-                         allows it. Healed likewise.
-    new_topic            new_topic(partitions=3, replication_factor=1, min_insync_replicas=None,
-    assignment=None, on=None,
-                         config=None) -> name; a topic of the test's own, led and in sync. `assignment` places
-                         replicas: [[2, 3], [3, 1]] is two partitions led by brokers 2 and 3. `on` is another
-                         cluster than `kafka`.
+                         metadata request allows it. Healed likewise.
+    new_topic            new_topic(partitions=3, replication_factor=1, min_insync_replicas=None, on=None,
+                         assignment=None, config=None) -> name; a topic of the test's own, led and in sync.
+                         `assignment` places replicas: [[2, 3], [3, 1]] is two partitions led by brokers 2 and
+                         3. `on` is another cluster than `kafka`.
     secured_kafka        one broker with a listener for each kind of security, which
                          tests/support/secured_kraft.py lists. Never killed: tests leave it as it was.
-    topic_name           a name that nobody has used: for topics that are to be missing, or to be created
-    later.
+    topic_name           a name that nobody has used: for topics that are to be missing, or made later.
     spark                a session with Kafka's connector (tests/support/spark.py), shared.
 
 Of a cluster (tests/support/kraft.py): `bootstrap_servers`, `broker_ids`, `address(id)`, `kill(id)`,
@@ -88,13 +85,14 @@ class NewTopic(Protocol):
     ) -> str: ...
 
 
-@pytest.hookimpl(tryfirst=True)
 @pytest.hookimpl(tryfirst=True)  # the conftest above looks at the mark
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what lies in this folder, before `-m` chooses."""
     for item in items:
         if _HERE in item.path.parents:
             item.add_marker(pytest.mark.kafka)
+            if item.path.stem.endswith("_over_http"):
+                item.add_marker(pytest.mark.kafka_http)
             if "spark" in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.filterwarnings(LEFT_SOCKETS))
             if item.get_closest_marker("timeout") is None:

@@ -20,6 +20,7 @@ from cloudevents.v1 import conversion as v1_conversion
 from cloudevents.v1 import http as v1_http
 from cloudevents.v1 import kafka as v1_kafka
 
+from tests.support.plain_http import NO_TLS
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def with_requests(url: str, sent: Sent) -> tuple[int, Any]:
 
 
 def with_httpx(url: str, sent: Sent) -> tuple[int, Any]:
-    answer = httpx.post(url, headers=dict(sent.headers), content=sent.body, timeout=60)
+    answer = httpx.post(url, headers=dict(sent.headers), content=sent.body, timeout=60, verify=NO_TLS)
     return answer.status_code, answer.json()
 
 

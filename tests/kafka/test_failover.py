@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import httpx
 import pytest
 
+from tests.support.plain_http import NO_TLS
 from tests.support.sidecar import ANSWER_TIMEOUT_S, Sidecar
 from tests.support.waiting import wait_until
 
@@ -61,7 +62,7 @@ class Load:
     def _work(self, worker: int) -> None:
         # The pace of one worker: all of them together send RECORDS_PER_SECOND.
         pause_s = WORKERS / RECORDS_PER_SECOND
-        with httpx.Client(base_url=self.sidecar.api_url, timeout=ANSWER_TIMEOUT_S) as http:
+        with httpx.Client(base_url=self.sidecar.api_url, timeout=ANSWER_TIMEOUT_S, verify=NO_TLS) as http:
             number = 0
             next_s = time.monotonic() + pause_s * worker / WORKERS
             while not self._stop.wait(max(0.0, next_s - time.monotonic())):

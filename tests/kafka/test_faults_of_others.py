@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import httpx
 import pytest
 
+from tests.support.plain_http import NO_TLS
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until
 
@@ -64,7 +65,9 @@ def test_fifty_clients_on_new_connections_share_one_connection_a_broker(
     def client(number: int) -> None:
         for n in range(REQUESTS_EACH):
             body = {"records": [{"value": f"{number}-{n}", "partition": n % 6}]}
-            answer = httpx.post(f"{sidecar.api_url}/v1/topics/{topic}/records", json=body, timeout=60)
+            answer = httpx.post(
+                f"{sidecar.api_url}/v1/topics/{topic}/records", json=body, timeout=60, verify=NO_TLS
+            )
             assert answer.status_code == 200, answer.text
 
     with ThreadPoolExecutor(CLIENTS) as pool:

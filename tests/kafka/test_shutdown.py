@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
+from tests.support.plain_http import NO_TLS
 from tests.support.sidecar import ANSWER_TIMEOUT_S, Sidecar
 from tests.support.waiting import wait_until
 
@@ -33,7 +34,7 @@ class Asked:
 
     def _run(self) -> None:
         with contextlib.suppress(httpx.TransportError):
-            self.answer = httpx.post(self._url, json=self._body, timeout=ANSWER_TIMEOUT_S)
+            self.answer = httpx.post(self._url, json=self._body, timeout=ANSWER_TIMEOUT_S, verify=NO_TLS)
 
     def join(self) -> httpx.Response | None:
         """The answer; None where the connection ended without one."""

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.support.event_stream import EventReader
+from tests.support.plain_http import NO_TLS
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def test_a_produce_that_waits_for_a_dead_leader_is_explained_by_its_node(
     topic = new_topic(assignment=[[3]])
     assert sidecar.produce(topic, [{"value": "first"}]).status_code == 200
     kafka.kill(3)
-    with httpx.Client(base_url=sidecar.api_url, timeout=PATIENCE_S) as another:
+    with httpx.Client(base_url=sidecar.api_url, timeout=PATIENCE_S, verify=NO_TLS) as another:
         url, body = f"/v1/topics/{topic}/records?timeout_ms=4000", {"records": [{"value": 1}]}
         with watching(sidecar, "status_ms=250") as watch:
             waiting = another.build_request("POST", url, json=body)

@@ -31,6 +31,7 @@ from service.server import bound_socket
 from tests.speed.counted_calls import calls_of
 from tests.support.fake_producer import with_status
 from tests.support.http_app import HttpApp, run
+from tests.support.plain_http import NO_TLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -120,7 +121,7 @@ def test_a_scrape_is_made_on_the_admin_thread() -> None:
             admin = start_admin(web.app, bound, lambda: True, [notes])
             notes.threads.clear()  # registering looks once, here
             try:
-                async with httpx.AsyncClient() as prometheus:
+                async with httpx.AsyncClient(verify=NO_TLS) as prometheus:
                     return await prometheus.get(url)
             finally:
                 admin.stop(10)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 
 from tests.support.free_ports import free_ports
+from tests.support.plain_http import NO_TLS
 from tests.support.process_guard import ProcessGuard
 from tests.support.promtool import find_prometheus, find_promtool
 from tests.support.waiting import wait_until
@@ -50,7 +51,7 @@ class Prometheus:
         self._config.write_text(_CONFIG.format(interval=INTERVAL, target=target))
         (folder / "rules.yaml").write_text(rules)
         (self._port,) = free_ports(1)
-        self._api = httpx.Client(base_url=f"http://127.0.0.1:{self._port}", timeout=10)
+        self._api = httpx.Client(base_url=f"http://127.0.0.1:{self._port}", timeout=10, verify=NO_TLS)
 
     def __enter__(self) -> Prometheus:
         checked = subprocess.run(

@@ -22,6 +22,7 @@ from service.app import App
 from service.server import SidecarServer, bound_socket
 from service.settings import Settings
 from tests.support.fake_producer import FakeProducer
+from tests.support.plain_http import NO_TLS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -45,7 +46,10 @@ class RunningServer:
         """Runs the server; at the end it is told to end, if it was not before."""
         api_url, admin_url = (f"http://127.0.0.1:{port}" for port in (self.api_port, self.admin_port))
         self.ended = asyncio.create_task(SidecarServer(self.app, *self._sockets).run())
-        async with httpx.AsyncClient(base_url=api_url) as api, httpx.AsyncClient(base_url=admin_url) as admin:
+        async with (
+            httpx.AsyncClient(base_url=api_url, verify=NO_TLS) as api,
+            httpx.AsyncClient(base_url=admin_url, verify=NO_TLS) as admin,
+        ):
             while (await admin.get("/startupz")).status_code != 200:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             yield api, admin

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import httpx
 
 from tests.support.free_ports import free_ports
+from tests.support.plain_http import NO_TLS
 from tests.support.process_guard import ProcessGuard
 from tests.support.waiting import wait_until
 
@@ -63,11 +64,11 @@ class Sidecar:
         ]
         limits = httpx.Limits(max_connections=None)
         self._scheme = "http" if tls is None else "https"
-        verify = True if tls is None else tls
+        verify = NO_TLS if tls is None else tls
         self.api = httpx.Client(base_url=self.api_url, timeout=ANSWER_TIMEOUT_S, limits=limits, verify=verify)
-        self.admin = httpx.Client(base_url=f"http://127.0.0.1:{self.admin_port}", timeout=10)
-        unix = None if socket_path is None else httpx.HTTPTransport(uds=str(socket_path))
-        self.over_unix = httpx.Client(base_url="http://localhost", timeout=10, transport=unix)
+        self.admin = httpx.Client(base_url=f"http://127.0.0.1:{self.admin_port}", timeout=10, verify=NO_TLS)
+        unix = None if socket_path is None else httpx.HTTPTransport(uds=str(socket_path), verify=NO_TLS)
+        self.over_unix = httpx.Client(base_url="http://localhost", timeout=10, transport=unix, verify=NO_TLS)
 
     @property
     def api_url(self) -> str:

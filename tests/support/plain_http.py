@@ -1,0 +1,14 @@
+"""For clients that speak to http:// alone.
+
+    httpx.Client(base_url="http://…", verify=NO_TLS)
+
+httpx reads all of the world's authorities for each client that it makes, whoever it is for: 30 ms of CPU.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final
+
+#: Trusts nobody.
+NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
