@@ -1,9 +1,9 @@
 """A real Kafka 4.3 cluster for tests: brokers as operating system processes that a test may kill.
 
     with KraftCluster(find_java().path, ensure_jars(), folder, brokers=3) as kafka:
-        kafka.admin.create_topic("orders", partitions=3, replication_factor=3) kafka.kill(2)
-        # SIGKILL: its partitions wait for the session timeout, 9 s as in production kafka.restart(2,
-        new_port=True)    # back under another address
+        kafka.admin.create_topic("orders", partitions=3, replication_factor=3)
+        kafka.kill(2)                     # SIGKILL: its partitions wait for the session timeout, 9 s
+        kafka.restart(2, new_port=True)   # back under another address
 
 Several brokers get a controller in a process of its own, as production has it: whichever broker dies, and
 however many, the quorum stands, and what a test sees is a broker's failure and not an election of

@@ -103,12 +103,12 @@ class TcpProxy:
         self._connections[task] = (writer,)
         writers = [writer]
         try:
-            target_reader, target_writer = await asyncio.open_connection(*self._target)
-            writers.append(target_writer)
-            self._connections[task] = tuple(writers)
-            await asyncio.gather(_pass(reader, target_writer), _pass(target_reader, writer))
-        except (OSError, asyncio.CancelledError):
-            pass  # the target refused, one side reset, or the test severed
+            # The target may refuse, one side reset, and the test sever.
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                target_reader, target_writer = await asyncio.open_connection(*self._target)
+                writers.append(target_writer)
+                self._connections[task] = tuple(writers)
+                await asyncio.gather(_pass(reader, target_writer), _pass(target_reader, writer))
         finally:
             del self._connections[task]
             for each in writers:
