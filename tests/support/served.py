@@ -165,11 +165,9 @@ class Caller:
     async def until_closed(self) -> bytes:
         """All that comes until the server ends the connection, in whichever way."""
         said = bytearray()
-        try:
+        with contextlib.suppress(ConnectionResetError, ssl.SSLError):  # it was cut off
             while part := await self.reader.read(65_536):
                 said += part
-        except (ConnectionResetError, ssl.SSLError):
-            pass  # it was cut off
         return bytes(said)
 
     async def hang_up(self) -> None:
