@@ -40,8 +40,8 @@ class ClientRig:
             random.Random(1),
         )
 
-    def poll(self) -> list[ClientResponse]:
-        return list(self.client.poll(PATIENCE_MS, self.clock.now_ms()))
+    def poll(self, timeout_ms: int = PATIENCE_MS) -> list[ClientResponse]:
+        return list(self.client.poll(timeout_ms, self.clock.now_ms()))
 
     def wait_until_ready(self) -> None:
         while not self.client.ready(self.node, self.clock.now_ms()):
@@ -114,7 +114,7 @@ def test_requests_in_flight_are_answered_in_their_order_through_a_renewal() -> N
         for _ in range(3):
             it.send()
             while not it.can_send():
-                it.poll()
+                it.poll(0)  # what is written only: no answer comes
         broker.let_the_session_nearly_run_out()
         it.send()
         responses: list[ClientResponse] = []

@@ -68,6 +68,9 @@ def test_a_wakeup_ends_it(selector: Selector) -> None:
 
 
 def test_a_connection_that_ends_meanwhile_ends_it(selector: Selector, peer: ScriptedPeer) -> None:
+    selector.send(1, [b"are you there"])  # or the peer may not have accepted yet what it is to close
+    while not selector.completed_receives:
+        selector.poll(PATIENCE_MS)
     peer.close_connections()
     selector.send(1, [b"question"])
     while 1 not in selector.disconnected:
