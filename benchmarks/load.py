@@ -133,7 +133,8 @@ def load(
     counted = re.search(r"(\d+) requests in ([\d.]+(?:us|ms|s|m))", told)
     slowest = re.search(r"Latency +\S+ +\S+ +(\S+) ", told)
     spread = dict(re.findall(r"^ +(\d+)% +(\S+)$", told, re.MULTILINE))
-    if ran.returncode or counted is None or slowest is None or "Non-2xx" in told or counted[1] == "0":
+    is_whole = {"50", "99"} <= spread.keys() and "Non-2xx" not in told
+    if ran.returncode or counted is None or slowest is None or not is_whole or counted[1] == "0":
         raise SystemExit(f"wrk did not get what it asked for at {url}:\n{told}{ran.stderr}")
     sample = Sample(int(counted[1]), _milliseconds(counted[2]) / 1_000, cpu_s)
     p50_ms, p99_ms = _milliseconds(spread["50"]), _milliseconds(spread["99"])

@@ -25,7 +25,7 @@ _LOOK_S: Final = 0.02
 def _tell(path: Path) -> None:
     while True:
         threads = {thread.name: thread.native_id for thread in threading.enumerate()}
-        if IO_THREAD in threads:
+        if threads.get(IO_THREAD) is not None:  # a thread is listed a moment before it has a number
             path.write_text(json.dumps(threads))
             return
         time.sleep(_LOOK_S)
