@@ -21,7 +21,7 @@ from pipeline.jars.fetched_jars import JarsMissingError
 from pipeline.java import JavaMissingError
 from tests.deploy import image_contents as contents
 from tests.deploy.debian_base import CACHE, base_archive
-from tests.deploy.debian_programs import ProgramFailedError, require_programs
+from tests.deploy.debian_programs import ProgramFailedError, output_of, require_programs
 from tests.deploy.image_builder import ImageBuilder, ImageConfig
 from tests.deploy.image_life import ImageLife
 from tests.deploy.oci_container import ContainerRuntime
@@ -41,6 +41,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 _BASE: Final = "localhost/pilotfish-base"
 _IMAGE: Final = "localhost/pilotfish"
+_TRACED: Final = "localhost/pilotfish-otel"
 _USER: Final = "10001:10001"
 _TOPIC: Final = "image"
 _STARTS: Final = 3
@@ -80,6 +81,7 @@ def _check(say: Say, folder: Path, archive: Path, kafka: KraftCluster) -> None:
     _sizes(say, builder, root)
     _holds_what_it_should(say, image, root, _bill_of_materials(folder))
     _holds_nothing_of_this_machine(say, image, root, builder.mount(_BASE))
+    _traces_where_asked_for(say, builder, folder)
     with ContainerRuntime(folder) as runtime:
         runtime.require(image, root)
         with kafka:
@@ -91,11 +93,12 @@ def _check(say: Say, folder: Path, archive: Path, kafka: KraftCluster) -> None:
         say(f"as {image.user} on a read-only root, without capabilities, {confined}")
 
 
-def _build(say: Say, builder: ImageBuilder, folder: Path) -> None:
+def _build(say: Say, builder: ImageBuilder, folder: Path, name: str = _IMAGE, pins: str = "run.txt") -> None:
     secrets = build_secrets(access_of_this_machine(), folder)
     began_s = time.monotonic()
     try:
-        builder.build(ROOT, _IMAGE, ["--build-arg", f"BASE_IMAGE={_BASE}", *secrets])
+        arguments = ("--build-arg", f"BASE_IMAGE={_BASE}", "--build-arg", f"PINS={pins}")
+        builder.build(ROOT, name, [*arguments, *secrets])
     except ProgramFailedError as error:
         if _NO_INDEX not in error.said:
             raise
@@ -103,7 +106,18 @@ def _build(say: Say, builder: ImageBuilder, folder: Path) -> None:
             f"pip reaches no package index from within the build: {error}",
             "what `pip config list` says here is given to the build as secrets; docs/image.md tells of them",
         ) from error
-    say(f"built by buildah in {time.monotonic() - began_s:.0f} s")
+    say(f"built of {pins} by buildah in {time.monotonic() - began_s:.0f} s")
+
+
+def _traces_where_asked_for(say: Say, builder: ImageBuilder, folder: Path) -> None:
+    """The image of otel.txt has what its bill says, and loads what sends spans."""
+    _build(say, builder, folder, _TRACED, "otel.txt")
+    root = builder.mount(_TRACED)
+    faults = contents.differences(contents.installed(root), _bill_of_materials(folder, "otel.txt"))
+    assert not faults, "\n".join(faults)
+    python = ("chroot", str(root), "/opt/pilotfish/bin/python3", "-c")
+    output_of((*python, "import service.tracing.otlp"))
+    say("the image of otel.txt can send traces")
 
 
 def _sizes(say: Say, builder: ImageBuilder, root: Path) -> None:
@@ -114,11 +128,12 @@ def _sizes(say: Say, builder: ImageBuilder, root: Path) -> None:
     say(f"unpacked, the program and all it needs are {program / _MB:.0f} MB")
 
 
-def _bill_of_materials(folder: Path) -> dict[str, str]:
+def _bill_of_materials(folder: Path, pins: str = "run.txt") -> dict[str, str]:
     """Names and versions of what `make sbom` lists."""
-    command = ("make", "--silent", "--old-file=setup", "sbom", f"DIST={folder}")
+    bills = folder / f"bill-of-{pins}"
+    command = ("make", "--silent", "--old-file=setup", "sbom", f"DIST={bills}", f"PINS={pins}")
     subprocess.run(command, cwd=ROOT, check=True, timeout=100)
-    (file,) = folder.glob("*.cdx.json")
+    (file,) = bills.glob("*.cdx.json")
     listed = json.loads(file.read_text())
     parts = [listed["metadata"]["component"], *listed["components"]]
     return {contents.normalised(part["name"]): part["version"] for part in parts}
