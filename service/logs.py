@@ -15,6 +15,7 @@ import logging
 import re
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
@@ -64,15 +65,15 @@ def _as_escape(match: re.Match[str]) -> str:
     return _ESCAPES.get(character) or (f"\\x{code:02x}" if code < _LATIN_1_END else f"\\u{code:04x}")
 
 
-class LineFormatter(logging.Formatter):
+class LineFormatter(logging.Formatter, ABC):
     """Time, level, logger, message, and the stack of an exception: as one line, which subclasses spell."""
 
     def format(self, record: logging.LogRecord) -> str:
         return self.spelled(dict(self._fields(record)))
 
+    @abstractmethod
     def spelled(self, fields: Mapping[str, str]) -> str:
         """The fields as one line."""
-        raise NotImplementedError
 
     def _fields(self, record: logging.LogRecord) -> Iterator[tuple[str, str]]:
         at = datetime.fromtimestamp(record.created, tz=UTC)

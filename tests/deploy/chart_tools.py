@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml  # type: ignore[import-untyped]
 
+from tests.deploy.go_programs import kustomize_command
 from tests.deploy.outcome import UnavailableError
 
 if TYPE_CHECKING:
@@ -148,12 +149,9 @@ def parsed(text: str) -> list[Manifest]:
 
 
 def kustomize(place: Path) -> list[Manifest]:
-    """What `kubectl kustomize` makes of a folder. Raises UnavailableError."""
-    program = shutil.which("kubectl")
-    if program is None:
-        raise UnavailableError("there is no kubectl", "install it (https://kubernetes.io/docs/tasks/tools)")
+    """What kustomize makes of a folder. Raises UnavailableError."""
     ran = subprocess.run(
-        [program, "kustomize", place], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        [*kustomize_command(), place], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
     )
     if ran.returncode:
         raise ChartRefusedError(ran.stderr)

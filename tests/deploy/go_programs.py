@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 BIN: Final = TOOLS / "bin"
+KUSTOMIZE: Final = "sigs.k8s.io/kustomize/kustomize/v5@v5.7.1"
 KUBECONFORM: Final = "github.com/yannh/kubeconform/cmd/kubeconform@v0.7.0"
 PROMETHEUS_OPERATOR: Final = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 KUBERNETES: Final = "v1.34.4"
@@ -47,6 +48,14 @@ _STAGED: Final = re.compile(r"^\s*(k8s\.io/[\w.-]+) v0\.0\.0$", re.MULTILINE)
 def kubeconform() -> Path:
     """The program; raises UnavailableError."""
     return _found("kubeconform") or _installed("kubeconform", KUBECONFORM)
+
+
+def kustomize_command() -> list[str]:
+    """The words before the folder: kubectl's, which has it inside, or its own. Raises UnavailableError."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is not None:
+        return [kubectl, "kustomize"]
+    return [str(_found("kustomize") or _installed("kustomize", KUSTOMIZE)), "build"]
 
 
 def kube_apiserver(say: Callable[[str], None]) -> Path:

@@ -17,6 +17,7 @@ import yaml  # type: ignore[import-untyped]
 
 from tests.deploy.kubelet import Kubelet, Machine, read_pod
 from tests.support.free_ports import free_ports
+from tests.support.secured_settings import MountedSecret
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -24,6 +25,19 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parent.parent.parent
 EXAMPLES: Final = ROOT / "helm" / "examples"
+
+#: What an app still produces while it drains itself, where a play asks for it.
+LAST_RECORDS: Final = 50
+#: The life of examples/deployment.yaml's pod, from its start to its deletion.
+NATIVE_LIFE: Final = [
+    "started pilotfish",
+    "startup pilotfish",
+    "started orders",
+    "terminated orders",
+    "ended orders 0",
+    "terminated pilotfish",
+    "ended pilotfish 0",
+]
 
 #: The brokers that the examples name.
 _SERVERS: Final = "kafka-bootstrap.kafka:9092"
@@ -97,6 +111,52 @@ class Play:
             program.write_text(f'#!/bin/sh\nexec {" ".join(command)} "$@"\n')
             program.chmod(0o755)
         return folder
+
+
+def deployment(
+    folder: Path, *, bootstrap_servers: str, topic: str, sidecar: Mapping[str, str] | None = None
+) -> Play:
+    """examples/deployment.yaml, whose app produces LAST_RECORDS more while it drains."""
+    return Play(
+        folder,
+        "deployment.yaml",
+        bootstrap_servers=bootstrap_servers,
+        topic=topic,
+        app={"APP_LAST_RECORDS": str(LAST_RECORDS)},
+        sidecar=sidecar,
+    )
+
+
+def legacy_job(
+    folder: Path,
+    *,
+    bootstrap_servers: str,
+    topic: str,
+    app: Mapping[str, str],
+    app_command: str,
+    sidecar: Mapping[str, str] | None = None,
+) -> Play:
+    """examples/job-legacy.yaml; its app finds the token that ends the sidecar in the file APP_TOKEN."""
+    secret = MountedSecret(folder / "quit", {"token": "looking-glass-2Jm\n"})
+    return Play(
+        folder,
+        "job-legacy.yaml",
+        bootstrap_servers=bootstrap_servers,
+        topic=topic,
+        app={**app, "APP_TOKEN": str(secret.path("token"))},
+        texts={"/etc/pilotfish/secrets/quit": str(folder / "quit")},
+        app_command=app_command,
+        sidecar=sidecar,
+    )
+
+
+#: What such a job's last step is: the sidecar is told to end, and the job ends as its work did.
+QUITS: Final = 'app; code=$?; pilotfish quit --token-file "$APP_TOKEN"; exit $code'
+
+
+def numbers(count: int) -> list[str]:
+    """The values of an app's first records, in order."""
+    return [str(number) for number in range(count)]
 
 
 def _pod_spec(example: str) -> dict[str, Any]:

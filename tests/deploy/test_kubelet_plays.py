@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.deploy.play import Play
+from tests.deploy.play import LAST_RECORDS, NATIVE_LIFE, QUITS, Play, deployment, legacy_job, numbers
 from tests.support.fake_cluster import FakeCluster
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOPIC: Final = "orders"
-#: What the app still produces while it drains itself.
-LAST: Final = 50
 
 
 @pytest.fixture
@@ -32,37 +30,19 @@ def stored(cluster: FakeCluster) -> list[str]:
     return [(record.value or b"").decode() for record in cluster.records(TOPIC)]
 
 
-def numbers(count: int) -> list[str]:
-    return [str(number) for number in range(count)]
-
-
 def test_a_native_sidecar_is_there_before_the_app_and_until_it_has_ended(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
-    play = Play(
-        tmp_path,
-        "deployment.yaml",
-        bootstrap_servers=cluster.bootstrap_servers,
-        topic=TOPIC,
-        app={"APP_LAST_RECORDS": str(LAST)},
-    )
+    play = deployment(tmp_path, bootstrap_servers=cluster.bootstrap_servers, topic=TOPIC)
     with play.kubelet() as kubelet:
         kubelet.start()
         play.wait_for_records(20)
         before = len(play.acknowledged())
         kubelet.delete()
-        assert kubelet.told == [
-            "started pilotfish",
-            "startup pilotfish",
-            "started orders",
-            "terminated orders",
-            "ended orders 0",
-            "terminated pilotfish",
-            "ended pilotfish 0",
-        ], kubelet.log("orders") + kubelet.log("pilotfish")
+        assert kubelet.told == NATIVE_LIFE, kubelet.log("orders") + kubelet.log("pilotfish")
         assert kubelet.failures == []
     acknowledged = play.acknowledged()
-    assert len(acknowledged) >= before + LAST
+    assert len(acknowledged) >= before + LAST_RECORDS
     assert stored(cluster) == acknowledged == numbers(len(acknowledged))
 
 
@@ -86,17 +66,12 @@ def test_a_job_with_a_native_sidecar_completes(cluster: FakeCluster, tmp_path: P
 def test_a_job_with_a_sidecar_of_the_older_form_completes_because_it_quits_it(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
-    secret = tmp_path / "quit"
-    secret.mkdir()
-    (secret / "token").write_text("looking-glass-2Jm\n")
-    play = Play(
+    play = legacy_job(
         tmp_path,
-        "job-legacy.yaml",
         bootstrap_servers=cluster.bootstrap_servers,
         topic=TOPIC,
-        app={"APP_RECORDS": "100", "APP_TOKEN": str(secret / "token")},
-        texts={"/etc/pilotfish/secrets/quit": str(secret)},
-        app_command='app; code=$?; pilotfish quit --token-file "$APP_TOKEN"; exit $code',
+        app={"APP_RECORDS": "100"},
+        app_command=QUITS,
     )
     with play.kubelet() as kubelet:
         kubelet.start()
@@ -117,17 +92,12 @@ def test_in_the_older_form_the_sidecar_serves_on_while_the_app_drains(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:
     """Both are told at once: the delay is what the app's last records need."""
-    secret = tmp_path / "quit"
-    secret.mkdir()
-    (secret / "token").write_text("looking-glass-2Jm\n")
-    play = Play(
+    play = legacy_job(
         tmp_path,
-        "job-legacy.yaml",
         bootstrap_servers=cluster.bootstrap_servers,
         topic=TOPIC,
-        app={"APP_LAST_RECORDS": str(LAST)},
+        app={"APP_LAST_RECORDS": str(LAST_RECORDS)},
         sidecar={"PILOTFISH_DRAIN_DELAY_MS": "3000"},
-        texts={"/etc/pilotfish/secrets/quit": str(secret)},
         app_command="exec app",
     )
     with play.kubelet() as kubelet:
@@ -138,5 +108,5 @@ def test_in_the_older_form_the_sidecar_serves_on_while_the_app_drains(
         assert {"ended once 0", "ended pilotfish 0"} <= set(kubelet.told), kubelet.log("once")
         assert kubelet.failures == []
     acknowledged = play.acknowledged()
-    assert len(acknowledged) >= before + LAST
+    assert len(acknowledged) >= before + LAST_RECORDS
     assert stored(cluster) == acknowledged == numbers(len(acknowledged))

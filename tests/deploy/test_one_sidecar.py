@@ -125,11 +125,11 @@ def test_inject_has_the_sidecar_of_the_chart(native: bool, readiness: bool) -> N
 
 
 def kustomized(place: Path) -> list[Manifest]:
-    """What kustomize makes of an overlay; where there is no kubectl, the test is skipped, and says so."""
+    """What kustomize makes of an overlay; where kustomize can't be had, the test is skipped, and says so."""
     try:
         return kustomize(place)
     except UnavailableError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"kustomize: {error}")
 
 
 @pytest.mark.tools

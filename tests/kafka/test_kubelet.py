@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.deploy.play import Play
+from tests.deploy.play import LAST_RECORDS, NATIVE_LIFE, QUITS, Play, deployment, legacy_job, numbers
 from tests.support.secured_settings import MountedSecret
 from tests.support.waiting import wait_until
 
@@ -19,52 +19,33 @@ if TYPE_CHECKING:
     from tests.support.kraft import KraftCluster
     from tests.support.secured_kraft import SecuredKraft
 
-#: What the app still produces while it drains itself.
-_LAST: Final = 50
 _SCRAM: Final = "SCRAM-SHA-512"
 _USER: Final = "grete"
 _FIRST: Final = "caterpillar-3Hn"
 _SECOND: Final = "butterfly-8Lc"
-#: Where a pod has its secrets.
-_SECRETS: Final = "/etc/pilotfish/secrets"
-_IN_ORDER: Final = [
-    "started pilotfish",
-    "startup pilotfish",
-    "started orders",
-    "terminated orders",
-    "ended orders 0",
-    "terminated pilotfish",
-    "ended pilotfish 0",
-]
 
 
 def _end_in_order(kubelet: Kubelet, play: Play) -> None:
     """Deletes the pod while its app produces; nothing may be wrong."""
     before = len(play.acknowledged())
     kubelet.delete()
-    assert kubelet.told == _IN_ORDER, kubelet.log("orders") + kubelet.log("pilotfish")
+    assert kubelet.told == NATIVE_LIFE, kubelet.log("orders") + kubelet.log("pilotfish")
     assert kubelet.failures == []
     assert kubelet.probes_answered > 0
     assert "everything that was accepted is acknowledged" in kubelet.log("pilotfish")
-    assert len(play.acknowledged()) >= before + _LAST
+    assert len(play.acknowledged()) >= before + LAST_RECORDS
 
 
 def _is_all_there(cluster: KraftCluster, topic: str, play: Play) -> None:
     stored = [(record.value or b"").decode() for record in cluster.read_back(topic)]
-    assert stored == play.acknowledged() == [str(number) for number in range(len(stored))]
+    assert stored == play.acknowledged() == numbers(len(stored))
 
 
 def test_nothing_acknowledged_is_lost_when_a_pod_is_deleted(
     kafka: KraftCluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     topic = new_topic(partitions=1, replication_factor=3, min_insync_replicas=2)
-    play = Play(
-        tmp_path,
-        "deployment.yaml",
-        bootstrap_servers=kafka.bootstrap_servers,
-        topic=topic,
-        app={"APP_LAST_RECORDS": str(_LAST)},
-    )
+    play = deployment(tmp_path, bootstrap_servers=kafka.bootstrap_servers, topic=topic)
     with play.kubelet() as kubelet:
         kubelet.start()
         play.wait_for_records(50)
@@ -76,15 +57,12 @@ def test_a_job_completes_and_its_records_are_there(
     kafka: KraftCluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     topic = new_topic(partitions=1, replication_factor=3, min_insync_replicas=2)
-    secret = MountedSecret(tmp_path / "quit", {"token": "looking-glass-2Jm\n"})
-    play = Play(
+    play = legacy_job(
         tmp_path,
-        "job-legacy.yaml",
         bootstrap_servers=kafka.bootstrap_servers,
         topic=topic,
-        app={"APP_RECORDS": "100", "APP_TOKEN": str(secret.path("token"))},
-        texts={f"{_SECRETS}/quit": str(tmp_path / "quit")},
-        app_command='app; code=$?; pilotfish quit --token-file "$APP_TOKEN"; exit $code',
+        app={"APP_RECORDS": "100"},
+        app_command=QUITS,
     )
     with play.kubelet() as kubelet:
         kubelet.start()
@@ -101,12 +79,10 @@ def test_a_secret_that_is_rotated_under_a_running_pod_costs_no_record(
     topic = new_topic(partitions=1, on=secured_kafka.cluster)
     secured_kafka.security.set_password(_USER, _SCRAM, _FIRST)
     secret = MountedSecret(tmp_path / "kafka", {"username": _USER, "password": _FIRST})
-    play = Play(
+    play = deployment(
         tmp_path,
-        "deployment.yaml",
         bootstrap_servers=secured_kafka.bootstrap("SASL_SSL"),
         topic=topic,
-        app={"APP_LAST_RECORDS": str(_LAST)},
         sidecar={
             "PILOTFISH_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
             "PILOTFISH_KAFKA_SASL_MECHANISM": _SCRAM,
