@@ -6,7 +6,6 @@ the right order, no record fails. No secret is in any line that was logged meanw
 
 from __future__ import annotations
 
-import logging
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
@@ -31,6 +30,7 @@ from tests.support.secured_settings import (
     MountedSecret,
     as_user,
     logged,
+    nothing_logged_of,
     on,
     with_token_endpoint,
     with_token_file,
@@ -57,12 +57,8 @@ _RENEWED: Final = "Finished re-authentication"
 
 @pytest.fixture(autouse=True)
 def _no_secret_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    caplog.set_level(logging.DEBUG, "client_core")
-    yield
-    lines = logged(caplog)
-    assert lines, "nothing was logged at all"
-    for secret in _SECRETS:
-        assert secret not in lines
+    with nothing_logged_of(_SECRETS, caplog):
+        yield
 
 
 @pytest.fixture

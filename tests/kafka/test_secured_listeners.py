@@ -29,7 +29,7 @@ from tests.support.oauth_endpoint import OAuthEndpoint
 from tests.support.secured_kraft import ALICE, MECHANISMS, PASSWORDS, SCRAM_MECHANISMS
 from tests.support.secured_settings import (
     as_user,
-    logged,
+    nothing_logged_of,
     on,
     with_certificate,
     with_token_endpoint,
@@ -56,12 +56,8 @@ _SECRETS: Final = (*PASSWORDS.values(), _WRONG, _KEY_PASSWORD, _CLIENT_SECRET, "
 
 @pytest.fixture(autouse=True)
 def _no_secret_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    caplog.set_level(logging.DEBUG)
-    yield
-    lines = logged(caplog)
-    assert lines, "nothing was logged at all"
-    for secret in _SECRETS:
-        assert secret not in lines
+    with nothing_logged_of(_SECRETS, caplog, logger=None):
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ written twice; and what the broker refuses costs no connection that works.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -16,7 +15,7 @@ from client_core import NodeDisconnected, SecretReloaded
 from tests.support.live_producer import live_producer
 from tests.support.record_flow import RecordFlow, keep_sending
 from tests.support.recorded_events import RecordedEvents
-from tests.support.secured_settings import MountedSecret, Settings, logged, on
+from tests.support.secured_settings import MountedSecret, Settings, nothing_logged_of, on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,12 +35,8 @@ _SECRETS: Final = (_FIRST, _SECOND, _WRONG, "PRIVATE KEY")
 
 @pytest.fixture(autouse=True)
 def _no_secret_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    caplog.set_level(logging.DEBUG, "client_core")
-    yield
-    lines = logged(caplog)
-    assert lines, "nothing was logged at all"
-    for secret in _SECRETS:
-        assert secret not in lines
+    with nothing_logged_of(_SECRETS, caplog):
+        yield
 
 
 @pytest.fixture

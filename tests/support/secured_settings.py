@@ -12,6 +12,7 @@ import itertools
 import logging
 import os
 import shutil
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from tests.support.certificates import write_pem
@@ -19,7 +20,7 @@ from tests.support.oauth_endpoint import signed_token
 from tests.support.secured_kraft import PASSWORDS, protocol_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     import pytest
@@ -84,6 +85,19 @@ def logged(caplog: pytest.LogCaptureFixture) -> str:
     """All that the test itself has logged, stacks of exceptions too; for a fixture's end as well."""
     formatter = logging.Formatter()
     return "\n".join(formatter.format(record) for record in caplog.get_records("call"))
+
+
+@contextmanager
+def nothing_logged_of(
+    secrets: Iterable[str], caplog: pytest.LogCaptureFixture, logger: str | None = "client_core"
+) -> Iterator[None]:
+    """For a fixture around a test: `logger` tells something, down to DEBUG, and none of these is in it."""
+    caplog.set_level(logging.DEBUG, logger)
+    yield
+    lines = logged(caplog)
+    assert lines, "nothing was logged at all"
+    for secret in secrets:
+        assert secret not in lines
 
 
 class MountedSecret:
