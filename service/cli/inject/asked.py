@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Final
 
 from client_core import OPTIONS, ConfigError, parse_and_validate_addresses
@@ -111,9 +112,14 @@ def doubts(options: Options) -> list[str]:
     if own.get("api_host", "127.0.0.1") not in ("127.0.0.1", "localhost", "::1", ""):
         found.append("with api_host the API can be reached from outside of the pod; see docs/security.md")
     folder = own.get("events_folder", "")
-    if folder and not folder.startswith("/tmp"):
+    if folder and not PurePosixPath(folder).is_relative_to("/tmp"):
         found.append(
             f"events_folder {folder} must be a volume that you add: the sidecar can write to /tmp only"
+        )
+    if own.get("api_socket"):
+        found.append(
+            f"api_socket {own['api_socket']} must be in a volume that you add to the sidecar and to the app: "
+            "they share no folder"
         )
     return found
 

@@ -150,11 +150,10 @@ def inject(
     sources = manifest_files.read(paths)
     done = manifests.uninject(sources, only) if sidecar is None else manifests.inject(sources, sidecar, only)
     if in_place:
-        for path, source, text in zip(paths, sources, done.texts, strict=True):
-            if text != source.text:
-                manifest_files.write(Path(path), text)
+        together = zip(paths, sources, done.texts, strict=True)
+        manifest_files.write({Path(path): text for path, source, text in together if text != source.text})
     elif output is not None:
-        manifest_files.write(Path(output), manifest_files.joined(done.texts))
+        manifest_files.write({Path(output): manifest_files.joined(done.texts)})
     else:
         click.echo(manifest_files.joined(done.texts).encode(), nl=False)
     _say(done, [] if sidecar is None else doubts(options), summary)

@@ -1,15 +1,16 @@
 """Where manifests come from and go to: files, folders, standard input; standard output, or files again.
 
-A file is written beside itself and then renamed, so that who reads it never finds half of one. Nothing is
-written before all of it is known.
+Files are written beside themselves and renamed when all of them are written: who reads one never finds half
+of it, and where one can't be written none is replaced.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from service.cli.inject.manifests import Source
 STANDARD_INPUT: Final = "-"
 _STANDARD_INPUT_NAME: Final = "standard input"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
+_BESIDE: Final = ".pilotfish-"
 
 
 def paths_of(named: Sequence[str]) -> list[str]:
@@ -35,9 +37,13 @@ def paths_of(named: Sequence[str]) -> list[str]:
                 [f"-f {name}: is a folder without files of {kinds}; folders in it are not looked into"]
             )
         found.extend(map(str, inside))
-    doubled = {name for name in found if found.count(name) > 1}
-    if doubled:
-        raise AskedError([f"-f {min(doubled)}: is given twice; leave one"])
+    known: dict[str, str] = {}
+    for name in found:
+        place = name if name == STANDARD_INPUT else os.path.realpath(name)
+        if place in known:
+            as_what = "" if known[place] == name else f", as {known[place]} too"
+            raise AskedError([f"-f {name}: is given twice{as_what}; leave one"])
+        known[place] = name
     return found
 
 
@@ -84,23 +90,40 @@ def _begins_with_directive(text: str) -> bool:
     return next(lines, "").startswith("%")
 
 
-def write(path: Path, text: str) -> None:
-    """Replaces a file at once, with the rights that it had. Raises InjectError; then it is as it was."""
-    # A link stays one: what it leads to is replaced.
-    target = path.resolve()
+def write(texts: Mapping[Path, str]) -> None:
+    """Replaces files, with the rights that they had. Raises InjectError; then all are as they were."""
+    ready: dict[Path, Path] = {}
+    path = Path()
     try:
-        mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
-        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        for path, text in texts.items():
+            # A link stays one: what it leads to is replaced.
+            target = path.resolve()
+            ready[target] = _written_beside(target, text)
+        for path in list(ready):
+            ready[path].replace(path)
+            del ready[path]
     except OSError as error:
-        raise InjectError([f"{path}: can't be written: {error.strerror or error}"]) from error
+        why = error.strerror or error
+        raise InjectError([f"{path}: can't be written: {why}; name another file, or redirect"]) from error
+    finally:
+        for unused in ready.values():
+            unused.unlink(missing_ok=True)
+
+
+def _written_beside(target: Path, text: str) -> Path:
+    """A new file in the target's folder, with the text and the rights that the target has or would get."""
+    if target.exists() and not target.is_file():
+        raise FileExistsError(errno.EEXIST, "it is no file")
+    mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
+    descriptor, name = tempfile.mkstemp(prefix=_BESIDE, dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(text.encode())
         Path(name).chmod(mode)
-        Path(name).replace(target)
-    except OSError as error:
+    except OSError:
         Path(name).unlink(missing_ok=True)
-        raise InjectError([f"{path}: can't be written: {error.strerror or error}"]) from error
+        raise
+    return Path(name)
 
 
 def _umask() -> int:

@@ -8,7 +8,7 @@ refused, not guessed at.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -70,10 +70,9 @@ def inject(sources: Sequence[Source], sidecar: Sidecar, only: Sequence[str] = ()
         if is_for_windows(template):
             return template, "left as it is: its pods run on Windows"
         taken = take_out(template)
-        found = list(faults(workload.kind, taken, sidecar))
-        for fault in found:
-            say.fault(fault)
-        if found:
+        if say.all_faults(shape_faults(taken.template)):
+            return template, ""
+        if say.all_faults(faults(workload.kind, taken, sidecar)):
             return template, ""
         for warning in warnings(workload.kind, taken.template, sidecar):
             say.warning(warning)
@@ -93,6 +92,8 @@ def uninject(sources: Sequence[Source], only: Sequence[str] = ()) -> Result:
         taken = take_out(template)
         if not taken.had_sidecar:
             return template, "left as it is: it has no sidecar"
+        if say.all_faults(shape_faults(taken.template)):
+            return template, ""
         return taken.template, "taken out"
 
     return _Manifests(sources, only).changed(without_sidecar)
@@ -110,8 +111,11 @@ class _Say:
     faults: list[str]
     warnings: list[str]
 
-    def fault(self, fault: Fault) -> None:
-        self.faults.append(self._line(fault))
+    def all_faults(self, found: Iterable[Fault]) -> bool:
+        """Gathers faults; whether there were any."""
+        lines = [self._line(fault) for fault in found]
+        self.faults.extend(lines)
+        return bool(lines)
 
     def warning(self, warning: Fault) -> None:
         self.warnings.append(self._line(warning))
@@ -204,10 +208,7 @@ class _Manifests:
         for found in chosen:
             say = _Say(read.document, found, wrong, result.warnings)
             template = value_at(whole, found.path)
-            misshapen = list(shape_faults(template))
-            for fault in misshapen:
-                say.fault(fault)
-            if misshapen:
+            if say.all_faults(shape_faults(template)):
                 continue
             made, did = change(found, template, say)
             result.told.append(Told(found.title, found.place, did))
@@ -230,11 +231,14 @@ class _Manifests:
 
 def _reading(source: Source, broken: list[str]) -> Iterator[_Read]:
     body = source.text.removeprefix(_BOM)
+    if "\r" in body and "\n" not in body:
+        broken.append(f"{source.file}: its lines end with \\r alone; make that \\n: tr '\\r' '\\n'")
+        return
     try:
         documents = parse(body)
     except NotYamlError as error:
         place = Place(source.file, error.document, line=error.line + 1)
-        broken.append(f"{place}: is no YAML: {error.why}; {_remedy(source.text)}")
+        broken.append(f"{place}: is no YAML: {error.why}; {_remedy(body, error.line)}")
         return
     for document in documents:
         try:
@@ -245,10 +249,12 @@ def _reading(source: Source, broken: list[str]) -> Iterator[_Read]:
             broken.append(f"{Place(source.file, document.number, line=error.line + 1)}: {error.why}")
 
 
-def _remedy(text: str) -> str:
-    if "{{" in text:
+def _remedy(text: str, line: int) -> str:
+    """What to do about what broke at a line, counted from 0; its cause is there or just above."""
+    there = text.split("\n")[max(line - 1, 0) : line + 1]
+    if any("{{" in each for each in there):
         return "it looks like a template: render it first, helm template … | pilotfish inject -f -"
-    if "\t" in text:
+    if any("\t" in each for each in there):
         return "it has tabs, and YAML is indented with spaces"
     return "mend it there, or just above"
 
@@ -287,11 +293,10 @@ def _data(place: Place, document: Document) -> Data:
 
 
 def _checksum(known: Sequence[tuple[ConfigMap, str]], workload: Workload) -> str | None:
-    """That of the ConfigMap in a workload's namespace; a namespace that is not named may be any."""
-    for config_map, digest in known:
-        if config_map.namespace == workload.namespace or None in (config_map.namespace, workload.namespace):
-            return digest
-    return None
+    """That of the ConfigMap in a workload's namespace; else of one that may be: where either names none."""
+    same_namespace = [digest for one, digest in known if one.namespace == workload.namespace]
+    may_be = [digest for one, digest in known if None in (one.namespace, workload.namespace)]
+    return next(iter([*same_namespace, *may_be]), None)
 
 
 def _digest(config_map: Data) -> str:

@@ -138,7 +138,7 @@ def _port_faults(spec: Object, sidecar: Sidecar) -> Iterator[Fault]:
                 continue
             path: Path = ("spec", key, ByName(str(item["name"])), "ports", place)
             number = port.get("containerPort")
-            if port.get("protocol", "TCP") == "TCP" and isinstance(number, int) and number in taken:
+            if (port.get("protocol") or "TCP") == "TCP" and isinstance(number, int) and number in taken:
                 what, setting = taken[number]
                 yield Fault(
                     path,

@@ -124,28 +124,23 @@ def target(node: Node) -> Scalar | Mapping | Sequence:
 
 def child(node: Node | None, key: str) -> Node | None:
     """The value of a key, also of one that was merged in; None where there is none."""
-    if node is None:
-        return None
-    mapping = target(node)
-    if not isinstance(mapping, Mapping):
-        return None
-    for name, value in mapping.pairs:
-        if isinstance(name, Scalar) and name.text == key and not is_merge(name):
-            return value
-    for source in mapping.merged():
-        found = _in_source(source, key, mapping)
-        if found is not None:
-            return found
+    left = [] if node is None else [node]
+    seen: set[int] = set()
+    is_source = False
+    while left:
+        of = target(left.pop())
+        if id(of) in seen:  # it was merged into itself, on whichever way
+            continue
+        seen.add(id(of))
+        if isinstance(of, Mapping):
+            for name, value in of.pairs:
+                if isinstance(name, Scalar) and name.text == key and not is_merge(name):
+                    return value
+            left.extend(reversed(of.merged()))
+        elif isinstance(of, Sequence) and is_source:
+            left.extend(reversed(of.items))
+        is_source = True
     return None
-
-
-def _in_source(source: Node, key: str, asked: Mapping) -> Node | None:
-    of = target(source)
-    if of is asked:
-        return None
-    if isinstance(of, Sequence):
-        return next((found for item in of.items if (found := child(item, key)) is not None), None)
-    return child(of, key)
 
 
 class ByName(NamedTuple):

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from service.cli.inject.faults import ManifestError, Place
+from service.cli.inject.faults import EditError, ManifestError, Place
+from service.cli.inject.plain_data import DEEPEST
 from service.cli.inject.tree import Document, Mapping, Node, Scalar, Sequence, child, nodes, target, text_of
 
 Path = tuple[str | int, ...]
@@ -87,6 +88,8 @@ def objects(file: str, document: Document) -> Iterator[Found]:
 
 
 def _objects(file: str, number: int, node: Node, path: Path) -> Iterator[Found]:
+    if len(path) > DEEPEST:
+        raise EditError(node.line, f"its Lists nest deeper than {DEEPEST // 2} levels, or hold themselves")
     kind = text_of(child(node, "kind"))
     if kind == "List" and _group(node) == "":
         items = child(node, "items")
