@@ -116,13 +116,17 @@ class _Carried:
         if scope.get("method") != "POST":
             return self._app(scope, receive, send)
         context = trace_context_of(scope)
-        if context is None:
-            return self._app(scope, receive, send)
-        return traced(self._app, scope, receive, send, CarriedTrace(context))
+        if context is not None:
+            return traced(self._app, scope, receive, send, CarriedTrace(context))
+        if REQUEST_TRACE.get() is not None:  # of another request: some servers begin one from within another
+            return traced(self._app, scope, receive, send, None)
+        return self._app(scope, receive, send)
 
 
-async def traced(app: ASGIApp, scope: Scope, receive: Receive, send: Send, trace: RequestTrace) -> None:
-    """The request, as part of this trace."""
+async def traced(
+    app: ASGIApp, scope: Scope, receive: Receive, send: Send, trace: RequestTrace | None
+) -> None:
+    """The request, as part of this trace, or of none."""
     token = REQUEST_TRACE.set(trace)
     try:
         await app(scope, receive, send)

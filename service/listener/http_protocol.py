@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Mapping
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import httptools
@@ -289,7 +290,8 @@ class ApiProtocol(HttpToolsProtocol):
         self._running = cycle
         if cycle.waiting_for_100_continue:
             app = closing_if_not_asked_for(app, cycle)
-        task = self.loop.create_task(cycle.run_asgi(app))
+        # A context of its own: a pipelined request is begun from within the one before, and would inherit.
+        task = self.loop.create_task(cycle.run_asgi(app), context=Context())
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 

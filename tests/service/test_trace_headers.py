@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from service.request_trace import REQUEST_TRACE, CarriedTrace
+from service.trace_context import TraceContext
 from tests.support.http_app import HttpApp, run
+from tests.support.served import LOOPS, Served, on_loop
 
 if TYPE_CHECKING:
     from client_core import ProducerRecord
@@ -150,3 +153,48 @@ def test_an_answer_under_a_key_is_the_same_whatever_trace_the_retry_belongs_to()
     again = web.post(NATIVE, content=b'{"records":[{"value":1}]}', headers={**headers, "traceparent": OWN})
     assert (first.status_code, again.status_code, again.content) == (200, 200, first.content)
     assert len(web.producer.submitted) == 1
+
+
+def posted(body: bytes, **headers: str) -> bytes:
+    """A produce as it stands on a connection."""
+    lines = [f"{name}: {value}" for name, value in {"Host": "localhost", **headers}.items()]
+    head = "\r\n".join([f"POST {NATIVE} HTTP/1.1", *lines, f"Content-Length: {len(body)}", "\r\n"])
+    return head.encode() + body
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_of_pipelined_requests_each_has_its_own_trace_or_none(loop: str) -> None:
+    """The second is begun from within the first, and the fourth from within the third."""
+    web = app()
+    bodies = [b'{"records":[{"value":%d}]}' % number for number in range(4)]
+
+    async def scenario() -> None:
+        async with Served(web.app) as served:
+            caller = await served.call()
+            with_trace = {"Content-Type": JSON, **TRACED}
+            without = {"Content-Type": JSON}
+            caller.send(
+                b"".join(posted(body, **(without if n % 2 else with_trace)) for n, body in enumerate(bodies))
+            )
+            for _ in bodies:
+                assert (await caller.answer())[0] == 200
+
+    on_loop(loop, scenario())
+    assert [records[0].headers for records in web.producer.submitted] == [MARKS, (), MARKS, ()]
+
+
+def test_a_server_that_begins_a_request_within_another_hands_on_no_trace() -> None:
+    web = app()
+
+    async def scenario() -> None:
+        token = REQUEST_TRACE.set(CarriedTrace(TraceContext(PARENT.encode())))
+        try:
+            async with web.client() as client:
+                sent = {"content-type": JSON}
+                answer = await client.post(NATIVE, content=b'{"records":[{"value":1}]}', headers=sent)
+                assert answer.status_code == 200
+        finally:
+            REQUEST_TRACE.reset(token)
+
+    run(scenario())
+    assert web.producer.submitted[0][0].headers == ()
