@@ -133,7 +133,7 @@ class SidecarServer:
         self._signalled_at_s: float | None = None
 
     async def run(self) -> int:
-        """Serves until a signal comes."""
+        """Serves until a signal comes, or POST /quitquitquit asks for the end."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)

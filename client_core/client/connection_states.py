@@ -210,6 +210,12 @@ class ClusterConnectionStates:
         """Nothing more is to be sent on this connection; the next one is free of that."""
         self._node(node_id).is_held = True
 
+    def release(self, node_id: int) -> None:
+        """Requests may be sent on this connection again."""
+        node = self.get(node_id)
+        if node is not None:
+            node.is_held = False
+
     def checking_api_versions(self, node_id: int) -> None:
         """ApiVersions is being sent: set-up is over (CONN-03)."""
         node = self._node(node_id)

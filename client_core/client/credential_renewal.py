@@ -202,6 +202,7 @@ class CredentialRenewal:
             self._target, is_settled = version, True
             self._is_proved = self._is_refusal_told = False
             self._begins_ms, self._tried = now_ms, None
+            self._let_go()  # of what was held for others, which a broker had taken
         self._look_ms = now_ms + (LOOK_MS if is_settled else SETTLE_MS)
 
     def _stale(self) -> list[Stale]:
@@ -210,9 +211,15 @@ class CredentialRenewal:
             made_with = self._selector.credentials_of(node.node_id)
             if node.state is ConnectionState.READY and made_with is not None and self._is_older(made_with):
                 found.append(Stale(node.node_id, self._in_flight.count(node.node_id)))
-        if self._held is not None and all(one.node_id != self._held for one in found):
-            self._held = None  # it ended by itself, or its session was renewed
+        if all(one.node_id != self._held for one in found):
+            self._let_go()  # it ended by itself, or its session was renewed
         return found
+
+    def _let_go(self) -> None:
+        """Nothing is held any more."""
+        if self._held is not None:
+            self._states.release(self._held)
+            self._held = None
 
     def _is_older(self, made_with: CredentialsVersion) -> bool:
         return made_with.tls < self._target.tls or made_with.sasl < self._target.sasl

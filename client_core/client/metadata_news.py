@@ -58,7 +58,8 @@ class MetadataNews:
             self._failing_since_ms = now_ms
         way = (outcome, said)
         is_news = way not in self._told_ways and len(self._told_ways) < _MOST_WAYS
-        self._told_ways.add(way)
+        if is_news:
+            self._told_ways.add(way)
         _log.log(level if is_news else logging.DEBUG, "%s", said)
 
     # -- what responses complain of --------------------------------------------------------------------------

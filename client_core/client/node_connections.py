@@ -193,8 +193,8 @@ class NodeConnections:
     ) -> None:
         """Once for each way in which it fails; the other times at DEBUG, where each attempt is."""
         level, called = self._news.ended(node_id, ended, was_up=was_up), self._called(node_id)
-        if node_id < 0 and level == logging.INFO:  # it went before it told of any broker (UPD-08)
-            level = logging.WARNING
+        if node_id < 0 and node_id != TRIAL_NODE_ID and level == logging.INFO:
+            level = logging.WARNING  # it went before it told of any broker (UPD-08)
         if was_up:
             lost = f"; {in_flight} requests in flight fail" if in_flight else ""
             _log.log(level, "%s disconnected (%s): %s%s", called, ended.reason, ended.detail, lost)

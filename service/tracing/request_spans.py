@@ -83,10 +83,13 @@ class RequestSpans:
         try:
             await traced(self._app, scope, receive, watched, trace)
         except Exception as error:
-            span.set_status(Status(StatusCode.ERROR, type(error).__name__))
-            span.set_attribute("error.type", type(error).__name__)
+            # A bug, which the server answers with 500 where nothing was answered yet.
+            _end(span, scope, status or _SERVER_ERROR, type(error).__name__)
             raise
-        finally:
+        except BaseException:
+            _end(span, scope, status)
+            raise
+        else:
             _end(span, scope, status)
 
     def _start(self, scope: Scope) -> Span:
@@ -148,8 +151,8 @@ def _attributes(scope: Scope) -> dict[str, AttributeValue]:
     return attributes
 
 
-def _end(span: Span, scope: Scope, status: int | None) -> None:
-    """`status` None: nothing was answered, since the caller had left."""
+def _end(span: Span, scope: Scope, status: int | None, bug: str = "") -> None:
+    """`status` None: nothing was answered, since the caller had left. `bug`: the name of what was raised."""
     route = _route_of(scope)
     if route is not None:
         span.update_name(f"{_method(scope)} {route}")
@@ -158,9 +161,9 @@ def _end(span: Span, scope: Scope, status: int | None) -> None:
         span.add_event("the caller left")
     else:
         span.set_attribute("http.response.status_code", status)
-        if status >= _SERVER_ERROR:
-            span.set_attribute("error.type", str(status))
-            span.set_status(Status(StatusCode.ERROR))
+        if bug or status >= _SERVER_ERROR:
+            span.set_attribute("error.type", bug or str(status))
+            span.set_status(Status(StatusCode.ERROR, bug or None))
     span.end()
 
 

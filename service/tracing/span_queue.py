@@ -1,7 +1,7 @@
 """Spans that have ended, on their way to the collector: a bounded queue, and a thread that empties it.
 
     ended      by who serves requests: takes a place, or is counted as dropped. Never waits
-    exported   a batch at a time, by the thread: as soon as there is one, or when the oldest has waited
+    exported   a batch at a time, by the thread: as soon as there is one, or after a while at the latest
     closed     what is left has so long; the rest is dropped and counted
 
 In place of the SDK's BatchSpanProcessor, whose drops nobody can count, which logs each of them, and whose end
@@ -117,14 +117,16 @@ class SpanQueue(SpanProcessor):
             self._changed.notify()
         if self._thread.ident is not None:
             self._thread.join(timeout_ms / 1000)
-        self._exporter.shutdown()  # which ends the pauses between its attempts
-        if self._thread.ident is not None:
-            self._thread.join(_LAST_MOMENT_S)
-        with self._changed:
+        with (
+            self._changed
+        ):  # before the exporter is told: what it then gives up was cut off, and did not fail
             left = self.waiting
             self._waiting.clear()
             self.dropped["shutdown"] += left
             self._under_way = 0
+        self._exporter.shutdown()  # which ends the pauses between its attempts
+        if self._thread.ident is not None:
+            self._thread.join(_LAST_MOMENT_S)
         if left:
             _log.warning("%d spans could not be sent before the end", left)
 
@@ -169,6 +171,8 @@ class SpanQueue(SpanProcessor):
             why = "" if is_exported else self._why()
         except Exception as error:  # noqa: BLE001 - another's code, on a thread that must go on
             is_exported, why = False, type(error).__name__  # its text may hold what is sent along
+        if not self._under_way:
+            return is_exported  # the end came first, and tells of it
         if not is_exported and not self._is_failing:
             _log.warning("spans can't be sent, and are dropped until they can: %s", why)
         elif is_exported and self._is_failing:

@@ -212,6 +212,35 @@ def test_one_that_ends_while_it_is_held_is_connected_to_as_ever() -> None:
     assert bench.client.is_ready(NODE, bench.now_ms)
 
 
+def test_one_whose_session_is_renewed_while_it_is_held_is_sent_to_again() -> None:
+    bench = RenewalBench(NODE)
+    bench.send()
+    bench.change()
+    bench.turn(TAKEN_MS + PAUSE_MS)
+    assert not bench.client.is_ready(NODE, bench.now_ms), "it is held for its answer"
+    bench.selector.authenticated_anew(NODE.id)
+    bench.turn(PAUSE_MS)
+    assert bench.client.is_ready(NODE, bench.now_ms)
+    bench.answer_produce(NODE)
+    bench.turn(10 * PAUSE_MS)
+    assert bench.attempts(1) == [TRIAL_NODE_ID], "and is made anew for nothing"
+
+
+def test_what_is_held_is_let_go_where_they_change_again_and_those_are_tried_first() -> None:
+    bench = RenewalBench(NODE)
+    bench.send()
+    bench.change()
+    bench.turn(TAKEN_MS + PAUSE_MS)
+    assert not bench.client.is_ready(NODE, bench.now_ms), "it is held for its answer"
+    bench.change(CredentialsVersion(sasl=2))
+    for _ in range(200):
+        if len(bench.attempts(1)) > 1:
+            break
+        bench.turn(100)
+    assert bench.attempts(1) == [TRIAL_NODE_ID, TRIAL_NODE_ID]
+    assert bench.client.is_ready(NODE, bench.now_ms), "while nobody knows whether they are any good"
+
+
 def test_what_the_broker_refuses_costs_no_connection_and_is_told_once() -> None:
     bench = RenewalBench()
     bench.selector.never_ready(TRIAL_NODE_ID)

@@ -87,3 +87,16 @@ def test_what_is_remembered_of_topics_is_bounded() -> None:
     many = {f"made-up-{n}": UNKNOWN for n in range(3_000)}
     news.response_came(read(3, errors=many), 1, now_ms=0)
     assert len(news._told_topics) == 1_000
+
+
+def test_ways_of_failing_that_never_end_are_told_and_remembered_in_bounded_number(
+    told: Callable[[], list[tuple[str, str]]],
+) -> None:
+    news = MetadataNews()
+    for number in range(100):
+        news.failed("expired", "error", f"way {number}", number)
+    assert len(told()) == 8
+    news.refreshed(1_000)
+    told()
+    news.failed("expired", "error", "way 99", 2_000)
+    assert len(told()) == 1

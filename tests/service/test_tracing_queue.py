@@ -167,6 +167,22 @@ def test_a_collector_that_hangs_at_the_end_costs_no_more_than_the_time(
     assert (queue.dropped["export_failed"], queue.exported) == (0, 0)
 
 
+def test_what_an_exporter_gives_up_at_the_end_was_cut_off_and_did_not_fail(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As OTLP's does: it is told to shut down in a pause between two attempts, and answers that it failed."""
+    threads = threading.active_count()
+    collector = Collector(SpanExportResult.FAILURE)
+    collector.open.clear()
+    queue = queue_to(collector, batch_spans=2)
+    end_spans(queue, 7)
+    assert collector.asked.wait(10)
+    queue.close(1)
+    wait_until(lambda: threading.active_count() == threads, what="the end of the thread")
+    assert dict(queue.dropped) == {"queue_full": 0, "export_failed": 0, "shutdown": 7}
+    assert [record.getMessage() for record in caplog.records] == ["7 spans could not be sent before the end"]
+
+
 def test_a_queue_without_spans_has_no_thread() -> None:
     before = threading.active_count()
     queue = queue_to(Collector())

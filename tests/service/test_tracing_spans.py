@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
     from client_core import ProducerRecord
+    from service.asgi import Receive, Scope, Send
     from service.face import Producer
 
 TRACE_ID: Final = "0af7651916cd43dd8448eb211c80319c"
@@ -416,3 +417,23 @@ def test_an_answer_that_goes_out_at_once_has_its_status(status: int) -> None:
     run(web.traces.around(app, "producer-1")(scope, None, None))  # type: ignore[arg-type]  # neither is asked
     assert written == [status]
     assert said(web.all_spans()[0])["http.response.status_code"] == status
+
+
+def test_a_bug_is_an_error_by_its_name_and_nobody_has_left() -> None:
+    web = Traced()
+
+    async def buggy(scope: Scope, receive: Receive, send: Send) -> None:
+        raise KeyError("a bug")
+
+    async def scenario() -> None:
+        app = web.traces.around(buggy, "producer-1")
+        transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            assert (await client.post(PATH, content=b"")).status_code == 500
+
+    run(scenario())
+    (span,) = web.all_spans()
+    assert said(span)["http.response.status_code"] == 500
+    assert said(span)["error.type"] == "KeyError"
+    assert span.status.status_code is StatusCode.ERROR
+    assert [event.name for event in span.events] == []
