@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _HERE: Final = Path(__file__).parent
 _QUICK: Final = "tests"
+#: How a line begins that tells of what was not looked at.
+_SKIPPED: Final = "SKIPPED"
 
 
 def names() -> list[str]:
@@ -46,22 +48,29 @@ def main(wanted: tuple[str, ...], lists: bool) -> None:
     unknown = [name for name in wanted if name not in names()]
     if unknown:
         raise click.UsageError(f"there is no check {unknown[0]}; there are {', '.join(names())}")
-    outcomes = [_outcome(name) for name in wanted or names()]
+    outcomes = [line for name in wanted or names() for line in _outcome(name)]
     click.echo("\n".join(["", *outcomes]))
     sys.exit(any(outcome.startswith("BROKEN") for outcome in outcomes))
 
 
-def _outcome(name: str) -> str:
-    """Runs a check; a line that says how it ended."""
+def _outcome(name: str) -> list[str]:
+    """Runs a check; a line that says how it ended, before it one for each part of it that was left out."""
     click.echo(f"== {name}")
     started_s = time.monotonic()
+    skipped: list[str] = []
+
+    def say(text: str) -> None:
+        if text.startswith(_SKIPPED):
+            skipped.append(text)
+        click.echo(f"   {text}")
+
     try:
-        _check(name)(lambda text: click.echo(f"   {text}"))
+        _check(name)(say)
     except UnavailableError as error:
-        return f"SKIPPED {name}: {error}"
+        return [*skipped, f"{_SKIPPED} {name}: {error}"]
     except BrokenPromiseError as error:
-        return f"BROKEN  {name}: {error}"
-    return f"holds   {name}: {time.monotonic() - started_s:.0f} s"
+        return [*skipped, f"BROKEN  {name}: {error}"]
+    return [*skipped, f"holds   {name}: {time.monotonic() - started_s:.0f} s"]
 
 
 def _check(name: str) -> Callable[[Callable[[str], None]], None]:

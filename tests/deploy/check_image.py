@@ -87,10 +87,10 @@ def _check(say: Say, folder: Path, archive: Path, kafka: KraftCluster) -> None:
         with kafka:
             kafka.admin.create_topic(_TOPIC, partitions=1, replication_factor=1)
             _lives(say, ImageLife(runtime, image, root, kafka, folder / "config"), kafka)
-        confined = (
-            "and RuntimeDefault's system calls" if runtime.seccomp else "(no seccomp profile is at hand)"
-        )
-        say(f"as {image.user} on a read-only root, without capabilities, {confined}")
+        confined = ", and RuntimeDefault's system calls" if runtime.seccomp else ""
+        say(f"as {image.user} on a read-only root, without capabilities{confined}")
+        if not runtime.seccomp:
+            say("SKIPPED seccomp: no profile of RuntimeDefault is at hand")
 
 
 def _build(say: Say, builder: ImageBuilder, folder: Path, name: str = _IMAGE, pins: str = "run.txt") -> None:

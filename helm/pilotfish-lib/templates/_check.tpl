@@ -10,11 +10,7 @@ Takes the merged values, prints nothing.
 {{- fail (printf "pilotfish.%s: there is no such value; there are %s" $name (join ", " $known)) }}
 {{- end }}
 {{- end }}
-{{- range $place := list "settings" "kafka" }}
-{{- if not (kindIs "map" (index $ $place | default dict)) }}
-{{- fail (printf "pilotfish.%s: must be a map of names and values, got %s" $place (kindOf (index $ $place))) }}
-{{- end }}
-{{- end }}
+{{- include "pilotfish.checkKinds" . }}
 {{- range $broker := splitList "," (.bootstrapServers | default "") }}
 {{- if and $.bootstrapServers (not (regexMatch "^[^\\s,]+:[0-9]{1,5}$" (trim $broker))) }}
 {{- fail (printf "pilotfish.bootstrapServers: %q is no HOST:PORT; give one or more of those, with commas between" $broker) }}
@@ -22,6 +18,45 @@ Takes the merged values, prints nothing.
 {{- end }}
 {{- include "pilotfish.checkNames" . }}
 {{- include "pilotfish.checkSecrets" . }}
+{{- end -}}
+
+{{/* Each value of the kind that its default is, and so are the parts of image and readiness. */}}
+{{- define "pilotfish.checkKinds" -}}
+{{- $defaults := include "pilotfish.defaults" . | fromYaml }}
+{{- range $name, $value := . }}
+{{- include "pilotfish.checkKind" (dict "place" $name "value" $value "like" (index $defaults $name)) }}
+{{- end }}
+{{- range $place := list "image" "readiness" }}
+{{- $known := index $defaults $place }}
+{{- range $name, $value := index $ $place }}
+{{- if not (hasKey $known $name) }}
+{{- fail (printf "pilotfish.%s.%s: there is no such value; there are %s" $place $name (keys $known | sortAlpha | join ", ")) }}
+{{- end }}
+{{- include "pilotfish.checkKind" (dict "place" (printf "%s.%s" $place $name) "value" $value "like" (index $known $name)) }}
+{{- end }}
+{{- end }}
+{{- range $name := list "admin_port" "api_port" "drain_delay_ms" "drain_timeout_ms" "liveness_timeout_ms" "startup_max_wait_ms" }}
+{{- if hasKey $.settings $name }}
+{{- include "pilotfish.checkKind" (dict "place" (printf "settings.%s" $name) "value" (index $.settings $name) "like" 0) }}
+{{- end }}
+{{- end }}
+{{- if and .image.digest (not (regexMatch "^[a-z0-9+._-]+:[0-9a-fA-F]{32,}$" .image.digest)) }}
+{{- fail (printf "pilotfish.image.digest: %q is none; give it as sha256:…, as the registry tells it" .image.digest) }}
+{{- end }}
+{{- end -}}
+
+{{/* Takes (dict "place" … "value" … "like" …). Numbers are alike, and digits will do for one. */}}
+{{- define "pilotfish.checkKind" -}}
+{{- $words := dict "map" "a map of names and values" "slice" "a list" "bool" "true or false" "string" "a text" }}
+{{- $wanted := kindOf .like }}
+{{- if not (hasKey $words $wanted) }}
+{{- $isNumber := has (kindOf .value) (list "int" "int64" "float64") }}
+{{- if not (or $isNumber (regexMatch "^[0-9]{1,15}$" (toString .value))) }}
+{{- fail (printf "pilotfish.%s: must be a whole number, got %q" .place (toString .value)) }}
+{{- end }}
+{{- else if ne (kindOf .value) $wanted }}
+{{- fail (printf "pilotfish.%s: must be %s, got %s" .place (index $words $wanted) (kindOf .value)) }}
+{{- end }}
 {{- end -}}
 
 {{/* Names of settings: known ones, and no secret that would lie in a ConfigMap for everybody to read. */}}

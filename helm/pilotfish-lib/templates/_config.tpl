@@ -23,18 +23,16 @@ lists are TOML's, too; its numbers without an exponent, because Helm reads 16777
 */}}
 {{- define "pilotfish.toml" -}}
 {{- $values := include "pilotfish.values" . | fromYaml }}
-{{- range $name, $value := ($values.settings | default dict) }}
-{{- if not (kindIs "invalid" $value) }}
+{{- range $name, $value := $values.settings }}
 {{ $name }} = {{ toJson $value }}
-{{- end }}
 {{- end }}
 
 [kafka]
 {{- if $values.bootstrapServers }}
 "bootstrap.servers" = {{ toJson $values.bootstrapServers }}
 {{- end }}
-{{- range $name, $value := ($values.kafka | default dict) }}
-{{- if not (or (kindIs "invalid" $value) (and (eq $name "bootstrap.servers") $values.bootstrapServers)) }}
+{{- range $name, $value := $values.kafka }}
+{{- if not (and (eq $name "bootstrap.servers") $values.bootstrapServers) }}
 {{ toJson $name }} = {{ toJson $value }}
 {{- end }}
 {{- end }}
@@ -47,12 +45,12 @@ lists are TOML's, too; its numbers without an exponent, because Helm reads 16777
 apiVersion: v1
 kind: ConfigMap
 metadata:
-  name: {{ include "pilotfish.configMapName" . }}
-  namespace: {{ .root.Release.Namespace }}
+  name: {{ include "pilotfish.configMapName" . | quote }}
+  namespace: {{ .root.Release.Namespace | quote }}
   labels:
     app.kubernetes.io/name: pilotfish
     app.kubernetes.io/component: kafka-sidecar
-    app.kubernetes.io/instance: {{ .root.Release.Name }}
+    app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
     app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 data:
   pilotfish.toml: |

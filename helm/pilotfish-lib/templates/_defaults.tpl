@@ -42,6 +42,25 @@ extraVolumeMounts: []
 extraVolumes: []
 {{- end -}}
 
+{{/* A team's values without what is null, which has no say: a value, a setting, a part of the image. As YAML. */}}
+{{- define "pilotfish.given" -}}
+{{- $given := dict }}
+{{- range $name, $value := . }}
+{{- if and (kindIs "map" $value) (has $name (list "image" "readiness" "settings" "kafka")) }}
+{{- $part := dict }}
+{{- range $key, $of := $value }}
+{{- if not (kindIs "invalid" $of) }}
+{{- $_ := set $part $key $of }}
+{{- end }}
+{{- end }}
+{{- $_ := set $given $name $part }}
+{{- else if not (kindIs "invalid" $value) }}
+{{- $_ := set $given $name $value }}
+{{- end }}
+{{- end }}
+{{- $given | toYaml }}
+{{- end -}}
+
 {{/*
 A team's values over the defaults, as YAML. Every template begins with it, so
 each refuses what can't be right. Takes (dict "root" $ "values" .Values.pilotfish).
@@ -54,7 +73,8 @@ each refuses what can't be right. Takes (dict "root" $ "values" .Values.pilotfis
 {{- if not (kindIs "map" $values) }}
 {{- fail (printf "pilotfish: must be a map of values, got %s" (kindOf $values)) }}
 {{- end }}
-{{- $merged := mergeOverwrite (include "pilotfish.defaults" . | fromYaml) (deepCopy $values) }}
+{{- $given := include "pilotfish.given" $values | fromYaml }}
+{{- $merged := mergeOverwrite (include "pilotfish.defaults" . | fromYaml) $given }}
 {{- /* What is given of these counts whole, or nobody could leave out a part. */}}
 {{- range $name := list "resources" "securityContext" }}
 {{- if hasKey $values $name }}

@@ -9,7 +9,7 @@ pilotfish-sidecar: "true"
 {{- $values := include "pilotfish.values" . | fromYaml -}}
 checksum/pilotfish-config: {{ include "pilotfish.checksum" . }}
 {{- with $values.appContainer }}
-kubectl.kubernetes.io/default-container: {{ . }}
+kubectl.kubernetes.io/default-container: {{ quote . }}
 {{- end }}
 {{- end -}}
 

@@ -11,12 +11,12 @@ renewed. Kubelet makes the folders of secrets inside that of the config.
 {{- if include "pilotfish.hasConfig" . }}
 - name: pilotfish-config
   configMap:
-    name: {{ include "pilotfish.configMapName" . }}
+    name: {{ include "pilotfish.configMapName" . | quote }}
 {{- end }}
 {{- range $values.secrets }}
 - name: pilotfish-secret-{{ .name }}
   secret:
-    secretName: {{ .secretName }}
+    secretName: {{ quote .secretName }}
     {{- with .items }}
     items:
       {{- toYaml . | nindent 6 }}

@@ -4,7 +4,7 @@
 {{- $values := include "pilotfish.values" $sidecar | fromYaml }}
 {{- $namespace := .Release.Namespace }}
 {{- $brokers := or $values.bootstrapServers (index $values.kafka "bootstrap.servers") $values.configMapName -}}
-Pilotfish {{ $values.image.tag }} is set up in namespace {{ $namespace }}.
+Pilotfish ({{ include "pilotfish.image" $values }}) is set up in namespace {{ $namespace }}.
 
 What to do next
 {{- if not $brokers }}
@@ -19,12 +19,12 @@ What to do next
       {{- if include "pilotfish.hasConfig" $sidecar }} --config-map {{ include "pilotfish.configMapName" $sidecar }}{{ end }}
     - with kustomize: helm/kustomize/component
   The app then asks http://127.0.0.1:{{ $values.settings.api_port | default 8085 | int }}/v1/topics
-{{- if and .Values.tests.enabled $brokers }}
+{{- if and (.Values.tests).enabled $brokers }}
 
   See whether the brokers answer:
       helm test {{ .Release.Name }} --namespace {{ $namespace }} --logs
 {{- end }}
-{{- if .Values.demo.deployment.enabled }}
+{{- if ((.Values.demo).deployment).enabled }}
 
   Watch the demo:
       kubectl logs --namespace {{ $namespace }} --follow deployment/{{ include "pilotfish.fullname" $sidecar }}-demo

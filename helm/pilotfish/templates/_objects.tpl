@@ -1,7 +1,7 @@
 {{/* What every object of this chart bears. */}}
 {{- define "pilotfish.chart.labels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
@@ -10,7 +10,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* Selects the pods of one part of this release, such as the demo's. Takes (dict "root" $ "component" "demo"). */}}
 {{- define "pilotfish.chart.selector" -}}
 app.kubernetes.io/name: {{ .root.Chart.Name }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
@@ -47,7 +47,7 @@ imagePullSecrets:
       {{- .script | nindent 6 }}
   env:
     - name: TOPIC
-      value: {{ .root.Values.demo.topic | quote }}
+      value: {{ (.root.Values.demo).topic | quote }}
     {{- with $values.settings.api_port }}
     - name: PILOTFISH_API_PORT
       value: {{ int . | quote }}

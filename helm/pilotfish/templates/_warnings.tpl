@@ -39,10 +39,10 @@
 {{- if $values.configMapName }}
   - pilotfish.configMapName: pods are not replaced when {{ $values.configMapName }} changes
 {{- end }}
-{{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.extraIngress) }}
+{{- if and (.Values.networkPolicy).enabled (not .Values.networkPolicy.extraIngress) }}
   - networkPolicy: nothing reaches the app's own ports in pods with a sidecar; list them in extraIngress
 {{- end }}
-{{- if and .Values.prometheusRule.enabled (not .Values.podMonitor.enabled) }}
+{{- if and (.Values.prometheusRule).enabled (not (.Values.podMonitor).enabled) }}
   - prometheusRule: alerts without podMonitor see nothing unless something else scrapes the sidecars
 {{- end }}
 {{- end -}}
