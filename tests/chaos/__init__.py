@@ -1,0 +1,12 @@
+"""Faults under load on a real Kafka, and whether what was promised held.
+
+    faults_*.py    what is done to brokers, network, credentials and the sidecar itself, a function each
+    stage.py       brokers behind steerable proxies, a sidecar, Kafka's own Java client beside it
+    callers.py     load over HTTP: v1, streams, REST Proxy v2, keys of idempotency, the spool
+    history.py     what each caller asked for and was told
+    judge.py       history against what an independent consumer reads back: pure
+    play.py        one fault from warm-up to verdict: a Row
+    report.py      docs/reliability.md, from the rows of a whole run
+
+`make chaos` plays all of them and writes the page; `make test` plays a few (tests/kafka/test_chaos.py).
+"""

@@ -1,0 +1,81 @@
+"""What an answer says of each record of its request: v1, REST Proxy v2, a line of a stream. Pure.
+
+Each gives an End per record, in order. An answer that is no JSON, or tells of another number of records, is
+an AssertionError: that is a fault of the sidecar, whatever else was broken meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tests.chaos.history import Told
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TOLD_OF_WRITTEN: Final = {"no": Told.NOT_WRITTEN, "unknown": Told.UNKNOWN}
+_DETAIL_CHARACTERS: Final = 300
+
+
+class End(NamedTuple):
+    """Of one record."""
+
+    told: Told
+    partition: int | None = None
+    offset: int | None = None
+    detail: str = ""
+
+
+def ends_of_v1(status: int, body: bytes, count: int) -> list[End]:
+    """Of a produce, or of one by the spool."""
+    document = _document(status, body)
+    if status == HTTPStatus.ACCEPTED:
+        return [End(Told.TAKEN)] * count
+    results = document.get("results")
+    if results is not None:
+        assert len(results) == count, f"{len(results)} results for {count} records: {body!r}"
+        return [end_of_result(result) for result in results]
+    return [_failed(document.get("written"), document)] * count
+
+
+def end_of_result(result: Mapping[str, Any]) -> End:
+    """Of an item of `results`, or a line of a stream's answer."""
+    error = result.get("error")
+    if error is None:
+        return End(Told.STORED, result["partition"], result["offset"])
+    return _failed(error.get("written"), error)
+
+
+def ends_of_v2(status: int, body: bytes, count: int) -> list[End]:
+    """Of REST Proxy v2's produce, whose failures do not say whether anything was written."""
+    document = _document(status, body)
+    if status != HTTPStatus.OK:
+        return [End(Told.UNKNOWN, detail=_short(document))] * count
+    offsets = document["offsets"]
+    assert len(offsets) == count, f"{len(offsets)} offsets for {count} records: {body!r}"
+    return [
+        End(Told.STORED, each["partition"], each["offset"])
+        if each.get("error_code") is None
+        else End(Told.UNKNOWN, detail=_short(each))
+        for each in offsets
+    ]
+
+
+def _document(status: int, body: bytes) -> Mapping[str, Any]:
+    try:
+        document = json.loads(body)
+    except ValueError:
+        raise AssertionError(f"{status} with a body that is no JSON: {body!r}") from None
+    assert isinstance(document, dict), f"{status} with a body that is no object: {body!r}"
+    return document
+
+
+def _failed(written: str | None, error: Mapping[str, Any]) -> End:
+    assert written in _TOLD_OF_WRITTEN, f"a failure that does not say whether it was written: {error}"
+    return End(_TOLD_OF_WRITTEN[written], detail=_short(error))
+
+
+def _short(error: Mapping[str, Any]) -> str:
+    return json.dumps(error)[:_DETAIL_CHARACTERS]

@@ -1,0 +1,67 @@
+"""Faults at once: some harms drawn by a seed, begun one after the other, ended in an order of their own.
+
+A combination of the same seed is the same again; its name says what it is made of.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from tests.chaos import harms
+from tests.chaos.fault import Fault
+from tests.chaos.routes import by_proxies_with_short_requests
+
+if TYPE_CHECKING:
+    from tests.chaos.fault import Strike
+    from tests.chaos.harms import Harm
+    from tests.chaos.scene import Scene
+
+#: Those that can be begun in any order, and of whose proxies `heal` ends all at once.
+_OF_BROKERS: Final = (
+    harms.PAUSED_LEADER,
+    harms.PAUSED_CONTROLLER,
+    harms.KILLED_CONTROLLER,
+    harms.KILLED_LEADER,
+)
+_OF_NETWORK: Final = (
+    harms.DELAY,
+    harms.NARROW,
+    harms.DRIBBLED_LEADER,
+    harms.STALLED_LEADER,
+    harms.ANSWERS_VANISH,
+    harms.REQUESTS_VANISH,
+    harms.RESET_ANSWERS,
+    harms.RESET_REQUESTS,
+    harms.REFUSING_LEADER,
+)
+
+
+def combinations(count: int, seed: int) -> tuple[Fault, ...]:
+    """Of a harm of brokers and two of the network each; no combination twice."""
+    random = Random(seed)
+    faults: dict[str, Fault] = {}
+    while len(faults) < count:
+        drawn = [random.choice(_OF_BROKERS), *random.sample(_OF_NETWORK, 2)]
+        name = " + ".join(harm.name for harm in drawn)
+        faults[name] = Fault(
+            name, "combined", _at_once(drawn, random.randrange(2**32)), by_proxies_with_short_requests
+        )
+    return tuple(faults.values())
+
+
+def _at_once(drawn: list[Harm], seed: int) -> Strike:
+    def strike(scene: Scene) -> None:
+        random = Random(seed)
+        # A leader is looked for while there is one: those of brokers come last.
+        ends = []
+        for harm in reversed(drawn):
+            ends.append(harm.begin(scene))
+            scene.hold(random.uniform(0.2, 1.0))
+        scene.hold(random.uniform(1.0, 3.0))
+        random.shuffle(ends)
+        for end in ends:
+            end()
+            scene.hold(random.uniform(0.0, 0.5))
+
+    return strike

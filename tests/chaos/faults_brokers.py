@@ -1,0 +1,189 @@
+"""Faults of brokers and their controller, and what an administrator does to a topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.chaos import harms
+from tests.chaos.fault import Fault
+from tests.chaos.history import wall_ms
+from tests.chaos.routes import by_moving_brokers, by_proxies
+from tests.chaos.stage import MIN_IN_SYNC, PARTITIONS
+
+if TYPE_CHECKING:
+    from tests.chaos.fault import Route, Strike
+    from tests.chaos.scene import Scene
+
+_GROUP: Final = "brokers"
+_ADMIN: Final = "administration"
+
+
+def _broker(
+    name: str, strike: Strike, *, route: Route = by_proxies, short: bool = False, spool: bool = False
+) -> Fault:
+    why = "the spool may deliver twice" if spool else ""
+    return Fault(name, _GROUP, strike, route, short=short, spool=spool, at_least_once=why)
+
+
+def _kill_until_elected(scene: Scene) -> None:
+    victim = scene.leader
+    scene.kafka.kill(victim)
+    scene.admin.wait_for_leader_other_than(scene.topic, 0, victim)
+
+
+def _kill_follower(scene: Scene) -> None:
+    followers = [broker_id for broker_id in scene.kafka.broker_ids if broker_id != scene.leader]
+    scene.kafka.kill(scene.random.choice(followers))
+    scene.hold(3)
+
+
+def _kill_and_restart_at_once(scene: Scene) -> None:
+    victim = scene.leader
+    scene.kafka.kill(victim)
+    scene.kafka.restart(victim)
+
+
+def _kill_two(scene: Scene) -> None:
+    victims = scene.random.sample(scene.kafka.broker_ids, 2)
+    for victim in victims:
+        scene.kafka.kill(victim)
+    scene.hold(3)
+    for victim in victims:
+        scene.kafka.restart(victim)
+
+
+def _kill_all(scene: Scene) -> None:
+    for broker_id in scene.kafka.broker_ids:
+        scene.kafka.kill(broker_id)
+    scene.hold(2)
+    for broker_id in scene.kafka.broker_ids:
+        scene.kafka.restart(broker_id)
+
+
+def _pause_until_elected(scene: Scene) -> None:
+    victim = scene.leader
+    scene.kafka.pause(victim)
+    try:
+        scene.admin.wait_for_leader_other_than(scene.topic, 0, victim)
+    finally:
+        scene.kafka.resume(victim)
+
+
+def _pause_each(scene: Scene) -> None:
+    for broker_id in scene.kafka.broker_ids:
+        scene.kafka.pause(broker_id)
+        scene.hold(2)
+        scene.kafka.resume(broker_id)
+
+
+def _stop_leader(scene: Scene) -> None:
+    scene.kafka.stop(scene.leader)
+    scene.hold(2)
+
+
+def _rolling_restart(scene: Scene) -> None:
+    for broker_id in scene.kafka.broker_ids:
+        scene.kafka.stop(broker_id)
+        scene.kafka.restart(broker_id)
+        scene.admin.wait_until_in_sync(scene.topic)
+
+
+def _rolling_kill(scene: Scene) -> None:
+    for broker_id in scene.kafka.broker_ids:
+        scene.kafka.kill(broker_id)
+        scene.kafka.restart(broker_id)
+        scene.admin.wait_until_in_sync(scene.topic)
+
+
+def _kill_leader_without_controller(scene: Scene) -> None:
+    victim = scene.leader
+    scene.kafka.kill_controller()
+    scene.kafka.kill(victim)
+    scene.hold(3)
+    scene.kafka.restart_controller()
+    scene.admin.wait_for_leader_other_than(scene.topic, 0, victim)
+
+
+def _move_all_brokers(scene: Scene) -> None:
+    scene.kafka.move_all_brokers()
+    scene.bootstrap_proxy.retarget(scene.kafka.address(1))
+
+
+def _move_each_broker(scene: Scene) -> None:
+    for broker_id in scene.kafka.broker_ids:
+        scene.kafka.restart(broker_id, new_port=True)
+        scene.bootstrap_proxy.retarget(scene.kafka.address(1))
+        scene.admin.wait_until_in_sync(scene.topic)
+
+
+def _elect_preferred(scene: Scene) -> None:
+    victim = scene.leader
+    scene.kafka.stop(victim)
+    scene.kafka.restart(victim)
+    scene.admin.wait_until_in_sync(scene.topic)
+    scene.admin.elect_preferred_leaders(scene.topic)
+
+
+def _move_leaders(scene: Scene) -> None:
+    for partition in range(PARTITIONS):
+        scene.admin.move_leader(scene.topic, partition)
+
+
+def _add_partitions(scene: Scene) -> None:
+    scene.admin.add_partitions(scene.topic, PARTITIONS + 3)
+    scene.wait_for_successes(each=5)
+
+
+def _recreate_topic(scene: Scene) -> None:
+    scene.admin.delete_topic(scene.topic)
+    scene.hold(1)
+    scene.admin.create_topic(
+        scene.topic,
+        partitions=PARTITIONS,
+        replication_factor=3,
+        config={"min.insync.replicas": str(MIN_IN_SYNC)},
+    )
+    scene.kept_since_ms = wall_ms()
+
+
+def _refuse_size(scene: Scene) -> None:
+    scene.admin.set_topic_config(scene.topic, "max.message.bytes", "100")
+    scene.wait_for_failures(413, count=5)
+    scene.admin.set_topic_config(scene.topic, "max.message.bytes", "1048588")
+
+
+def _ask_for_all_replicas(scene: Scene) -> None:
+    scene.admin.set_topic_config(scene.topic, "min.insync.replicas", "3")
+    victim = next(b for b in scene.kafka.broker_ids if b != scene.leader)
+    scene.kafka.stop(victim)
+    scene.hold(3)
+    scene.admin.set_topic_config(scene.topic, "min.insync.replicas", str(MIN_IN_SYNC))
+
+
+FAULTS: Final = (
+    _broker("kill -9 of a leader, until another is elected", _kill_until_elected, short=True),
+    _broker("kill -9 of a leader, with the spool", _kill_until_elected, spool=True),
+    _broker("kill -9 of a leader, back before anybody is elected", _kill_and_restart_at_once),
+    _broker("kill -9 of a follower", _kill_follower),
+    _broker("kill -9 of two of three brokers, both back", _kill_two),
+    _broker("kill -9 of all brokers, all back", _kill_all),
+    _broker("kill -9 of all brokers, all back, with the spool", _kill_all, spool=True),
+    _broker(harms.PAUSED_LEADER.name, harms.PAUSED_LEADER.held(4)),
+    _broker("SIGSTOP of a leader until another is elected, SIGCONT", _pause_until_elected),
+    _broker("SIGSTOP and SIGCONT of each broker in turn", _pause_each),
+    _broker(harms.PAUSED_BROKERS.name, harms.PAUSED_BROKERS.held(4)),
+    _broker("a leader stopped in order", _stop_leader),
+    _broker("rolling restart in order", _rolling_restart),
+    _broker("rolling restart by kill -9", _rolling_kill),
+    _broker(harms.KILLED_CONTROLLER.name, harms.KILLED_CONTROLLER.held(3)),
+    _broker(harms.PAUSED_CONTROLLER.name, harms.PAUSED_CONTROLLER.held(4)),
+    _broker("kill -9 of the controller and a leader, the controller back", _kill_leader_without_controller),
+    _broker("all brokers moved to other ports at once", _move_all_brokers, route=by_moving_brokers),
+    _broker("each broker moved to another port in turn", _move_each_broker, route=by_moving_brokers),
+    Fault("election of preferred leaders by an admin", _ADMIN, _elect_preferred, by_proxies),
+    Fault("all leaders moved by an admin", _ADMIN, _move_leaders, by_proxies),
+    Fault("partitions added", _ADMIN, _add_partitions, by_proxies),
+    Fault("topic deleted and made again", _ADMIN, _recreate_topic, by_proxies),
+    Fault("records too large for the topic for a while", _ADMIN, _refuse_size, by_proxies),
+    Fault("min.insync.replicas not met for a while", _ADMIN, _ask_for_all_replicas, by_proxies),
+)

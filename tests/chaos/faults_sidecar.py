@@ -1,0 +1,147 @@
+"""What happens to the sidecar's own process: signals, and the limits of its machine.
+
+Nothing of the kind is done to Java's client, which lives in the process of its caller.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import httpx
+
+from tests.chaos.callers import HOST
+from tests.chaos.fault import Fault
+from tests.chaos.routes import without_java
+from tests.support.plain_http import NO_TLS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.chaos.fault import Strike
+    from tests.chaos.scene import Scene
+
+_GROUP: Final = "the sidecar"
+_VIRTUAL: Final = re.compile(r"^VmSize:\s+(\d+) kB$", re.MULTILINE)
+_KEYS_FORGOTTEN: Final = "a restart forgets keys of idempotency, and their caller sends again"
+_SPOOL: Final = "the spool may deliver twice"
+_BODY_BYTES: Final = 4_000_000
+_ROOM_BYTES: Final = 8_000_000
+_EAGER_CONNECTIONS: Final = 50
+
+
+def _own(
+    name: str, strike: Strike, *, at_least_once: str = "", spool: bool = False, short: bool = False
+) -> Fault:
+    return Fault(
+        name,
+        _GROUP,
+        strike,
+        without_java,
+        at_least_once=at_least_once,
+        own_sidecar=True,
+        spool=spool,
+        short=short,
+    )
+
+
+def _terminate(scene: Scene) -> None:
+    code = scene.sidecar.terminate()
+    assert code == 0, f"the sidecar ended with {code}:\n{scene.sidecar.log()}"
+    scene.sidecar.start()
+
+
+def _kill(scene: Scene) -> None:
+    scene.sidecar.process.kill()
+    scene.sidecar.process.wait()
+    scene.sidecar.start()
+
+
+def _kill_with_a_full_spool(scene: Scene) -> None:
+    """Whatever was answered 202 lies on the disk and nowhere else."""
+    for proxy in scene.proxies:
+        proxy.refuse()
+    scene.hold(2)
+    _kill(scene)
+    for proxy in scene.proxies:
+        proxy.heal()
+
+
+def _pause(scene: Scene) -> None:
+    scene.sidecar.process.send_signal(signal.SIGSTOP)
+    scene.hold(4)
+    scene.sidecar.process.send_signal(signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def _limited(pid: int, which: int, limit: int) -> Iterator[None]:
+    """A soft limit of a running process, for as long as the block lasts."""
+    soft, hard = resource.prlimit(pid, which)
+    resource.prlimit(pid, which, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, which, (soft, hard))
+
+
+def _use_up_descriptors(scene: Scene) -> None:
+    """No socket can be opened: neither a caller's taken up nor one to a broker that was cut off."""
+    pid = scene.sidecar.process.pid
+    highest = max(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
+    with _limited(pid, resource.RLIMIT_NOFILE, highest + 1), contextlib.ExitStack() as eager:
+        for _ in range(_EAGER_CONNECTIONS):
+            connection = eager.enter_context(socket.socket())
+            connection.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                connection.connect((HOST, scene.sidecar.api_port))
+        for proxy in scene.proxies:
+            proxy.sever()
+        scene.hold(4)
+
+
+def _near_the_limit_of_memory(scene: Scene) -> None:
+    """Room for two large bodies and no more, and many of them."""
+    pid = scene.sidecar.process.pid
+    found = _VIRTUAL.search(Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    with _limited(pid, resource.RLIMIT_AS, int(found[1]) * 1024 + _ROOM_BYTES):
+        for _ in range(12):
+            # Refused, answered or cut off: what counts is what happens to everybody else.
+            with contextlib.suppress(httpx.TransportError):
+                httpx.post(
+                    f"{scene.sidecar.api_url}/v1/topics/{scene.topic}/records",
+                    content=b"[" * _BODY_BYTES,
+                    headers={"Content-Type": "application/json"},
+                    timeout=10,
+                    verify=NO_TLS,
+                )
+        scene.hold(1)
+
+
+def _full_disk(scene: Scene) -> None:
+    """No file of the sidecar can grow: an EFBIG for each write, as ENOSPC on a full disk."""
+    with _limited(scene.sidecar.process.pid, resource.RLIMIT_FSIZE, 1):
+        scene.wait_for_failures(503, count=3)
+
+
+FAULTS: Final = (
+    _own("SIGTERM, and started again", _terminate),
+    _own("SIGKILL, and started again", _kill, at_least_once=_KEYS_FORGOTTEN, short=True),
+    _own(
+        "SIGKILL with a spool that could not be delivered",
+        _kill_with_a_full_spool,
+        spool=True,
+        at_least_once=f"{_SPOOL}; {_KEYS_FORGOTTEN}",
+        short=True,
+    ),
+    _own("SIGSTOP, SIGCONT", _pause),
+    _own("no descriptor left, and all connections to brokers end", _use_up_descriptors),
+    _own("large bodies near the limit of memory", _near_the_limit_of_memory),
+    _own("the spool's disk is full", _full_disk, spool=True, at_least_once=_SPOOL),
+)

@@ -1,0 +1,187 @@
+"""Plays one fault, from warm-up to verdict.
+
+    warm-up                 every caller, and Java's client, has successes
+    the fault strikes       and is mended
+    recovery                every caller has successes that it asked for after that
+    the load ends           every open request is answered
+    read back               all brokers are there; librdkafka reads the topic; the judge judges
+
+The window of "longest time without success" is from strike to recovery.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.chaos.history import wall_ms
+from tests.chaos.judge import judge
+from tests.chaos.load import Load
+from tests.chaos.scene import Scene
+from tests.chaos.stage import PARTITIONS, resident_mb
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from tests.chaos.fault import Fault
+    from tests.chaos.judge import Verdict
+    from tests.chaos.stage import Stage
+    from tests.support.java_peer import JavaPeer
+    from tests.support.kafka_admin import ReadRecord
+    from tests.support.sidecar import Sidecar
+
+_WARM_UP_SUCCESSES: Final = 5
+_RECOVERED_SUCCESSES: Final = 3
+_RECOVERY_TIMEOUT_S: Final = 90.0
+_JAVA_KEY: Final = b"java"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one fault did. Memory is the sidecar's, resident; None where its process was another one."""
+
+    fault: str
+    group: str
+    at_least_once: str
+    callers: int
+    requests: int
+    acknowledged: int
+    failed: int
+    unanswered: int
+    lost: int
+    duplicated: int
+    disordered: int
+    misplaced: int
+    altered: int
+    denied: int
+    strangers: int
+    gap_ms: int | None
+    java_gap_ms: int | None
+    before_mb: float | None
+    after_mb: float | None
+    seconds: float
+    withstood: bool
+    sentences: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def play(stage: Stage, fault: Fault) -> Row:
+    """The row of one fault. Whatever the fault's own steps wait for in vain becomes a sentence of it."""
+    began_ms = wall_ms()
+    stage.cluster.heal()
+    client = fault.route(stage.cluster)
+    topic = stage.new_topic()
+    with contextlib.ExitStack() as ends:
+        if fault.own_sidecar:
+            sidecar = ends.enter_context(stage.own_sidecar(client))
+        else:
+            sidecar = stage.shared_sidecar(client)
+        java = ends.enter_context(stage.java_peer(client, topic)) if client.has_java else None
+        load = Load(sidecar.api_port, topic, partitions=PARTITIONS, spool=fault.spool)
+        scene = Scene(stage, client, topic, sidecar, load)
+        acted = _Act(fault, scene, java)
+        acted.run()
+        if fault.spool:
+            acted.wait_for_an_empty_spool()
+        stage.cluster.heal()
+        read = stage.cluster.kafka.read_back(topic)
+    verdict = judge(
+        load.history.attempts(),
+        read,
+        is_foreign=_is_javas,
+        kept_since_ms=scene.kept_since_ms,
+        requests=load.requests,
+    )
+    return _row(fault, acted, verdict, (wall_ms() - began_ms) / 1_000)
+
+
+def _is_javas(record: ReadRecord) -> bool:
+    return record.key is not None and record.key.startswith(_JAVA_KEY)
+
+
+class _Act:
+    """The load and what happens under it; its figures afterwards."""
+
+    def __init__(self, fault: Fault, scene: Scene, java: JavaPeer | None) -> None:
+        self._fault = fault
+        self._scene = scene
+        self._java = java
+        self.callers = len(scene.load.names)
+        self.sentences: list[str] = []
+        self.gap_ms: int | None = None
+        self.java_gap_ms: int | None = None
+        self.before_mb: float | None = None
+        self.after_mb: float | None = None
+
+    def run(self) -> None:
+        """All of it. An AssertionError of any step is a sentence; what the load has seen is judged anyway."""
+        scene, load = self._scene, self._scene.load
+        try:
+            with load:
+                self._warm_up()
+                pid = scene.sidecar.process.pid
+                self.before_mb = resident_mb(pid)
+                struck_ms = wall_ms()
+                self._fault.strike(scene)
+                load.wait_for_successes(wall_ms(), each=_RECOVERED_SUCCESSES, timeout_s=_RECOVERY_TIMEOUT_S)
+                recovered_ms = wall_ms()
+                self.after_mb = resident_mb(scene.sidecar.process.pid)
+        except AssertionError as error:
+            self.sentences.append(f"not withstood: {error}")
+            return
+        self.gap_ms = load.longest_gap_ms(struck_ms, recovered_ms)
+        if self._java is not None:
+            self.java_gap_ms = self._java.longest_gap_ms(struck_ms, recovered_ms)
+
+    def _warm_up(self) -> None:
+        self._scene.load.wait_for_successes(self._scene.load.began_ms, each=_WARM_UP_SUCCESSES)
+        java = self._java
+        if java is not None:
+            wait_until(
+                lambda: java.acknowledged() >= _WARM_UP_SUCCESSES * PARTITIONS,
+                what="successes of Java's client",
+            )
+
+    def wait_for_an_empty_spool(self) -> None:
+        try:
+            wait_until(
+                lambda: _spooled(self._scene.sidecar) == 0,
+                what="an empty spool",
+                timeout_s=_RECOVERY_TIMEOUT_S,
+            )
+        except AssertionError as error:
+            self.sentences.append(f"not withstood: {error}")
+
+
+def _spooled(sidecar: Sidecar) -> float | None:
+    return sidecar.metric("pilotfish_spool_records")
+
+
+def _row(fault: Fault, act: _Act, verdict: Verdict, seconds: float) -> Row:
+    doubled_in_vain = verdict.duplicated > 0 and not fault.at_least_once
+    return Row(
+        fault=fault.name,
+        group=fault.group,
+        at_least_once=fault.at_least_once,
+        callers=act.callers,
+        requests=verdict.requests,
+        acknowledged=verdict.acknowledged,
+        failed=verdict.failed,
+        unanswered=verdict.unanswered,
+        lost=verdict.lost,
+        duplicated=verdict.duplicated,
+        disordered=verdict.disordered,
+        misplaced=verdict.misplaced,
+        altered=verdict.altered,
+        denied=verdict.denied,
+        strangers=verdict.strangers,
+        gap_ms=act.gap_ms,
+        java_gap_ms=act.java_gap_ms,
+        before_mb=act.before_mb,
+        after_mb=act.after_mb,
+        seconds=seconds,
+        withstood=not (act.sentences or verdict.broken_promises or doubled_in_vain),
+        sentences=(*act.sentences, *verdict.sentences),
+    )

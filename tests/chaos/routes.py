@@ -1,0 +1,31 @@
+"""How clients reach the brokers: what each fault needs in between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.chaos.harms import SHORT_REQUEST_TIMEOUT
+from tests.chaos.stage import Client
+
+if TYPE_CHECKING:
+    from tests.chaos.stage import Stage
+
+
+def by_proxies(stage: Stage) -> Client:
+    """A proxy in front of each broker, which clients believe to be the broker; all settings as they come."""
+    return Client(stage.cluster.bootstrap_servers)
+
+
+def by_proxies_with_short_requests(stage: Stage) -> Client:
+    """The same; a request is given up after two seconds instead of thirty."""
+    return Client(stage.cluster.bootstrap_servers, kafka=SHORT_REQUEST_TIMEOUT)
+
+
+def without_java(stage: Stage) -> Client:
+    """For what is done to the sidecar's own process."""
+    return Client(stage.cluster.bootstrap_servers, has_java=False)
+
+
+def by_moving_brokers(stage: Stage) -> Client:
+    """Brokers under their own addresses; the one of bootstrap.servers stays and leads to where they are."""
+    return Client(stage.bootstrap_proxy.bootstrap_servers)

@@ -1,0 +1,77 @@
+"""What a fault may do, and whom it does it to: one per fault. One thread, the player's.
+
+A fault is a function of a Scene that does its harm, holds it, and mends it again: `hold` is for how long
+harm lasts, never for waiting until something has come about.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from tests.chaos.history import wall_ms
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from tests.chaos.load import Load
+    from tests.chaos.stage import Client, Stage
+    from tests.support.faulty_proxy import FaultyProxy
+    from tests.support.kafka_admin import KafkaAdmin
+    from tests.support.kraft import KraftCluster
+    from tests.support.sidecar import Sidecar
+
+
+class Scene:
+    """The players of one fault. `kept_since_ms` is set by a fault that deletes the topic."""
+
+    def __init__(self, stage: Stage, client: Client, topic: str, sidecar: Sidecar, load: Load) -> None:
+        self.cluster = stage.cluster
+        self.bootstrap_proxy = stage.bootstrap_proxy
+        self.random = stage.random
+        self.client = client
+        self.topic = topic
+        self.sidecar = sidecar
+        self.load = load
+        self.kept_since_ms: int | None = None
+
+    @property
+    def kafka(self) -> KraftCluster:
+        return self.cluster.kafka
+
+    @property
+    def admin(self) -> KafkaAdmin:
+        return self.cluster.kafka.admin
+
+    @property
+    def proxies(self) -> list[FaultyProxy]:
+        """All of them, in a broker's order."""
+        return [self.cluster.proxies[broker_id] for broker_id in self.kafka.broker_ids]
+
+    @property
+    def proxy(self) -> FaultyProxy:
+        """The one in front of the leader of partition 0."""
+        return self.cluster.proxies[self.leader]
+
+    @property
+    def leader(self) -> int:
+        """The leader of partition 0, which has one while nothing is broken."""
+        return wait_until(lambda: self.admin.leader(self.topic, 0), what="a leader of partition 0")
+
+    def hold(self, seconds: float) -> None:
+        """Lets the harm last."""
+        threading.Event().wait(seconds)
+
+    def wait_for_successes(self, *, each: int = 1, timeout_s: float = 60.0) -> None:
+        """Until every caller has had a success that it asked for from now on."""
+        self.load.wait_for_successes(wall_ms(), each=each, timeout_s=timeout_s)
+
+    def wait_for_failures(self, status: int, *, count: int = 1, timeout_s: float = 60.0) -> None:
+        """Until so many records that are sent from now on have been answered with this status."""
+        since_ms = wall_ms()
+
+        def seen() -> bool:
+            self.load.raise_failures()
+            told = [a for a in self.load.history.attempts() if a.sent_ms >= since_ms and a.status == status]
+            return len(told) >= count
+
+        wait_until(seen, what=f"answers of {status}", timeout_s=timeout_s, last_seen=self.load.failed)

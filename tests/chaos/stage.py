@@ -1,0 +1,142 @@
+"""What all faults of a run share: three brokers behind steerable proxies, sidecars, Kafka's Java client.
+
+    with Stage(cluster, home, folder, Random(7)) as stage:
+        scene = stage.scene(fault.client, topic)        # what a fault may do: scene.py
+
+Sidecars of the same settings are one process over all faults, so that a leak of one fault shows in the next;
+a fault that harms the sidecar itself gets one of its own. One thread steers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, Self
+
+from tests.support.java_peer import JavaPeer
+from tests.support.sidecar import Sidecar
+from tests.support.tcp_proxy import TcpProxy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from random import Random
+    from types import TracebackType
+
+    from tests.support.chaos_kraft import ChaosCluster
+
+PARTITIONS: Final = 6
+MIN_IN_SYNC: Final = 2
+#: As many as a caller of a partition sends: load.py.
+JAVA_RECORDS_PER_SECOND: Final = 20 * PARTITIONS
+_RSS: Final = re.compile(r"^VmRSS:\s+(\d+) kB$", re.MULTILINE)
+
+
+class KafkaHomeLike(Protocol):
+    """Where Java and Kafka's jars are: tests/kafka/conftest.py's KafkaHome."""
+
+    @property
+    def java(self) -> Path: ...
+
+    @property
+    def jars(self) -> Sequence[Path]: ...
+
+
+@dataclass(frozen=True)
+class Client:
+    """How a sidecar reaches the brokers, and Java's client beside it.
+
+    `kafka` are settings of both; `sidecar_kafka` of the sidecar alone. Without `has_java` nothing of the same
+    kind can be done to Java's client.
+    """
+
+    bootstrap_servers: str
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    sidecar_kafka: Mapping[str, str] = field(default_factory=dict)
+    java_kafka: Mapping[str, str] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    has_java: bool = True
+
+
+class Stage:
+    """From `with` to its end."""
+
+    def __init__(self, cluster: ChaosCluster, home: KafkaHomeLike, folder: Path, random: Random) -> None:
+        self.cluster = cluster
+        self.random = random
+        self._home = home
+        self._folder = folder
+        self._ends = contextlib.ExitStack()
+        self._shared: list[tuple[Client, Sidecar]] = []
+        self._topics = 0
+        self._folders = 0
+        #: For brokers that move: one address that stays.
+        self.bootstrap_proxy = self._ends.enter_context(TcpProxy(cluster.kafka.address(1)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ends.close()
+
+    def new_topic(self) -> str:
+        """A topic of three replicas, two of which must be in sync, led by all brokers in turn."""
+        self._topics += 1
+        topic = f"chaos-{self._topics}"
+        brokers = self.cluster.kafka.broker_ids
+        places = [[brokers[(n + k) % len(brokers)] for k in range(len(brokers))] for n in range(PARTITIONS)]
+        self.cluster.kafka.admin.create_topic(
+            topic, assignment=places, config={"min.insync.replicas": str(MIN_IN_SYNC)}
+        )
+        return topic
+
+    def new_folder(self) -> Path:
+        self._folders += 1
+        folder = self._folder / f"{self._folders}"
+        folder.mkdir(parents=True)
+        return folder
+
+    def shared_sidecar(self, client: Client) -> Sidecar:
+        """The one sidecar of these settings, started for its first fault, or again where it has ended."""
+        for settings, sidecar in self._shared:
+            if settings == client:
+                if not sidecar.is_running:
+                    sidecar.start()
+                return sidecar
+        sidecar = self._ends.enter_context(self.own_sidecar(client))
+        self._shared.append((client, sidecar))
+        return sidecar
+
+    def own_sidecar(self, client: Client) -> Sidecar:
+        """One more, not started yet; it has a spool in a folder of its own."""
+        folder = self.new_folder()
+        return Sidecar(
+            folder,
+            bootstrap_servers=client.bootstrap_servers,
+            kafka={**client.kafka, **client.sidecar_kafka},
+            flags=(*client.flags, "--spool-folder", str(folder / "spool")),
+            environment=client.environment,
+        )
+
+    def java_peer(self, client: Client, topic: str) -> JavaPeer:
+        """Kafka's own client, not started yet, with the same load on the same partitions."""
+        return JavaPeer(
+            self._home,
+            self.new_folder(),
+            client.bootstrap_servers,
+            topic,
+            partitions=PARTITIONS,
+            records_per_second=JAVA_RECORDS_PER_SECOND,
+            properties={**client.kafka, **client.java_kafka},
+        )
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of a running process."""
+    found = _RSS.search(Path(f"/proc/{pid}/status").read_text())
+    assert found is not None, f"process {pid} has no memory any more"
+    return int(found[1]) / 1024
