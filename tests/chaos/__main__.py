@@ -14,7 +14,6 @@ import os
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -24,20 +23,14 @@ from tests.chaos.faults import all_faults
 from tests.chaos.play import play
 from tests.chaos.stage import PARTITIONS, Stage
 from tests.support.chaos_kraft import ChaosCluster
-from tests.support.java import find_java
-from tests.support.kafka_jars import KAFKA_VERSION, ensure_jars
+from tests.support.kafka_home import find_kafka_home
+from tests.support.kafka_jars import KAFKA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.chaos.fault import Fault
     from tests.chaos.play import Row
-
-
-@dataclass(frozen=True, slots=True)
-class _Home:
-    java: Path
-    jars: Sequence[Path]
 
 
 def main() -> int:
@@ -77,7 +70,7 @@ def _played(faults: Sequence[Fault], seed: int, deadline_s: float) -> list[Row]:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="chaos-") as temporary:
         folder = Path(temporary)
-        home = _Home(find_java().path, ensure_jars())
+        home = find_kafka_home()
         with (
             ChaosCluster(home, folder / "kafka") as cluster,
             Stage(cluster, home, folder, Random(seed)) as stage,
@@ -94,7 +87,8 @@ def _played(faults: Sequence[Fault], seed: int, deadline_s: float) -> list[Row]:
 
 def _tell(row: Row) -> None:
     print(
-        f"{'ok ' if row.withstood else 'NOT'} {row.seconds:5.1f} s  {row.fault}: {row.acknowledged} acknowledged, "
+        f"{'ok ' if row.withstood else 'NOT'} {row.seconds:5.1f} s  {row.fault}: "
+        f"{row.acknowledged} acknowledged, "
         f"{row.failed}+{row.unanswered} failed, {row.lost} lost, {row.duplicated} duplicated, "
         f"gap {row.gap_ms} ms, Java's {row.java_gap_ms}",
         flush=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.chaos import faults_brokers, faults_network, faults_sidecar
+from tests.chaos import faults_access, faults_brokers, faults_network, faults_sidecar
 from tests.chaos.combinations import combinations
 
 if TYPE_CHECKING:
@@ -15,7 +15,12 @@ _COMBINED: Final = 5
 
 def all_faults(seed: int) -> tuple[Fault, ...]:
     """Each alone, and then the combinations that the seed draws."""
-    alone = (*faults_brokers.FAULTS, *faults_network.FAULTS, *faults_sidecar.FAULTS)
+    alone = (
+        *faults_brokers.FAULTS,
+        *faults_network.FAULTS,
+        *faults_access.FAULTS,
+        *faults_sidecar.FAULTS,
+    )
     names = [fault.name for fault in alone]
     assert len(names) == len(set(names)), "two faults of one name"
     return (*alone, *combinations(_COMBINED, seed))

@@ -130,7 +130,7 @@ def _move_leaders(scene: Scene) -> None:
 
 
 def _add_partitions(scene: Scene) -> None:
-    scene.admin.add_partitions(scene.topic, PARTITIONS + 3)
+    scene.admin.add_partitions(scene.topic, total=PARTITIONS + 3)
     scene.wait_for_successes(each=5)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.chaos.harms import SHORT_REQUEST_TIMEOUT
@@ -29,3 +30,23 @@ def without_java(stage: Stage) -> Client:
 def by_moving_brokers(stage: Stage) -> Client:
     """Brokers under their own addresses; the one of bootstrap.servers stays and leads to where they are."""
     return Client(stage.bootstrap_proxy.bootstrap_servers)
+
+
+def by_name_and_password(stage: Stage) -> Client:
+    """TLS and SCRAM, behind proxies too; the sidecar reads its password from a file that may change."""
+    cluster = stage.cluster
+    own = ("bootstrap.servers", "sasl.username", "sasl.password")
+    login = f'username="{cluster.user}" password="{cluster.password}"'
+    return Client(
+        cluster.secured_bootstrap_servers,
+        kafka={name: value for name, value in cluster.secured_settings.items() if name not in own},
+        sidecar_kafka={"sasl.username": cluster.user, "sasl.password.file": str(stage.password_path)},
+        java_kafka={
+            "sasl.jaas.config": f"org.apache.kafka.common.security.scram.ScramLoginModule required {login};"
+        },
+    )
+
+
+def by_name_and_password_without_java(stage: Stage) -> Client:
+    """The same, for what Java's client can't follow."""
+    return replace(by_name_and_password(stage), has_java=False)

@@ -11,36 +11,27 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from tests.support.java_peer import JavaPeer
 from tests.support.sidecar import Sidecar
 from tests.support.tcp_proxy import TcpProxy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from random import Random
     from types import TracebackType
 
     from tests.support.chaos_kraft import ChaosCluster
+    from tests.support.kafka_home import KafkaHome
 
 PARTITIONS: Final = 6
 MIN_IN_SYNC: Final = 2
 #: As many as a caller of a partition sends: load.py.
 JAVA_RECORDS_PER_SECOND: Final = 20 * PARTITIONS
 _RSS: Final = re.compile(r"^VmRSS:\s+(\d+) kB$", re.MULTILINE)
-
-
-class KafkaHomeLike(Protocol):
-    """Where Java and Kafka's jars are: tests/kafka/conftest.py's KafkaHome."""
-
-    @property
-    def java(self) -> Path: ...
-
-    @property
-    def jars(self) -> Sequence[Path]: ...
 
 
 @dataclass(frozen=True)
@@ -59,16 +50,23 @@ class Client:
     environment: Mapping[str, str] = field(default_factory=dict)
     has_java: bool = True
 
+    def sidecar_settings(self) -> Client:
+        """Without what is Java's: sidecars to which this is the same are one."""
+        return replace(self, java_kafka={}, has_java=True)
+
 
 class Stage:
     """From `with` to its end."""
 
-    def __init__(self, cluster: ChaosCluster, home: KafkaHomeLike, folder: Path, random: Random) -> None:
+    def __init__(self, cluster: ChaosCluster, home: KafkaHome, folder: Path, random: Random) -> None:
         self.cluster = cluster
         self.random = random
         self._home = home
         self._folder = folder
         self._ends = contextlib.ExitStack()
+        #: What the sidecars of secured brokers read their password from.
+        self.password_path = folder / "password"
+        self.password_path.write_text(cluster.password)
         self._shared: list[tuple[Client, Sidecar]] = []
         self._topics = 0
         self._folders = 0
@@ -103,7 +101,7 @@ class Stage:
     def shared_sidecar(self, client: Client) -> Sidecar:
         """The one sidecar of these settings, started for its first fault, or again where it has ended."""
         for settings, sidecar in self._shared:
-            if settings == client:
+            if settings.sidecar_settings() == client.sidecar_settings():
                 if not sidecar.is_running:
                     sidecar.start()
                 return sidecar

@@ -1,0 +1,84 @@
+"""Who may come in, and how much of it: rights, passwords, certificates, quotas.
+
+Clients come by TLS and SCRAM. Java's client reads password and authorities once, so nothing of that kind can
+be changed under it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.chaos.fault import Fault
+from tests.chaos.routes import by_name_and_password, by_name_and_password_without_java, by_proxies
+from tests.support.certificates import Authority
+
+if TYPE_CHECKING:
+    from tests.chaos.fault import Route, Strike
+    from tests.chaos.scene import Scene
+
+_GROUP: Final = "access and quotas"
+_QUOTA_BYTES_PER_SECOND: Final = 2_000
+#: Of one request thread's time.
+_QUOTA_PERCENT: Final = 0.2
+
+
+def _access(name: str, strike: Strike, route: Route = by_name_and_password_without_java) -> Fault:
+    return Fault(name, _GROUP, strike, route)
+
+
+def _take_and_give_the_right_to_write(scene: Scene) -> None:
+    scene.cluster.take_write(scene.topic)
+    scene.wait_for_failures(403, count=5)
+    scene.cluster.give_write(scene.topic)
+
+
+def _cut_off(scene: Scene) -> None:
+    for proxy in scene.cluster.secured_proxies.values():
+        proxy.sever()
+
+
+def _rotate_password(scene: Scene) -> None:
+    scene.write_password(scene.cluster.rotate_password())
+    _cut_off(scene)
+
+
+def _rotate_password_and_be_late(scene: Scene) -> None:
+    password = scene.cluster.rotate_password()
+    _cut_off(scene)
+    scene.wait_for_failures(503, count=3)
+    scene.write_password(password)
+
+
+def _rotate_certificates(scene: Scene) -> None:
+    scene.cluster.rotate_certificates()
+    _cut_off(scene)
+
+
+def _change_authority(scene: Scene) -> None:
+    scene.cluster.rotate_certificates(Authority())
+    _cut_off(scene)
+
+
+def _throttle_bytes(scene: Scene) -> None:
+    scene.admin.set_client_quota(producer_byte_rate=_QUOTA_BYTES_PER_SECOND)
+    scene.hold(5)
+    scene.admin.set_client_quota(producer_byte_rate=None)
+
+
+def _throttle_requests(scene: Scene) -> None:
+    scene.admin.set_client_quota(request_percentage=_QUOTA_PERCENT)
+    scene.hold(5)
+    scene.admin.set_client_quota(request_percentage=None)
+
+
+FAULTS: Final = (
+    _access(
+        "the right to write taken and given again", _take_and_give_the_right_to_write, by_name_and_password
+    ),
+    _access("password changed, and the sidecar's file with it", _rotate_password),
+    _access("password changed, the sidecar's file later", _rotate_password_and_be_late),
+    _access("brokers' certificates changed", _rotate_certificates, by_name_and_password),
+    _access("brokers' certificates of another authority", _change_authority),
+    _access("a quota of bytes", _throttle_bytes, by_proxies),
+    _access("a quota of request time", _throttle_requests, by_proxies),
+)
