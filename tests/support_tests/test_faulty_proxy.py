@@ -96,6 +96,8 @@ def test_reset_is_a_reset_for_both_sides_and_new_connections_are_accepted() -> N
 def test_a_reset_of_one_side_reaches_the_other() -> None:
     with TcpPeer() as peer, FaultyProxy(peer.address) as proxy, _connect(proxy) as client:
         accepted = peer.accept()
+        client.sendall(b"x")
+        assert accepted.recv(1) == b"x"
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, 0, 0, 0, 0, 0, 0, 0]))
         accepted.close()
         with pytest.raises(ConnectionResetError):
