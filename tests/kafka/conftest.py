@@ -37,7 +37,6 @@ import gc
 import itertools
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -45,8 +44,7 @@ import pytest
 
 from pipeline.jars.fetched_jars import JarsMissingError
 from pipeline.java import JavaMissingError
-from tests.support.java import find_java
-from tests.support.kafka_jars import ensure_jars
+from tests.support.kafka_home import KafkaHome, find_kafka_home
 from tests.support.kraft import KraftCluster
 from tests.support.secured_kraft import SecuredKraft
 from tests.support.spark import LEFT_SOCKETS, spark_of_the_session
@@ -60,14 +58,6 @@ _HERE: Final = Path(__file__).parent
 _TIMEOUT_S: Final = 300
 #: The clusters of this session, for the logs in a failed test's report.
 _CLUSTERS: Final = pytest.StashKey[list[KraftCluster]]()
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaHome:
-    """What it takes to run a broker here."""
-
-    java: Path
-    jars: Sequence[Path]
 
 
 class NewTopic(Protocol):
@@ -115,7 +105,7 @@ def pytest_runtest_makereport(
 def kafka_home() -> KafkaHome:
     """Java and Kafka's jars; fails with what to install."""
     try:
-        return KafkaHome(find_java().path, ensure_jars())
+        return find_kafka_home()
     except (JavaMissingError, JarsMissingError) as error:
         pytest.fail(f"the tests with real brokers can't run: {error}", pytrace=False)
 

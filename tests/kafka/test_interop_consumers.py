@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tests.kafka.conftest import KafkaHome, NewTopic
+    from tests.kafka.conftest import NewTopic
+    from tests.support.kafka_home import KafkaHome
     from tests.support.kraft import KraftCluster
 
 #: What the producers of a codec's topic are set to, one after the other.

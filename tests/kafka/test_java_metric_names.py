@@ -16,7 +16,7 @@ import pytest
 from tests.support.fake_cluster import FakeCluster
 
 if TYPE_CHECKING:
-    from tests.kafka.conftest import KafkaHome
+    from tests.support.kafka_home import KafkaHome
 
 DOCS: Final = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 GROUPS: Final = ("producer-metrics", "producer-node-metrics", "producer-topic-metrics")

@@ -2,7 +2,7 @@
 
 None of our own client's code runs here, so that what it wrote is judged by another implementation. Blocking,
 bounded by deadlines, one thread at a time. Used with `kraft.py` and, for what it can do, with
-`service/embedded.py`.
+`service/embedded.py`. What librdkafka has no words for is left to Kafka's own tools (kafka_tools.py).
 
 Each broker learns of a change in its own time, and librdkafka asks whichever it likes. So what waits for a
 change here waits until every broker that answers tells it (tests/support/broker_views.py): a test that asks
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.support.broker_views import SeenPartition, views
@@ -23,6 +23,8 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
+
+    from tests.support.kafka_tools import KafkaTools
 
 _REQUEST_TIMEOUT_S: Final = 10.0
 #: librdkafka's own log on stderr would drown a test's: errors reach us as exceptions.
@@ -52,8 +54,10 @@ class ReadRecord(NamedTuple):
 class KafkaAdmin:
     """Topics and brokers of the cluster behind the bootstrap servers."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, tools: KafkaTools | None = None) -> None:
+        """`tools` are what `move_leader` and `set_client_quota` need."""
         self.bootstrap_servers = bootstrap_servers
+        self._tools = tools
         self._client = AdminClient({"bootstrap.servers": bootstrap_servers, **_QUIET, **_SOON})
 
     def brokers(self) -> dict[int, tuple[str, int]]:
@@ -104,6 +108,16 @@ class KafkaAdmin:
             topic, lambda seen: seen is None, what=f"topic {topic} is gone", timeout_s=timeout_s
         )
 
+    def has_controller(self) -> bool:
+        """Whether a controller answers: it judges a topic that is not made."""
+        nothing = NewTopic("is-there-a-controller", 1, 1)
+        (future,) = self._client.create_topics([nothing], request_timeout=2.0, validate_only=True).values()
+        try:
+            _done(future)
+        except KafkaException:
+            return False
+        return True
+
     def topics(self) -> tuple[str, ...]:
         """The names of all topics, in order."""
         return tuple(sorted(self._client.list_topics(timeout=_REQUEST_TIMEOUT_S).topics))
@@ -126,6 +140,71 @@ class KafkaAdmin:
         resource = ConfigResource(ResourceType.TOPIC, topic)
         future = self._client.describe_configs([resource], request_timeout=_REQUEST_TIMEOUT_S)[resource]
         return {name: entry.value for name, entry in future.result(timeout=_REQUEST_TIMEOUT_S * 3).items()}
+
+    def set_topic_config(self, topic: str, name: str, value: str | None) -> None:
+        """Changes one config of a topic, or lets it have its default again, and waits until it is told."""
+        how = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+        entry = ConfigEntry(name, value, incremental_operation=how)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        _done(
+            self._client.incremental_alter_configs([resource], request_timeout=_REQUEST_TIMEOUT_S)[resource]
+        )
+        if value is not None:
+            wait_until(lambda: self.topic_configs(topic)[name] == value, what=f"{name} of topic {topic}")
+
+    def elect_preferred_leaders(self, topic: str, *, timeout_s: float = 60.0) -> None:
+        """Has the first replica of each partition lead it, and waits until every broker says so."""
+        partitions = self.partitions(topic) or ()
+        wanted = [TopicPartition(topic, p.partition) for p in partitions]
+        future = self._client.elect_leaders(
+            ElectionType.PREFERRED, wanted, request_timeout=_REQUEST_TIMEOUT_S
+        )
+        for error in future.result(_REQUEST_TIMEOUT_S * 3).values():
+            if error is not None and error.code() != KafkaError.ELECTION_NOT_NEEDED:
+                raise KafkaException(error)
+        for p in partitions:
+            self.wait_for_leader(topic, p.partition, p.replicas[0], timeout_s=timeout_s)
+
+    def move_leader(self, topic: str, partition: int, *, timeout_s: float = 60.0) -> int:
+        """Has the next replica lead a partition, by another order of its replicas; returns its id."""
+        seen = (self.partitions(topic) or ())[partition]
+        at = seen.replicas.index(seen.leader) + 1 if seen.leader in seen.replicas else 0
+        replicas = (*seen.replicas[at:], *seen.replicas[:at])
+        self._kafka_tools().reassign(topic, {partition: replicas})
+        self._wait_until_each_sees(
+            topic,
+            lambda views: bool(views) and (views or ())[partition].replicas == replicas,
+            what=f"the replicas of {topic}-{partition} are {replicas}",
+            timeout_s=timeout_s,
+        )
+        self.elect_preferred_leaders(topic, timeout_s=timeout_s)
+        return replicas[0]
+
+    def set_client_quota(
+        self,
+        *,
+        client_id: str | None = None,
+        user: str | None = None,
+        producer_byte_rate: float | None = None,
+        request_percentage: float | None = None,
+    ) -> None:
+        """Sets these quotas of a client id, of a user, or, without either, of every client id.
+
+        Bytes in a second on each broker, and percents of one request thread's time. Brokers heed it soon
+        after the call has returned.
+        """
+        quotas = {"producer_byte_rate": producer_byte_rate, "request_percentage": request_percentage}
+        given = {name: value for name, value in quotas.items() if value is not None}
+        self._kafka_tools().set_quotas(*_quota_entity(client_id, user), given)
+
+    def remove_client_quotas(self, *, client_id: str | None = None, user: str | None = None) -> None:
+        """Takes away every quota of a client id, of a user, or of every client id's default."""
+        self._kafka_tools().remove_quotas(*_quota_entity(client_id, user))
+
+    def _kafka_tools(self) -> KafkaTools:
+        if self._tools is None:
+            raise RuntimeError("this admin has no tools of Kafka's: take the one of a KraftCluster")
+        return self._tools
 
     def leader(self, topic: str, partition: int) -> int | None:
         """Who leads a partition now, None if nobody does or it is unknown."""
@@ -201,6 +280,11 @@ class KafkaAdmin:
             }
         finally:
             reader.close()
+
+
+def _quota_entity(client_id: str | None, user: str | None) -> tuple[str, str | None]:
+    """A kind and a name as Kafka's tools have them; no name is the kind's default."""
+    return ("users", user) if user is not None else ("clients", client_id)
 
 
 def _leader(seen: Sequence[SeenPartition] | None, partition: int) -> int | None:

@@ -10,6 +10,10 @@ however many, the quorum stands, and what a test sees is a broker's failure and 
 controllers. A single broker is its own controller (one process instead of two). Topic creation by producers
 is a setting of the broker, so `auto_create` belongs to the cluster.
 
+`proxied_ports` give every broker a further listener, PROXIED, that tells clients to come to another port: a
+proxy's, who passes on to `proxied_target(id)`. Brokers and `admin` keep to the plain listener, so nothing
+that a proxy does to clients is done to them.
+
 Processes are known by pid, end with the test process even if that is killed (process_guard.py), and keep
 their data and logs in one folder. Ports stay a broker's own over restarts. Blocking; one thread steers.
 """
@@ -20,11 +24,19 @@ import base64
 import os
 import signal
 import subprocess
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tests.support.free_ports import free_ports
 from tests.support.kafka_admin import KafkaAdmin, read_back
+from tests.support.kafka_tools import KafkaTools
+from tests.support.kraft_server import (
+    CONTROLLER_ID,
+    HOST,
+    ClusterSettings,
+    KafkaServer,
+    KraftError,
+    ProxiedListener,
+)
 from tests.support.process_guard import ProcessGuard
 from tests.support.waiting import wait_until
 
@@ -34,8 +46,8 @@ if TYPE_CHECKING:
 
     from tests.support.kafka_admin import ReadRecord
 
-_HOST: Final = "127.0.0.1"
-_CONTROLLER_ID: Final = 1000
+#: The listener of `proxied_ports`.
+PROXIED: Final = "PROXIED"
 _CHATTY_LOGGERS: Final = (
     "state.change.logger",
     "kafka.cluster.Partition",
@@ -62,44 +74,6 @@ _JAVA_OPTIONS: Final = (
 _START_TIMEOUT_S: Final = 90.0
 #: Controlled shutdown moves leaders first and takes a second or two; then we stop asking nicely.
 _STOP_TIMEOUT_S: Final = 30.0
-_LOG_TAIL_BYTES: Final = 8_000
-
-
-class KraftError(RuntimeError):
-    """A broker did not start, or ended by itself; the message holds the end of its log."""
-
-
-@dataclass(slots=True)
-class _Server:
-    """One Kafka process, or the place of one: it keeps its folder and ports while it is down."""
-
-    node_id: int
-    roles: str
-    folder: Path
-    broker_port: int | None
-    controller_port: int | None
-    process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def name(self) -> str:
-        return "controller" if self.broker_port is None else f"broker {self.node_id}"
-
-    @property
-    def log_path(self) -> Path:
-        return self.folder / "server.log"
-
-    @property
-    def is_running(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
-    def log_tail(self) -> str:
-        try:
-            with self.log_path.open("rb") as log:
-                log.seek(0, os.SEEK_END)
-                log.seek(max(0, log.tell() - _LOG_TAIL_BYTES))
-                return log.read().decode(errors="replace")
-        except FileNotFoundError:
-            return "(it never started)"
 
 
 def _random_cluster_id() -> str:
@@ -122,44 +96,55 @@ class KraftCluster:
         settings: Mapping[str, str] | None = None,
         listeners: Mapping[str, int] | None = None,
         advertised_ports: Mapping[str, int] | None = None,
+        proxied_ports: Mapping[int, int] | None = None,
+        proxied_listeners: Sequence[ProxiedListener] = (),
         java_options: Sequence[str] = (),
         format_arguments: Sequence[str] = (),
     ) -> None:
         """`settings` are broker properties on top of the tests' own; the folder is removed at the end.
 
         `listeners` are those that a single broker has besides PLAINTEXT, by name and port, and
-        `advertised_ports` those of them that clients reach elsewhere. `format_arguments` are for
-        kafka-storage.
+        `advertised_ports` those of them that clients reach elsewhere. `proxied_ports` are by broker id, and
+        `proxied_listeners` further ones of that kind. `format_arguments` are for kafka-storage.
         """
         self._java = java
-        self._class_path = os.pathsep.join(str(jar) for jar in jars)
+        self._jars = tuple(jars)
         self._folder = folder.resolve()
-        self._auto_create = auto_create
-        self._settings = dict(settings or {})
-        self._listeners = dict(listeners or {})
-        self._advertised_ports = dict(advertised_ports or {})
         self._java_options = tuple(java_options)
         self._format_arguments = tuple(format_arguments)
         self._guard: ProcessGuard | None = None
         self._admin: KafkaAdmin | None = None
         self.cluster_id = _random_cluster_id()
-        ports = free_ports(brokers + 1)
-        self._controller_port = ports[-1]
-        self._servers = {
-            node_id: _Server(
-                node_id,
-                "broker,controller" if brokers == 1 else "broker",
-                self._folder / f"broker-{node_id}",
-                ports[node_id - 1],
-                self._controller_port if brokers == 1 else None,
-            )
-            for node_id in range(1, brokers + 1)
-        }
-        self.broker_ids = tuple(self._servers)
+        self.broker_ids = tuple(range(1, brokers + 1))
+        plain = (ProxiedListener(PROXIED, proxied_ports),) if proxied_ports else ()
+        (controller_port,) = free_ports(1)
+        self._settings = ClusterSettings(
+            self.broker_ids,
+            controller_port,
+            auto_create,
+            dict(listeners or {}),
+            dict(advertised_ports or {}),
+            (*plain, *proxied_listeners),
+            dict(settings or {}),
+        )
+        self._servers = {broker_id: self._new_broker(broker_id) for broker_id in self.broker_ids}
         if brokers > 1:
-            self._servers[_CONTROLLER_ID] = _Server(
-                _CONTROLLER_ID, "controller", self._folder / "controller", None, self._controller_port
+            self._servers[CONTROLLER_ID] = KafkaServer(
+                CONTROLLER_ID, "controller", self._folder / "controller", None, controller_port
             )
+
+    def _new_broker(self, broker_id: int) -> KafkaServer:
+        names = [listener.name for listener in self._settings.proxied]
+        port, *proxied = free_ports(1 + len(names))
+        is_alone = len(self.broker_ids) == 1
+        return KafkaServer(
+            broker_id,
+            "broker,controller" if is_alone else "broker",
+            self._folder / f"broker-{broker_id}",
+            port,
+            self._settings.controller_port if is_alone else None,
+            dict(zip(names, proxied, strict=True)),
+        )
 
     # -- life ------------------------------------------------------------------------------------------------
 
@@ -170,7 +155,7 @@ class KraftCluster:
         try:
             for server in self._servers.values():
                 server.folder.mkdir(parents=True)
-                self._write_properties(server)
+                self._settings.write_properties(server)
             self._format(self._servers.values())
             for server in self._servers.values():
                 self._launch(server)
@@ -208,7 +193,11 @@ class KraftCluster:
         """Where a broker listens, or will listen when it is back."""
         port = self._broker(broker_id).broker_port
         assert port is not None
-        return _HOST, port
+        return HOST, port
+
+    def proxied_target(self, broker_id: int, listener: str = PROXIED) -> tuple[str, int]:
+        """Where a broker's proxied listener really listens: that port stays, even with `new_port`."""
+        return HOST, self._broker(broker_id).proxied_ports[listener]
 
     @property
     def bootstrap_servers(self) -> str:
@@ -221,7 +210,8 @@ class KraftCluster:
     def admin(self) -> KafkaAdmin:
         """Topics and leaders, by librdkafka; made anew when brokers have moved."""
         if self._admin is None or self._admin.bootstrap_servers != self.bootstrap_servers:
-            self._admin = KafkaAdmin(self.bootstrap_servers)
+            tools = KafkaTools(self._java, self._jars, self._folder, self.bootstrap_servers)
+            self._admin = KafkaAdmin(self.bootstrap_servers, tools)
         return self._admin
 
     def read_back(self, topic: str, *, timeout_s: float = 60.0) -> list[ReadRecord]:
@@ -236,10 +226,7 @@ class KraftCluster:
 
     def pid(self, broker_id: int) -> int:
         """The process of a running broker."""
-        process = self._broker(broker_id).process
-        if process is None:
-            raise KraftError(f"broker {broker_id} is down")
-        return process.pid
+        return self._broker(broker_id).pid
 
     def kill(self, broker_id: int) -> None:
         """SIGKILL, and waits for the end; the cluster notices by broker.session.timeout.ms (9 s)."""
@@ -251,11 +238,11 @@ class KraftCluster:
 
     def pause(self, broker_id: int) -> None:
         """SIGSTOP: connections stay open and nothing answers."""
-        os.kill(self.pid(broker_id), signal.SIGSTOP)
+        self._broker(broker_id).send_signal(signal.SIGSTOP)
 
     def resume(self, broker_id: int) -> None:
         """SIGCONT."""
-        os.kill(self.pid(broker_id), signal.SIGCONT)
+        self._broker(broker_id).send_signal(signal.SIGCONT)
 
     def restart(self, broker_id: int, *, new_port: bool = False) -> None:
         """Starts a broker again (killing it first where it runs) and waits until the cluster counts on it.
@@ -264,6 +251,32 @@ class KraftCluster:
         """
         self._take_down_and_launch(broker_id, new_port=new_port)
         self._wait_until_serving((broker_id,))
+
+    def fail_disk(self, broker_id: int) -> None:
+        """Every write to a disk fails from now on; the broker ends by itself as soon as it notices.
+
+        Kafka takes a log folder offline at the first failed write, and ends when there is no other; so do
+        clients see KAFKA_STORAGE_ERROR, or the connection's end. `restart` or `heal` brings it back.
+        """
+        self._broker(broker_id).fail_disk()
+
+    def kill_controller(self) -> None:
+        """SIGKILL; brokers go on with what they know: no election, no topic made, no ISR changed."""
+        self._end(self._controller(), signal.SIGKILL)
+
+    def restart_controller(self) -> None:
+        """Starts the controller again (killing it first where it runs) and waits until it answers."""
+        self._end(self._controller(), signal.SIGKILL)
+        self._launch(self._controller())
+        self._wait_for_controller()
+
+    def pause_controller(self) -> None:
+        """SIGSTOP."""
+        self._controller().send_signal(signal.SIGSTOP)
+
+    def resume_controller(self) -> None:
+        """SIGCONT. What it missed for over 9 s it takes for brokers' deaths: they are fenced for a moment."""
+        self._controller().send_signal(signal.SIGCONT)
 
     def move_all_brokers(self) -> None:
         """Every broker comes back at another address: no address that was ever told still answers."""
@@ -282,10 +295,12 @@ class KraftCluster:
         )
 
     def heal(self) -> None:
-        """Makes every broker run and serve again, whatever a test did to them. At once when all do."""
+        """Makes every server run and serve again, whatever a test did to them. At once when all do."""
+        if len(self.broker_ids) > 1:
+            self._heal_controller()
         down = [broker_id for broker_id in self.broker_ids if not self.is_running(broker_id)]
         for broker_id in self.broker_ids:
-            if broker_id in down:
+            if broker_id in down or self._broker(broker_id).has_failed_disk:
                 self._take_down_and_launch(broker_id, new_port=False)
             else:
                 self.resume(broker_id)
@@ -302,61 +317,29 @@ class KraftCluster:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def _broker(self, broker_id: int) -> _Server:
+    def _heal_controller(self) -> None:
+        controller = self._controller()
+        if controller.is_running:
+            self.resume_controller()
+        else:
+            self.restart_controller()
+
+    def _controller(self) -> KafkaServer:
+        if len(self.broker_ids) == 1:
+            raise KraftError("a single broker is its own controller")
+        return self._servers[CONTROLLER_ID]
+
+    def _broker(self, broker_id: int) -> KafkaServer:
         if broker_id not in self.broker_ids:
             raise KeyError(f"no broker {broker_id} among {self.broker_ids}")
         return self._servers[broker_id]
 
-    def _properties(self, server: _Server) -> dict[str, str]:
-        replication = str(min(3, len(self.broker_ids)))
-        listeners = {
-            "PLAINTEXT": server.broker_port,
-            "CONTROLLER": server.controller_port,
-            **self._listeners,
-        }
-        properties = {
-            "process.roles": server.roles,
-            "node.id": str(server.node_id),
-            "controller.quorum.voters": (
-                f"{_CONTROLLER_ID if len(self.broker_ids) > 1 else 1}@{_HOST}:{self._controller_port}"
-            ),
-            "controller.listener.names": "CONTROLLER",
-            "listeners": ",".join(f"{name}://{_HOST}:{port}" for name, port in listeners.items() if port),
-            "log.dirs": str(server.folder / "data"),
-            "auto.create.topics.enable": str(self._auto_create).lower(),
-            "default.replication.factor": replication,
-            # Leaders stay where a test put them, and no record is dropped for its age (tests write old ones).
-            "auto.leader.rebalance.enable": "false",
-            "log.retention.ms": "-1",
-            # Internal topics of few partitions, and fewer threads: three brokers share a small machine.
-            "offsets.topic.num.partitions": "1",
-            "offsets.topic.replication.factor": replication,
-            "transaction.state.log.num.partitions": "1",
-            "transaction.state.log.replication.factor": replication,
-            "transaction.state.log.min.isr": "1",
-            "group.initial.rebalance.delay.ms": "0",
-            "num.network.threads": "2",
-            "num.io.threads": "4",
-            "background.threads": "2",
-            "log.cleaner.enable": "false",
-        }
-        if self._advertised_ports:
-            told = listeners | self._advertised_ports
-            properties["advertised.listeners"] = ",".join(
-                f"{name}://{_HOST}:{port}" for name, port in told.items() if name != "CONTROLLER"
-            )
-        return properties | self._settings
-
-    def _write_properties(self, server: _Server) -> None:
-        text = "".join(f"{name}={value}\n" for name, value in self._properties(server).items())
-        (server.folder / "server.properties").write_text(text, encoding="utf-8")
-
-    def _command(self, server: _Server, *main: str) -> list[str]:
+    def _command(self, server: KafkaServer, *main: str) -> list[str]:
         temporary = f"-Djava.io.tmpdir={server.folder}"
         options = (*_JAVA_OPTIONS, *self._java_options, temporary)
-        return [str(self._java), *options, "-cp", self._class_path, *main]
+        return [str(self._java), *options, "-cp", os.pathsep.join(map(str, self._jars)), *main]
 
-    def _format(self, servers: Iterable[_Server]) -> None:
+    def _format(self, servers: Iterable[KafkaServer]) -> None:
         """Writes the cluster's id and first metadata into the data folders, side by side."""
         guard = self._running_guard()
         formatting = [
@@ -385,7 +368,8 @@ class KraftCluster:
         if failed:
             raise KraftError(f"{failed[0].name} could not be formatted:\n{failed[0].log_tail()}")
 
-    def _launch(self, server: _Server) -> None:
+    def _launch(self, server: KafkaServer) -> None:
+        server.has_failed_disk = False
         server.process = self._running_guard().start(
             self._command(server, "kafka.Kafka", "server.properties"), log=server.log_path, cwd=server.folder
         )
@@ -395,10 +379,10 @@ class KraftCluster:
         self._end(server, signal.SIGKILL)
         if new_port:
             (server.broker_port,) = free_ports(1)
-            self._write_properties(server)
+            self._settings.write_properties(server)
         self._launch(server)
 
-    def _end(self, server: _Server, how: signal.Signals) -> None:
+    def _end(self, server: KafkaServer, how: signal.Signals) -> None:
         process = server.process
         if process is None:
             return
@@ -420,10 +404,7 @@ class KraftCluster:
         """Until the cluster lists these brokers where they are now; KraftError when a process ended."""
 
         def serving() -> bool:
-            for server in self._servers.values():
-                if server.process is not None and not server.is_running:
-                    code = server.process.returncode
-                    raise KraftError(f"{server.name} ended by itself with {code}:\n{server.log_tail()}")
+            self._raise_for_ended_servers()
             alive = self.admin.brokers()
             return all(alive.get(broker_id) == self.address(broker_id) for broker_id in broker_ids)
 
@@ -432,3 +413,18 @@ class KraftCluster:
         except AssertionError as error:
             tails = "\n".join(f"--- {name}\n{tail}" for name, tail in self.logs().items())
             raise KraftError(f"{error}\n{tails}") from error
+
+    def _wait_for_controller(self) -> None:
+        """Until the controller answers what only it can."""
+
+        def answers() -> bool:
+            self._raise_for_ended_servers()
+            return self.admin.has_controller()
+
+        wait_until(answers, what="the controller answers", timeout_s=_START_TIMEOUT_S)
+
+    def _raise_for_ended_servers(self) -> None:
+        for server in self._servers.values():
+            if server.process is not None and not server.is_running and not server.has_failed_disk:
+                code = server.process.returncode
+                raise KraftError(f"{server.name} ended by itself with {code}:\n{server.log_tail()}")

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from tests.support.certificates import Identity
+
 HOST: Final = "127.0.0.1"
 ALICE: Final = "alice"
 BOB: Final = "bob"
@@ -140,13 +142,7 @@ class SecuredKraft:
                 f"{prefix}ssl.truststore.location": str(self._stores / "proxied-trust.pem"),
             },
         )
-        address = (HOST, self._ports["SSL_PROXIED"])
-        # A listener's network threads change one after the other, and take connections in turn.
-        wait_until(
-            lambda: all(_shown_certificate(address) == identity.der for _ in range(8)),
-            what="the new certificate",
-            every_s=0.02,
-        )
+        wait_until_shown((HOST, self._ports["SSL_PROXIED"]), identity)
 
     # -- inside ----------------------------------------------------------------------------------------------
 
@@ -182,6 +178,16 @@ class SecuredKraft:
             settings[f"listener.name.{listener}.ssl.keystore.location"] = str(self._keystore(store))
             settings[f"listener.name.{listener}.ssl.keystore.type"] = "PEM"
         return settings
+
+
+def wait_until_shown(address: tuple[str, int], identity: Identity) -> None:
+    """Waits until a listener shows this certificate, and no other, to whoever connects."""
+    # Its network threads change one after the other, and take connections in turn.
+    wait_until(
+        lambda: all(_shown_certificate(address) == identity.der for _ in range(8)),
+        what="the new certificate",
+        every_s=0.02,
+    )
 
 
 def _shown_certificate(address: tuple[str, int]) -> bytes | None:

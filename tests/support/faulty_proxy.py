@@ -1,0 +1,229 @@
+"""A TCP proxy on loopback that passes bytes as badly as a test wants: late, few, cut, lost, or not at all.
+
+    with FaultyProxy(cluster.proxied_target(1), port=port) as proxy:
+        proxy.delay(200, jitter_ms=50, seed=7)
+        proxy.reset_after_bytes(1_000)        # on top of the delay
+        proxy.heal()                          # back to plain passing
+
+Each call takes effect at once, for connections that stand and for new ones, and on top of what was called
+before; the same call with other figures replaces its former self. A connection that lost bytes by `swallow`
+ends with `heal`; one that was late, or stood still, goes on with all of its bytes. What `retarget`, `sever`,
+`refuse` and `listen` do says `tcp_proxy.py`; the ways of harming a stream are in `harmed_flow.py`.
+
+Requests are what the client sends, answers what the target sends. Any thread may steer, one at a time; it
+runs on a loop in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from tests.support.harmed_flow import Break, Delay, Finish, HarmedFlow, Harms, Pass, ResetAfter
+from tests.support.tcp_proxy import CHUNK_BYTES, TcpProxy
+
+if TYPE_CHECKING:
+    from tests.support.harmed_flow import Direction
+    from tests.support.tcp_proxy import Streams
+
+#: What one direction of a connection may hold before the proxy no longer reads: as the buffers of a router.
+_MOST_HELD_BYTES: Final = 1_048_576
+#: struct linger: on, for no time. Closing then sends a RST instead of a FIN.
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
+
+
+class FaultyProxy(TcpProxy):
+    """Passes plainly until it is told otherwise. Its counters may be read by any thread."""
+
+    def __init__(self, target: tuple[str, int], *, port: int | None = None) -> None:
+        self._harms = Harms()
+        self._ways: dict[asyncio.Task[None], tuple[_Way, _Way]] = {}
+        self._relayed = 0
+        #: Connections that were ended by a reset here; not those that a peer reset.
+        self.resets = 0
+        #: What was passed on, either way.
+        self.request_bytes = 0
+        self.answer_bytes = 0
+        #: What was swallowed, both ways together.
+        self.swallowed_bytes = 0
+        super().__init__(target, port=port)
+
+    @property
+    def held_bytes(self) -> int:
+        """What has come and neither gone on nor vanished yet."""
+        return self._loop.run(self._sum_of_held())
+
+    # -- steering --------------------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Listens, and passes plainly again; connections that have lost bytes end, all others go on."""
+        self._loop.run(self._heal())
+
+    def reset(self) -> None:
+        """Ends every connection by a RST to both sides, now; new ones are accepted."""
+        self._loop.run(self._reset_all())
+
+    def reset_after_bytes(self, byte_count: int, *, direction: Direction = "answers") -> None:
+        """Resets each connection in the middle of a frame, after so many more bytes, and each new one too."""
+        self._change(reset_after=ResetAfter(byte_count, direction))
+
+    def delay(self, latency_ms: float, *, jitter_ms: float = 0, seed: int = 0) -> None:
+        """Passes everything on so much later, either way; in order, with a jitter that the seed repeats."""
+        self._change(delay=Delay(latency_ms, jitter_ms, seed))
+
+    def limit(self, bytes_per_second: int) -> None:
+        """Passes no more than that in a second, each way, of each connection."""
+        self._change(bytes_per_second=bytes_per_second)
+
+    def swallow(self, *, requests: bool = False, answers: bool = False) -> None:
+        """Half-open: bytes of these directions vanish, and so does their end; connections stay."""
+        wanted: set[Direction] = set()
+        if requests:
+            wanted.add("requests")
+        if answers:
+            wanted.add("answers")
+        self._change(swallowed=frozenset(wanted))
+
+    def stall(self) -> None:
+        """Accepts connections, passes nothing, and keeps all of it for `heal`."""
+        self._change(is_stalled=True)
+
+    def dribble(self, bytes_per_packet: int = 1) -> None:
+        """Passes everything in packets of that size."""
+        self._change(bytes_per_packet=bytes_per_packet)
+
+    def blackhole(self) -> None:
+        """New connections are accepted by the kernel and by nobody else; `heal` takes them up as they wait.
+
+        Those that stand go on.
+        """
+        self._loop.run(self._accept_no_more())
+
+    def _change(self, **changed: object) -> None:
+        self._loop.run(self._apply(replace(self._harms, **changed)))  # type: ignore[arg-type]
+
+    # -- on the loop -----------------------------------------------------------------------------------------
+
+    async def _apply(self, harms: Harms) -> None:
+        self._harms = harms
+        for way in self._all_ways():
+            way.changed.set()
+
+    async def _heal(self) -> None:
+        broken = [task for task, ways in self._ways.items() if any(way.flow.is_broken for way in ways)]
+        await self._end_connections(broken)
+        await self._apply(Harms())
+        await self._listen()
+
+    async def _accept_no_more(self) -> None:
+        self._stop_accepting()
+
+    async def _sum_of_held(self) -> int:
+        return sum(way.flow.held_bytes for way in self._all_ways())
+
+    async def _reset_all(self) -> None:
+        for writers in self._connections.values():
+            self.resets += 1
+            for writer in writers:
+                _send_no_fin(writer)
+        await self._end_connections()
+
+    def _all_ways(self) -> list[_Way]:
+        return [way for ways in self._ways.values() for way in ways]
+
+    async def _relay(self, client: Streams, target: Streams) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._relayed += 1
+        ways = (
+            _Way(HarmedFlow("requests", self._relayed), client[0], target[1]),
+            _Way(HarmedFlow("answers", self._relayed), target[0], client[1]),
+        )
+        self._ways[task] = ways
+        try:
+            async with asyncio.TaskGroup() as both:
+                for way in ways:
+                    both.create_task(self._pull(way))
+                    both.create_task(self._push(way))
+        except* (OSError, _Broken):
+            for way in ways:
+                _send_no_fin(way.sink)
+        finally:
+            del self._ways[task]
+
+    async def _pull(self, way: _Way) -> None:
+        """Takes what comes, until its end."""
+        by_reset = False
+        try:
+            while data := await way.source.read(CHUNK_BYTES):
+                way.flow.receive(data, self._harms, _now_s())
+                way.changed.set()
+                while way.flow.held_bytes >= _MOST_HELD_BYTES:
+                    way.has_room.clear()
+                    await way.has_room.wait()
+        except OSError:
+            by_reset = True
+        way.flow.end(by_reset=by_reset)
+        way.changed.set()
+
+    async def _push(self, way: _Way) -> None:
+        """Passes on what the harms let through, until the end; _Broken where they end it."""
+        while True:
+            way.changed.clear()
+            held_before, swallowed_before = way.flow.held_bytes, way.flow.swallowed_bytes
+            step = way.flow.next_step(self._harms, _now_s())
+            self.swallowed_bytes += way.flow.swallowed_bytes - swallowed_before
+            if way.flow.held_bytes < held_before:
+                way.has_room.set()
+            if isinstance(step, Pass):
+                way.sink.write(step.data)
+                await way.sink.drain()
+                self._count(way.flow.direction, len(step.data))
+                if step.alone:
+                    await asyncio.sleep(0)
+            elif isinstance(step, Finish):
+                if way.sink.can_write_eof():
+                    way.sink.write_eof()
+                return
+            elif isinstance(step, Break):
+                self.resets += step.by_harm
+                raise _Broken
+            else:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(way.changed.wait(), step.seconds)
+
+    def _count(self, direction: Direction, size: int) -> None:
+        if direction == "requests":
+            self.request_bytes += size
+        else:
+            self.answer_bytes += size
+
+
+class _Broken(Exception):
+    """A connection is at its end by a harm, or by a peer's reset."""
+
+
+class _Way:
+    """One direction of a connection with its streams; the loop's thread."""
+
+    def __init__(self, flow: HarmedFlow, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        self.flow = flow
+        self.source = source
+        self.sink = sink
+        self.changed = asyncio.Event()
+        self.has_room = asyncio.Event()
+
+
+def _send_no_fin(writer: asyncio.StreamWriter) -> None:
+    """Has a connection end by a RST, which also forgets what was not sent yet."""
+    with contextlib.suppress(OSError):  # it is closed already
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    writer.transport.abort()
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
