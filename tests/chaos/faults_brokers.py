@@ -160,6 +160,11 @@ def _ask_for_all_replicas(scene: Scene) -> None:
     scene.admin.set_topic_config(scene.topic, "min.insync.replicas", str(MIN_IN_SYNC))
 
 
+def _fail_disk(scene: Scene) -> None:
+    scene.kafka.fail_disk(scene.leader)
+    scene.hold(3)
+
+
 FAULTS: Final = (
     _broker("kill -9 of a leader, until another is elected", _kill_until_elected, short=True),
     _broker("kill -9 of a leader, with the spool", _kill_until_elected, spool=True),
@@ -178,6 +183,7 @@ FAULTS: Final = (
     _broker(harms.KILLED_CONTROLLER.name, harms.KILLED_CONTROLLER.held(3)),
     _broker(harms.PAUSED_CONTROLLER.name, harms.PAUSED_CONTROLLER.held(4)),
     _broker("kill -9 of the controller and a leader, the controller back", _kill_leader_without_controller),
+    _broker("a leader's disk fails, and the broker ends", _fail_disk),
     _broker("all brokers moved to other ports at once", _move_all_brokers, route=by_moving_brokers),
     _broker("each broker moved to another port in turn", _move_each_broker, route=by_moving_brokers),
     Fault("election of preferred leaders by an admin", _ADMIN, _elect_preferred, by_proxies),

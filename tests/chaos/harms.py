@@ -48,7 +48,12 @@ def _of_proxies(
         harmed = which(scene)
         for proxy in harmed:
             harm(proxy)
-        return lambda: [proxy.heal() for proxy in harmed]
+
+        def end() -> None:
+            for proxy in harmed:
+                proxy.heal()
+
+        return end
 
     return Harm(name, begin)
 
@@ -77,7 +82,12 @@ def _pause(which: Callable[[Scene], Sequence[int]]) -> Callable[[Scene], End]:
         paused = which(scene)
         for broker_id in paused:
             scene.kafka.pause(broker_id)
-        return lambda: [scene.kafka.resume(broker_id) for broker_id in paused]
+
+        def end() -> None:
+            for broker_id in paused:
+                scene.kafka.resume(broker_id)
+
+        return end
 
     return begin
 

@@ -71,14 +71,16 @@ def play(stage: Stage, fault: Fault) -> Row:
     """The row of one fault. Whatever the fault's own steps wait for in vain becomes a sentence of it."""
     began_ms = wall_ms()
     stage.cluster.heal()
-    client = fault.route(stage.cluster)
+    client = fault.route(stage)
     topic = stage.new_topic()
     with contextlib.ExitStack() as ends:
         if fault.own_sidecar:
             sidecar = ends.enter_context(stage.own_sidecar(client))
         else:
             sidecar = stage.shared_sidecar(client)
-        java = ends.enter_context(stage.java_peer(client, topic)) if client.has_java else None
+        java = (
+            ends.enter_context(stage.java_peer(client, topic)) if client.has_java and stage.has_java else None
+        )
         load = Load(sidecar.api_port, topic, partitions=PARTITIONS, spool=fault.spool)
         scene = Scene(stage, client, topic, sidecar, load)
         acted = _Act(fault, scene, java)

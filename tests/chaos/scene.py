@@ -56,7 +56,9 @@ class Scene:
     @property
     def leader(self) -> int:
         """The leader of partition 0, which has one while nothing is broken."""
-        return wait_until(lambda: self.admin.leader(self.topic, 0), what="a leader of partition 0")
+        leader = wait_until(lambda: self.admin.leader(self.topic, 0), what="a leader of partition 0")
+        assert leader is not None
+        return leader
 
     def hold(self, seconds: float) -> None:
         """Lets the harm last."""

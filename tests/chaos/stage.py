@@ -58,8 +58,12 @@ class Client:
 class Stage:
     """From `with` to its end."""
 
-    def __init__(self, cluster: ChaosCluster, home: KafkaHome, folder: Path, random: Random) -> None:
+    def __init__(
+        self, cluster: ChaosCluster, home: KafkaHome, folder: Path, random: Random, *, has_java: bool = True
+    ) -> None:
+        """Without `has_java` nothing is compared, and a play is shorter by the start of a JVM."""
         self.cluster = cluster
+        self.has_java = has_java
         self.random = random
         self._home = home
         self._folder = folder
