@@ -9,12 +9,12 @@ answers each line of its standard input with one line, and ends with its input. 
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Final
 
 from benchmarks.line_peer import ChildPeer
-from tests.support.java import find_java
+from pipeline.java import JavaMissingError
+from tests.support.java import find_java, require_compiler
 from tests.support.kafka_jars import ensure_jars
 
 _PROGRAMS: Final = Path(__file__).parent / "java"
@@ -25,16 +25,10 @@ class JavaPeer(ChildPeer):
 
     def __init__(self, program: str, *arguments: str, heap_mb: int = 1_024) -> None:
         java = find_java().path
-        _require_compiler(java)
+        try:
+            require_compiler(java)
+        except JavaMissingError as error:
+            raise SystemExit(str(error)) from error
         jars = ":".join(str(jar) for jar in ensure_jars())
         source = _PROGRAMS / f"{program}.java"
         super().__init__(program, [java, f"-Xmx{heap_mb}m", "-cp", jars, source, *arguments])
-
-
-def _require_compiler(java: Path) -> None:
-    modules = subprocess.run([java, "--list-modules"], check=True, capture_output=True, text=True).stdout
-    if "jdk.compiler@" not in modules:
-        raise SystemExit(
-            f"the Java programs of this benchmark need a JDK, and {java} is a runtime without a compiler: "
-            "install one (Debian and Ubuntu: sudo apt-get install default-jdk-headless), or set JAVA_HOME"
-        )

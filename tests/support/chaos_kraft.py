@@ -67,6 +67,7 @@ class ChaosCluster:
         )
         self.proxies: dict[int, FaultyProxy] = {}
         self.secured_proxies: dict[int, FaultyProxy] = {}
+        self._security: SecurityAdmin | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -84,7 +85,6 @@ class ChaosCluster:
                         self.kafka.proxied_target(broker_id, _SECURED), port=self._secured_ports[broker_id]
                     )
                 )
-            self.security = SecurityAdmin(self.kafka.bootstrap_servers)
             self._stack = starting.pop_all()
         return self
 
@@ -115,6 +115,13 @@ class ChaosCluster:
             "sasl.username": self.user,
             "sasl.password": self.password,
         }
+
+    @property
+    def security(self) -> SecurityAdmin:
+        """ACLs and passwords, asked over the plain listener; made anew when brokers have moved."""
+        if self._security is None or self._security.bootstrap_servers != self.kafka.bootstrap_servers:
+            self._security = SecurityAdmin(self.kafka.bootstrap_servers)
+        return self._security
 
     # -- what a test does ------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,16 @@ _VERSIONS: Final = range(OLDEST_JAVA, sys.maxsize)
 def find_java(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> Java:
     """The first Java of version 17 or newer; JavaMissingError says what was seen and what to install."""
     return first_fitting(_VERSIONS, f"Kafka's brokers need Java {OLDEST_JAVA} or newer.", environ, root)
+
+
+def require_compiler(java: Path) -> None:
+    """JavaMissingError where this Java is a runtime only, and can't run a program from its source."""
+    modules = subprocess.run([java, "--list-modules"], check=True, capture_output=True, text=True).stdout
+    if "jdk.compiler@" not in modules:
+        raise JavaMissingError(
+            f"the Java programs of benchmarks/java need a JDK, and {java} is a runtime without a compiler: "
+            "install one (Debian and Ubuntu: sudo apt-get install default-jdk-headless), or set JAVA_HOME"
+        )
 
 
 def _install_by_apt() -> None:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 _REQUEST_TIMEOUT_S: Final = 10.0
 #: librdkafka's own log on stderr would drown a test's: errors reach us as exceptions.
-_QUIET: Final[dict[str, Any]] = {"log_level": 0, "error_cb": lambda _: None}
+QUIET: Final[dict[str, Any]] = {"log_level": 0, "error_cb": lambda _: None}
 #: Bounded, so that a broker that came back is tried soon.
-_SOON: Final[dict[str, Any]] = {
+SOON: Final[dict[str, Any]] = {
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 500,
     "socket.timeout.ms": 10_000,
@@ -58,7 +58,7 @@ class KafkaAdmin:
         """`tools` are what `move_leader` and `set_client_quota` need."""
         self.bootstrap_servers = bootstrap_servers
         self._tools = tools
-        self._client = AdminClient({"bootstrap.servers": bootstrap_servers, **_QUIET, **_SOON})
+        self._client = AdminClient({"bootstrap.servers": bootstrap_servers, **QUIET, **SOON})
 
     def brokers(self) -> dict[int, tuple[str, int]]:
         """The brokers that the cluster calls alive, by id; empty while nobody answers."""
@@ -156,9 +156,8 @@ class KafkaAdmin:
         """Has the first replica of each partition lead it, and waits until every broker says so."""
         partitions = self.partitions(topic) or ()
         wanted = [TopicPartition(topic, p.partition) for p in partitions]
-        future = self._client.elect_leaders(
-            ElectionType.PREFERRED, wanted, request_timeout=_REQUEST_TIMEOUT_S
-        )
+        # Without a timeout of its own: confluent-kafka 2.16 takes none here (SystemError).
+        future = self._client.elect_leaders(ElectionType.PREFERRED, wanted)
         for error in future.result(_REQUEST_TIMEOUT_S * 3).values():
             if error is not None and error.code() != KafkaError.ELECTION_NOT_NEEDED:
                 raise KafkaException(error)
@@ -318,8 +317,8 @@ def _reader(bootstrap_servers: str) -> Consumer:
             "isolation.level": "read_uncommitted",
             "check.crcs": True,
             "auto.offset.reset": "earliest",
-            **_QUIET,
-            **_SOON,
+            **QUIET,
+            **SOON,
         }
     )
 

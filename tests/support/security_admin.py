@@ -27,6 +27,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from tests.support.kafka_admin import QUIET, SOON
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -43,8 +45,8 @@ class SecurityAdmin:
     """One thread at a time."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        settings: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
-        self._client = AdminClient({"bootstrap.servers": bootstrap_servers, **settings})
+        self.bootstrap_servers = bootstrap_servers
+        self._client = AdminClient({"bootstrap.servers": bootstrap_servers, **QUIET, **SOON})
 
     def allow(self, user: str, operation: str, *, topic: str) -> None:
         """Lets a user WRITE, DESCRIBE, ... a topic; whoever has no such right is denied from then on."""
