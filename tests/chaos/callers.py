@@ -15,7 +15,8 @@ from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Final
 
 from tests.chaos.answers import End, end_of_result, ends_of_v1, ends_of_v2
-from tests.chaos.history import Attempt, Told, wall_ms
+from tests.chaos.history import Attempt, Told
+from tests.support.java_peer import now_ms
 from tests.support.stream_connection import StreamConnection
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Caller(ABC):
         asked_partition: int | None = None,
         status: int | None = None,
     ) -> None:
-        ended_ms = wall_ms()
+        ended_ms = now_ms()
         self._history.add(
             Attempt(
                 caller=self.name,
@@ -184,7 +185,7 @@ class V1Caller(_RequestCaller):
             "value_format": "text",
             "records": [{"key": key.decode(), "value": value.decode(), **place} for _, key, value in records],
         }
-        sent_ms = wall_ms()
+        sent_ms = now_ms()
         answer = self._ask(
             f"/v1/topics/{self._topic}/records{self.query}", json.dumps(document).encode(), headers
         )
@@ -224,7 +225,7 @@ class V2Caller(_RequestCaller):
     def _one_turn(self) -> None:
         self._connected()
         records = self._next_records(1)
-        sent_ms = wall_ms()
+        sent_ms = now_ms()
         # JSON strings: what is stored has their quotes, and so has what is looked for.
         body = {"records": [{"key": key.decode(), "value": value.decode()} for _, key, value in records]}
         answer = self._ask(
@@ -250,7 +251,7 @@ class StreamCaller(Caller):
         stream = self._opened()
         records = self._next_records(self._LINES)
         lines = [{"key": key.decode(), "value": value.decode()} for _, key, value in records]
-        sent_ms = wall_ms()
+        sent_ms = now_ms()
         ends: list[End] = []
         rest = Told.UNANSWERED
         try:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from tests.chaos import harms
 from tests.chaos.fault import Fault
-from tests.chaos.history import wall_ms
 from tests.chaos.routes import by_moving_brokers, by_proxies
 from tests.chaos.stage import MIN_IN_SYNC, PARTITIONS
+from tests.support.java_peer import now_ms
 
 if TYPE_CHECKING:
     from tests.chaos.fault import Route, Strike
@@ -143,7 +143,7 @@ def _recreate_topic(scene: Scene) -> None:
         replication_factor=3,
         config={"min.insync.replicas": str(MIN_IN_SYNC)},
     )
-    scene.kept_since_ms = wall_ms()
+    scene.kept_since_ms = now_ms()
 
 
 def _refuse_size(scene: Scene) -> None:

@@ -7,9 +7,7 @@ while they do, since what was appended is never changed.
 from __future__ import annotations
 
 import enum
-import time
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ class Told(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A record that was asked for, and its end. Times are wall_ms() of this process.
+    """A record that was asked for, and its end. Times are calendar milliseconds (now_ms).
 
     `number` grows by one with each record of a caller; a repetition of the same record has the same number
     and the same value. No two callers have a key or a value in common.
@@ -72,24 +70,3 @@ class History:
             if attempt.sent_ms >= since_ms and attempt.told.is_acknowledged:
                 counts[attempt.caller] = counts.get(attempt.caller, 0) + 1
         return counts
-
-
-def wall_ms() -> int:
-    """Now, on the clock that all processes of this machine share."""
-    return time.time_ns() // 1_000_000
-
-
-def longest_gap_ms(ended_ms: Mapping[int, Sequence[int]], since_ms: int, until_ms: int) -> int:
-    """The longest time that any partition was without a success within the window, its ends included.
-
-    `ended_ms` are the times of successes by partition, in any order. A partition without any was without
-    one all the time; no partitions at all is a ValueError.
-    """
-    if not ended_ms:
-        raise ValueError("no partition to look at")
-    longest = 0
-    for times in ended_ms.values():
-        within = sorted(moment for moment in times if since_ms < moment < until_ms)
-        moments = [since_ms, *within, until_ms]
-        longest = max(longest, *(later - earlier for earlier, later in pairwise(moments)))
-    return longest

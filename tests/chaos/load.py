@@ -8,11 +8,11 @@ load.history.attempts()
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from typing import TYPE_CHECKING, Final, Self
 
 from tests.chaos.callers import ANSWER_TIMEOUT_S, OnceCaller, SpoolCaller, StreamCaller, V1Caller, V2Caller
-from tests.chaos.history import History, Told, longest_gap_ms, wall_ms
+from tests.chaos.history import History, Told
+from tests.support.java_peer import longest_gap_ms, now_ms
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Load:
         return sum(caller.requests for caller in self._callers)
 
     def __enter__(self) -> Self:
-        self.began_ms = wall_ms()
+        self.began_ms = now_ms()
         for caller in self._callers:
             caller.start()
         return self
@@ -98,14 +98,11 @@ class Load:
         told = [a for a in self.history.attempts() if not a.told.is_acknowledged]
         return [f"{a.caller} {a.status} {a.told.name} {a.detail}" for a in told[-5:]]
 
-    def successes_ms(self) -> dict[int, list[int]]:
-        """When the callers of single partitions were told of a success, by partition."""
-        times: dict[int, list[int]] = defaultdict(list, {n: [] for n in range(self._partitions)})
-        for attempt in self.history.attempts():
-            if attempt.asked_partition is not None and attempt.told is Told.STORED:
-                times[attempt.asked_partition].append(attempt.ended_ms)
-        return dict(times)
-
     def longest_gap_ms(self, since_ms: int, until_ms: int) -> int:
-        """The longest time that a caller of a single partition was without a success."""
-        return longest_gap_ms(self.successes_ms(), since_ms, until_ms)
+        """The longest time within the window in which the caller of some partition had no success."""
+        successes = (
+            (attempt.asked_partition, attempt.ended_ms)
+            for attempt in self.history.attempts()
+            if attempt.asked_partition is not None and attempt.told is Told.STORED
+        )
+        return longest_gap_ms(successes, self._partitions, since_ms, until_ms)

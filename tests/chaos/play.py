@@ -15,11 +15,11 @@ import contextlib
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.chaos.history import wall_ms
 from tests.chaos.judge import judge
 from tests.chaos.load import Load
 from tests.chaos.scene import Scene
 from tests.chaos.stage import PARTITIONS, resident_mb
+from tests.support.java_peer import now_ms
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Row:
 
 def play(stage: Stage, fault: Fault) -> Row:
     """The row of one fault. Whatever the fault's own steps wait for in vain becomes a sentence of it."""
-    began_ms = wall_ms()
+    began_ms = now_ms()
     stage.cluster.heal()
     client = fault.route(stage)
     topic = stage.new_topic()
@@ -96,7 +96,7 @@ def play(stage: Stage, fault: Fault) -> Row:
         kept_since_ms=scene.kept_since_ms,
         requests=load.requests,
     )
-    return _row(fault, acted, verdict, (wall_ms() - began_ms) / 1_000)
+    return _row(fault, acted, verdict, (now_ms() - began_ms) / 1_000)
 
 
 def _is_javas(record: ReadRecord) -> bool:
@@ -125,10 +125,10 @@ class _Act:
                 self._warm_up()
                 pid = scene.sidecar.process.pid
                 self.before_mb = resident_mb(pid)
-                struck_ms = wall_ms()
+                struck_ms = now_ms()
                 self._fault.strike(scene)
-                load.wait_for_successes(wall_ms(), each=_RECOVERED_SUCCESSES, timeout_s=_RECOVERY_TIMEOUT_S)
-                recovered_ms = wall_ms()
+                load.wait_for_successes(now_ms(), each=_RECOVERED_SUCCESSES, timeout_s=_RECOVERY_TIMEOUT_S)
+                recovered_ms = now_ms()
                 self.after_mb = resident_mb(scene.sidecar.process.pid)
         except AssertionError as error:
             self.sentences.append(f"not withstood: {error}")

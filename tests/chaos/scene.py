@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from tests.chaos.history import wall_ms
+from tests.support.java_peer import now_ms
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -72,11 +72,11 @@ class Scene:
 
     def wait_for_successes(self, *, each: int = 1, timeout_s: float = 60.0) -> None:
         """Until every caller has had a success that it asked for from now on."""
-        self.load.wait_for_successes(wall_ms(), each=each, timeout_s=timeout_s)
+        self.load.wait_for_successes(now_ms(), each=each, timeout_s=timeout_s)
 
     def wait_for_failures(self, status: int, *, count: int = 1, timeout_s: float = 60.0) -> None:
         """Until so many records that are sent from now on have been answered with this status."""
-        since_ms = wall_ms()
+        since_ms = now_ms()
 
         def seen() -> bool:
             self.load.raise_failures()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.history import Attempt, History, Told, longest_gap_ms
+from tests.chaos.history import Attempt, History, Told
 from tests.chaos.judge import judge
 from tests.support.kafka_admin import ReadRecord
 
@@ -112,14 +112,6 @@ def test_of_a_topic_that_was_deleted_only_what_was_sent_since_is_asked_for() -> 
     verdict = judge(attempts, [stored(0, b"a-1")], kept_since_ms=1_001)
     assert verdict.broken_promises == 0
     assert judge(attempts, [], kept_since_ms=1_001).lost == 1
-
-
-def test_the_longest_gap_is_that_of_the_worst_partition_with_the_windows_ends() -> None:
-    assert longest_gap_ms({0: [110, 120, 190], 1: [150]}, 100, 200) == 70
-    assert longest_gap_ms({0: [150], 1: []}, 100, 200) == 100
-    assert longest_gap_ms({0: [50, 130, 160, 250]}, 100, 200) == 40
-    with pytest.raises(ValueError, match="no partition"):
-        longest_gap_ms({}, 0, 1)
 
 
 def test_a_history_counts_what_was_sent_and_acknowledged_since() -> None:
