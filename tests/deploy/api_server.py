@@ -24,10 +24,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.deploy.outcome import UnavailableError
-from tests.support.debian_packages import apt_get
+from tests.support.debian_packages import TOOLS, apt_get
 from tests.support.free_ports import free_ports
 from tests.support.process_guard import ProcessGuard
-from tests.support.promtool import TOOLS
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

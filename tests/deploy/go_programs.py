@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.deploy.outcome import UnavailableError
-from tests.support.promtool import TOOLS
+from tests.support.debian_packages import TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

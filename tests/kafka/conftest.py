@@ -18,6 +18,8 @@ broker's log is in its report.
                          3. `on` is another cluster than `kafka`.
     secured_kafka        one broker with a listener for each kind of security, which
                          tests/support/secured_kraft.py lists. Never killed: tests leave it as it was.
+    chaos_cluster        three brokers behind faulty proxies (tests/support/chaos_kraft.py), started for each
+                         file that asks for them and ended with it.
     topic_name           a name that nobody has used: for topics that are to be missing, or made later.
     spark                a session with Kafka's connector (tests/support/spark.py), shared.
 
@@ -44,6 +46,7 @@ import pytest
 
 from pipeline.jars.fetched_jars import JarsMissingError
 from pipeline.java import JavaMissingError
+from tests.support.chaos_kraft import ChaosCluster
 from tests.support.kafka_home import KafkaHome, find_kafka_home
 from tests.support.kraft import KraftCluster
 from tests.support.secured_kraft import SecuredKraft
@@ -150,6 +153,16 @@ def secured_kafka(
     secured = SecuredKraft(kafka_home.java, kafka_home.jars, folder)
     with secured, _logs_in_reports(secured.cluster, request.session):
         yield secured
+
+
+@pytest.fixture(scope="module")
+def chaos_cluster(
+    kafka_home: KafkaHome, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[ChaosCluster]:
+    """Three brokers behind faulty proxies, for one file of tests."""
+    chaos = ChaosCluster(kafka_home, tmp_path_factory.mktemp("kafka") / "chaos")
+    with chaos, _logs_in_reports(chaos.kafka, request.session):
+        yield chaos
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,8 @@
 """Debian's packages for programs that tests ask: installed by apt where that needs no asking: as root.
 
+What has to be nowhere in particular is not installed, but downloaded by apt, which verifies it, and unpacked
+into .cache/tools.
+
 Tests run in several processes, and apt in one at a time: it would refuse the second for want of its lock.
 Blocks, on the caller's thread.
 """
@@ -13,6 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+#: Where packages are unpacked.
+TOOLS: Final = Path(__file__).resolve().parents[2] / ".cache" / "tools"
 _TIMEOUT_S: Final = 300
 _LOCK: Final = Path(tempfile.gettempdir()) / "pilotfish-tests-apt.lock"
 
@@ -31,6 +36,22 @@ def install(*packages: str) -> None:
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or error
         raise PackagesMissingError(f"apt could not install {' '.join(packages)}: {said}") from error
+
+
+def unpack(package: str, folder: Path = TOOLS) -> None:
+    """Downloads a package, and unpacks it below the folder; PackagesMissingError without apt or network."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        if os.geteuid() == 0:  # a new machine knows of no packages, and only root may tell it of them
+            apt_get("update")
+        apt_get("download", package, folder=folder)
+        archive = next(folder.glob(f"{package}_*.deb"))
+        subprocess.run(
+            ("dpkg", "-x", archive, folder), check=True, capture_output=True, text=True, timeout=_TIMEOUT_S
+        )
+    except (OSError, StopIteration, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or error
+        raise PackagesMissingError(f"apt could not download {package}: {said}") from error
 
 
 def apt_get(*arguments: str, folder: Path | None = None) -> None:

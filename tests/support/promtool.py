@@ -6,15 +6,12 @@ Where there is no apt, or no network, `find_promtool` says what to install. Bloc
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Final
 
-from tests.support.debian_packages import apt_get
-
-TOOLS: Final = Path(__file__).resolve().parents[2] / ".cache" / "tools"
+from tests.support.debian_packages import TOOLS, PackagesMissingError, unpack
 
 _TIMEOUT_S: Final = 100
 
@@ -44,20 +41,12 @@ def _find(program: str, tools: Path) -> Path:
 
 
 def _unpack_package(tools: Path) -> None:
-    tools.mkdir(parents=True, exist_ok=True)
     try:
-        if os.geteuid() == 0:  # a new machine knows of no packages, and only root may tell it of them
-            apt_get("update")
-        apt_get("download", "prometheus", folder=tools)
-        package = next(tools.glob("prometheus_*.deb"))
-        subprocess.run(
-            ("dpkg", "-x", package, tools), check=True, capture_output=True, text=True, timeout=_TIMEOUT_S
-        )
-    except (OSError, StopIteration, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or error
+        unpack("prometheus", tools)
+    except PackagesMissingError as error:
         raise PromtoolMissingError(
             "promtool is needed and not here: install Prometheus (Debian and Ubuntu: `apt-get install "
-            f"prometheus`; elsewhere https://prometheus.io/download) and put it on PATH: {said}"
+            f"prometheus`; elsewhere https://prometheus.io/download) and put it on PATH: {error}"
         ) from error
 
 

@@ -1,0 +1,59 @@
+"""What host names lead to in another Python process, as a test says while it runs.
+
+    dns = SteeredDns(folder)
+    dns.answer("kafka.test", ["127.0.0.1"])
+    Sidecar(..., bootstrap_servers="kafka.test:9092", environment=dns.environment())
+    dns.fail("kafka.test")
+
+The process finds `sitecustomize.py` of this folder first on its path: socket.getaddrinfo then reads a file at
+each look-up. Names that the file does not hold are looked up as ever. Programs that resolve names in C, such
+as librdkafka, are not steered. Any thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_HERE: Final = Path(__file__).resolve().parent
+#: What tells the process where the file is.
+ANSWERS_VARIABLE: Final = "STEERED_DNS_ANSWERS"
+
+
+class SteeredDns:
+    """Names and their addresses, in a file that is replaced whole."""
+
+    def __init__(self, folder: Path) -> None:
+        """The folder is for the file."""
+        self._path = folder / "steered-dns.json"
+        self._answers: dict[str, list[str]] = {}
+        self._write()
+
+    def environment(self) -> dict[str, str]:
+        """What a process must be started with; its children are steered too."""
+        path = os.pathsep.join(filter(None, (str(_HERE), os.environ.get("PYTHONPATH"))))
+        return {"PYTHONPATH": path, ANSWERS_VARIABLE: str(self._path)}
+
+    def answer(self, host: str, addresses: Sequence[str]) -> None:
+        """From now on the name leads to these addresses, in this order."""
+        self._answers[host] = list(addresses)
+        self._write()
+
+    def fail(self, host: str) -> None:
+        """From now on nobody knows the name: EAI_NONAME."""
+        self.answer(host, [])
+
+    def forget(self, host: str) -> None:
+        """The name is looked up as ever."""
+        self._answers.pop(host, None)
+        self._write()
+
+    def _write(self) -> None:
+        beside = self._path.with_suffix(".new")
+        beside.write_text(json.dumps(self._answers), encoding="utf-8")
+        os.replace(beside, self._path)
