@@ -26,7 +26,7 @@ _OTHERS_PAUSE_S: Final = 0.1
 
 
 class Load:
-    """All callers of a sidecar, from `with` to its end. `history` may be read by any thread."""
+    """All callers of a sidecar, who begin nothing more after `with`. `history` may be read by any thread."""
 
     def __init__(self, port: int, topic: str, *, partitions: int, spool: bool) -> None:
         self.history = History()
@@ -65,8 +65,6 @@ class Load:
     ) -> None:
         for caller in self._callers:
             caller.ask_to_stop()
-        if kind is None:
-            self.join()
 
     def join(self) -> None:
         """Waits for their ends. AssertionError for one that stays, or that met an impossible answer."""

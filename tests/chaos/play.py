@@ -70,7 +70,7 @@ class Row:
 def play(stage: Stage, fault: Fault) -> Row:
     """The row of one fault. Whatever the fault's own steps wait for in vain becomes a sentence of it."""
     began_ms = now_ms()
-    stage.cluster.heal()
+    stage.heal()
     client = fault.route(stage)
     topic = stage.new_topic()
     with contextlib.ExitStack() as ends:
@@ -85,9 +85,10 @@ def play(stage: Stage, fault: Fault) -> Row:
         scene = Scene(stage, client, topic, sidecar, load)
         acted = _Act(fault, scene, java)
         acted.run()
+        stage.heal()
+        acted.end_the_load()
         if fault.spool:
             acted.wait_for_an_empty_spool()
-        stage.cluster.heal()
         read = stage.cluster.kafka.read_back(topic)
     verdict = judge(
         load.history.attempts(),
@@ -131,11 +132,21 @@ class _Act:
                 recovered_ms = now_ms()
                 self.after_mb = resident_mb(scene.sidecar.process.pid)
         except AssertionError as error:
-            self.sentences.append(f"not withstood: {error}")
+            self._not_withstood(error)
             return
         self.gap_ms = load.longest_gap_ms(struck_ms, recovered_ms)
         if self._java is not None:
             self.java_gap_ms = self._java.longest_gap_ms(struck_ms, recovered_ms)
+
+    def end_the_load(self) -> None:
+        """Waits until what is open is answered, so that all that can be stored has somebody who sent it."""
+        try:
+            self._scene.load.join()
+        except AssertionError as error:
+            self._not_withstood(error)
+
+    def _not_withstood(self, error: AssertionError) -> None:
+        self.sentences.append(f"not withstood: {error}")
 
     def _warm_up(self) -> None:
         self._scene.load.wait_for_successes(self._scene.load.began_ms, each=_WARM_UP_SUCCESSES)
@@ -154,7 +165,7 @@ class _Act:
                 timeout_s=_RECOVERY_TIMEOUT_S,
             )
         except AssertionError as error:
-            self.sentences.append(f"not withstood: {error}")
+            self._not_withstood(error)
 
 
 def _spooled(sidecar: Sidecar) -> float | None:

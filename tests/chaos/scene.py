@@ -28,7 +28,7 @@ class Scene:
         self.cluster = stage.cluster
         self.bootstrap_proxy = stage.bootstrap_proxy
         self.random = stage.random
-        self._password_path = stage.password_path
+        self.write_password = stage.write_password
         self.client = client
         self.topic = topic
         self.sidecar = sidecar
@@ -63,12 +63,6 @@ class Scene:
     def hold(self, seconds: float) -> None:
         """Lets the harm last."""
         threading.Event().wait(seconds)
-
-    def write_password(self, password: str) -> None:
-        """Into the file that the sidecar reads it from, at once and whole."""
-        written = self._password_path.with_suffix(".new")
-        written.write_text(password)
-        written.replace(self._password_path)
 
     def wait_for_successes(self, *, each: int = 1, timeout_s: float = 60.0) -> None:
         """Until every caller has had a success that it asked for from now on."""

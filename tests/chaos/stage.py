@@ -70,7 +70,7 @@ class Stage:
         self._ends = contextlib.ExitStack()
         #: What the sidecars of secured brokers read their password from.
         self.password_path = folder / "password"
-        self.password_path.write_text(cluster.password)
+        self.heal()
         self._shared: list[tuple[Client, Sidecar]] = []
         self._topics = 0
         self._folders = 0
@@ -84,6 +84,17 @@ class Stage:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ends.close()
+
+    def heal(self) -> None:
+        """Nothing is wrong with brokers, network and rights, and the sidecars' password is the right one."""
+        self.cluster.heal()
+        self.write_password()
+
+    def write_password(self) -> None:
+        """The password of now, into the file that sidecars read it from: at once and whole."""
+        written = self.password_path.with_suffix(".new")
+        written.write_text(self.cluster.password)
+        written.replace(self.password_path)
 
     def new_topic(self) -> str:
         """A topic of three replicas, two of which must be in sync, led by all brokers in turn."""
