@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -93,6 +94,22 @@ def test_clients_see_proxies_only_also_when_a_broker_has_moved(chaos: ChaosClust
     passed = chaos.proxies[2].request_bytes
     assert _produce({"bootstrap.servers": chaos.bootstrap_servers}, topic, partition=1) is None
     assert chaos.proxies[2].request_bytes > passed
+
+
+def test_all_brokers_move_and_only_the_front_door_is_where_it_was(chaos: ChaosCluster, topic: str) -> None:
+    before = {proxy.address for proxy in chaos.proxies.values()}
+    old_bootstrap = chaos.bootstrap_servers
+    chaos.move_all_brokers()
+    chaos.kafka.admin.wait_until_in_sync(topic)
+
+    told = _told_addresses(chaos.front_door.bootstrap_servers)
+    assert told == {broker_id: proxy.address for broker_id, proxy in chaos.proxies.items()}
+    assert not before & set(told.values())
+    for port in (address.rsplit(":", 1)[1] for address in old_bootstrap.split(",")):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", int(port)), timeout=5)
+    assert _produce({"bootstrap.servers": chaos.bootstrap_servers}, topic) is None
+    assert _gets_in(_by_name(chaos))
 
 
 def test_the_users_right_to_write_is_taken_and_given(chaos: ChaosCluster, topic: str) -> None:

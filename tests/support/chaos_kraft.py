@@ -11,8 +11,9 @@
     SECURED     SASL_SSL with SCRAM-SHA-256 for `user`, behind `secured_proxies`, one for each broker
 
 Brokers tell clients of the proxies' addresses, so a client that begins at one of them never sees a broker
-itself. Whoever has no name is a super user; `user` may do everything on what has no ACL, and what ACLs say on
-the rest. Blocking; one thread steers.
+itself. `front_door` is one more way to PROXIED of broker 1, at an address that lives on when all brokers
+move; brokers tell nobody of it. Whoever has no name is a super user; `user` may do everything on what has no
+ACL, and what ACLs say on the rest. Blocking; one thread steers.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _SECURED: Final = "SECURED"
 _MECHANISM: Final = "SCRAM-SHA-256"
 _USER: Final = "carol"
+_IDS: Final = (1, 2, 3)
 
 
 class ChaosCluster:
@@ -52,14 +54,13 @@ class ChaosCluster:
         self._stores = self._folder / "stores"
         self.trust_path = self._stores / "authority.pem"
         self._keystore = self._stores / "brokers.pem"
-        ids = (1, 2, 3)
-        self._ports = dict(zip(ids, free_ports(len(ids)), strict=True))
-        self._secured_ports = dict(zip(ids, free_ports(len(ids)), strict=True))
+        self._ports = _new_ports()
+        self._secured_ports = _new_ports()
         self.kafka = KraftCluster(
             home.java,
             home.jars,
             self._folder,
-            brokers=len(ids),
+            brokers=len(_IDS),
             settings={**self._settings(), **(settings or {})},
             proxied_ports=self._ports,
             proxied_listeners=[ProxiedListener(_SECURED, self._secured_ports, "SASL_SSL")],
@@ -76,20 +77,28 @@ class ChaosCluster:
             self.authority.write_trust(self.trust_path)
             self.authority.issue(HOST, "localhost").write(self._keystore)
             starting.enter_context(self.kafka)
-            for broker_id in self.kafka.broker_ids:
-                self.proxies[broker_id] = starting.enter_context(
-                    FaultyProxy(self.kafka.proxied_target(broker_id, PROXIED), port=self._ports[broker_id])
-                )
-                self.secured_proxies[broker_id] = starting.enter_context(
-                    FaultyProxy(
-                        self.kafka.proxied_target(broker_id, _SECURED), port=self._secured_ports[broker_id]
-                    )
-                )
+            self.front_door = starting.enter_context(FaultyProxy(self.kafka.proxied_target(1)))
+            starting.callback(self._close_proxies)
+            self._open_proxies()
             self._stack = starting.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def _open_proxies(self) -> None:
+        for broker_id in self.kafka.broker_ids:
+            plain = self.kafka.proxied_target(broker_id, PROXIED)
+            secured = self.kafka.proxied_target(broker_id, _SECURED)
+            self.proxies[broker_id] = FaultyProxy(plain, port=self._ports[broker_id])
+            self.secured_proxies[broker_id] = FaultyProxy(secured, port=self._secured_ports[broker_id])
+
+    def _close_proxies(self) -> None:
+        for proxy in self._all_proxies():
+            proxy.close()
+
+    def _all_proxies(self) -> list[FaultyProxy]:
+        return [*self.proxies.values(), *self.secured_proxies.values()]
 
     # -- where, and how to get in ----------------------------------------------------------------------------
 
@@ -131,10 +140,23 @@ class ChaosCluster:
         Passwords and certificates stay as they were rotated, quotas as they were set. At once when nothing
         is wrong.
         """
-        for proxy in (*self.proxies.values(), *self.secured_proxies.values()):
+        for proxy in (self.front_door, *self._all_proxies()):
             proxy.heal()
         self.kafka.heal()
         self.security.forget_acls(user=self.user)
+
+    def move_all_brokers(self) -> None:
+        """Every broker comes back on other ports, behind new proxies at other addresses.
+
+        No address that brokers ever told of still answers, `front_door` does. What is asked of this object
+        from now on, such as `bootstrap_servers` and `proxies`, is what is new.
+        """
+        self._close_proxies()
+        self._ports, self._secured_ports = _new_ports(), _new_ports()
+        self.kafka.advertise(PROXIED, self._ports)
+        self.kafka.advertise(_SECURED, self._secured_ports)
+        self._open_proxies()
+        self.kafka.move_all_brokers()
 
     def take_write(self, topic: str) -> None:
         """The user may no longer write to a topic."""
@@ -181,6 +203,10 @@ class ChaosCluster:
                 "org.apache.kafka.common.security.scram.ScramLoginModule required;"
             ),
         }
+
+
+def _new_ports() -> dict[int, int]:
+    return dict(zip(_IDS, free_ports(len(_IDS)), strict=True))
 
 
 def _joined(ports: Mapping[int, int]) -> str:

@@ -14,7 +14,7 @@ is a setting of the broker, so `auto_create` belongs to the cluster.
 proxy's, who passes on to `proxied_target(id)`. Brokers and `admin` keep to the plain listener, so nothing
 that a proxy does to clients is done to them.
 
-Processes are known by pid, end with the test process even if that is killed (process_guard.py), and keep
+Processes are known by pid, end with the test process even if that is killed (kraft_processes.py), and keep
 their data and logs in one folder. Ports stay a broker's own over restarts. Blocking; one thread steers.
 """
 
@@ -23,12 +23,13 @@ from __future__ import annotations
 import base64
 import os
 import signal
-import subprocess
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tests.support.free_ports import free_ports
 from tests.support.kafka_admin import KafkaAdmin, read_back
 from tests.support.kafka_tools import KafkaTools
+from tests.support.kraft_processes import START_TIMEOUT_S, KafkaProcesses
 from tests.support.kraft_server import (
     CONTROLLER_ID,
     HOST,
@@ -37,43 +38,16 @@ from tests.support.kraft_server import (
     KraftError,
     ProxiedListener,
 )
-from tests.support.process_guard import ProcessGuard
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tests.support.kafka_admin import ReadRecord
 
 #: The listener of `proxied_ports`.
 PROXIED: Final = "PROXIED"
-_CHATTY_LOGGERS: Final = (
-    "state.change.logger",
-    "kafka.cluster.Partition",
-    "kafka.log.LogManager",
-    "kafka.server.ReplicaFetcherManager",
-    "org.apache.kafka.storage.internals.log",
-    "org.apache.kafka.controller.ReplicationControlManager",
-)
-#: Small and quick to start: no second compiler, one collector thread, no files in the system's temporary
-#: folder.
-_JAVA_OPTIONS: Final = (
-    "-Xmx384m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:-UsePerfData",
-    "-Djava.awt.headless=true",
-    "-Dorg.slf4j.simpleLogger.showDateTime=true",
-    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
-    "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
-    # Several lines for each new partition would push what matters out of a failed test's report.
-    *(f"-Dorg.slf4j.simpleLogger.log.{name}=warn" for name in _CHATTY_LOGGERS),
-)
-#: A start takes about 5 s on an idle machine with two cores; the deadline is for a laden one.
-_START_TIMEOUT_S: Final = 90.0
-#: Controlled shutdown moves leaders first and takes a second or two; then we stop asking nicely.
-_STOP_TIMEOUT_S: Final = 30.0
 
 
 def _random_cluster_id() -> str:
@@ -110,9 +84,8 @@ class KraftCluster:
         self._java = java
         self._jars = tuple(jars)
         self._folder = folder.resolve()
-        self._java_options = tuple(java_options)
         self._format_arguments = tuple(format_arguments)
-        self._guard: ProcessGuard | None = None
+        self._processes = KafkaProcesses(java, jars, self._folder, java_options)
         self._admin: KafkaAdmin | None = None
         self.cluster_id = _random_cluster_id()
         self.broker_ids = tuple(range(1, brokers + 1))
@@ -150,15 +123,15 @@ class KraftCluster:
 
     def start(self) -> None:
         """Formats the data folders, starts every process, and waits until all brokers serve."""
-        self._guard = ProcessGuard()
-        self._guard.remove_at_end(self._folder)
+        self._processes.open()
         try:
             for server in self._servers.values():
                 server.folder.mkdir(parents=True)
                 self._settings.write_properties(server)
-            self._format(self._servers.values())
-            for server in self._servers.values():
-                self._launch(server)
+            servers = tuple(self._servers.values())
+            self._processes.format(servers, self.cluster_id, self._format_arguments)
+            for server in servers:
+                self._processes.launch(server)
             self._wait_until_serving(self.broker_ids)
         except BaseException:
             self.close()
@@ -166,19 +139,8 @@ class KraftCluster:
 
     def close(self) -> None:
         """Kills every process, waits for their ends, and removes the folder. Idempotent."""
-        if self._guard is None:
-            return
         self._admin = None
-        for server in self._servers.values():
-            if server.process is not None:
-                server.process.kill()
-        for server in self._servers.values():
-            if server.process is not None:
-                server.process.wait(timeout=_STOP_TIMEOUT_S)
-                self._guard.forget(server.process)
-                server.process = None
-        self._guard.close()
-        self._guard = None
+        self._processes.close(tuple(self._servers.values()))
 
     def __enter__(self) -> KraftCluster:
         self.start()
@@ -230,11 +192,11 @@ class KraftCluster:
 
     def kill(self, broker_id: int) -> None:
         """SIGKILL, and waits for the end; the cluster notices by broker.session.timeout.ms (9 s)."""
-        self._end(self._broker(broker_id), signal.SIGKILL)
+        self._processes.end(self._broker(broker_id), signal.SIGKILL)
 
     def stop(self, broker_id: int) -> None:
         """SIGTERM: the broker hands its partitions over first. SIGKILL if that takes over 30 s."""
-        self._end(self._broker(broker_id), signal.SIGTERM)
+        self._processes.end(self._broker(broker_id), signal.SIGTERM)
 
     def pause(self, broker_id: int) -> None:
         """SIGSTOP: connections stay open and nothing answers."""
@@ -262,12 +224,12 @@ class KraftCluster:
 
     def kill_controller(self) -> None:
         """SIGKILL; brokers go on with what they know: no election, no topic made, no ISR changed."""
-        self._end(self._controller(), signal.SIGKILL)
+        self._processes.end(self._controller(), signal.SIGKILL)
 
     def restart_controller(self) -> None:
         """Starts the controller again (killing it first where it runs) and waits until it answers."""
-        self._end(self._controller(), signal.SIGKILL)
-        self._launch(self._controller())
+        self._processes.end(self._controller(), signal.SIGKILL)
+        self._processes.launch(self._controller())
         self._wait_for_controller()
 
     def pause_controller(self) -> None:
@@ -277,6 +239,14 @@ class KraftCluster:
     def resume_controller(self) -> None:
         """SIGCONT. What it missed for over 9 s it takes for brokers' deaths: they are fenced for a moment."""
         self._controller().send_signal(signal.SIGCONT)
+
+    def advertise(self, listener: str, ports: Mapping[int, int]) -> None:
+        """Brokers tell clients of these ports of a proxied listener, from their next `new_port` on."""
+        proxied = [
+            replace(each, advertised_ports=dict(ports)) if each.name == listener else each
+            for each in self._settings.proxied
+        ]
+        self._settings = replace(self._settings, proxied=tuple(proxied))
 
     def move_all_brokers(self) -> None:
         """Every broker comes back at another address: no address that was ever told still answers."""
@@ -334,71 +304,13 @@ class KraftCluster:
             raise KeyError(f"no broker {broker_id} among {self.broker_ids}")
         return self._servers[broker_id]
 
-    def _command(self, server: KafkaServer, *main: str) -> list[str]:
-        temporary = f"-Djava.io.tmpdir={server.folder}"
-        options = (*_JAVA_OPTIONS, *self._java_options, temporary)
-        return [str(self._java), *options, "-cp", os.pathsep.join(map(str, self._jars)), *main]
-
-    def _format(self, servers: Iterable[KafkaServer]) -> None:
-        """Writes the cluster's id and first metadata into the data folders, side by side."""
-        guard = self._running_guard()
-        formatting = [
-            (
-                server,
-                guard.start(
-                    self._command(
-                        server,
-                        "kafka.tools.StorageTool",
-                        "format",
-                        "-t",
-                        self.cluster_id,
-                        "-c",
-                        "server.properties",
-                        *self._format_arguments,
-                    ),
-                    log=server.log_path,
-                    cwd=server.folder,
-                ),
-            )
-            for server in servers
-        ]
-        failed = [server for server, process in formatting if process.wait(timeout=_START_TIMEOUT_S) != 0]
-        for _, process in formatting:
-            guard.forget(process)
-        if failed:
-            raise KraftError(f"{failed[0].name} could not be formatted:\n{failed[0].log_tail()}")
-
-    def _launch(self, server: KafkaServer) -> None:
-        server.has_failed_disk = False
-        server.process = self._running_guard().start(
-            self._command(server, "kafka.Kafka", "server.properties"), log=server.log_path, cwd=server.folder
-        )
-
     def _take_down_and_launch(self, broker_id: int, *, new_port: bool) -> None:
         server = self._broker(broker_id)
-        self._end(server, signal.SIGKILL)
+        self._processes.end(server, signal.SIGKILL)
         if new_port:
             (server.broker_port,) = free_ports(1)
             self._settings.write_properties(server)
-        self._launch(server)
-
-    def _end(self, server: KafkaServer, how: signal.Signals) -> None:
-        process = server.process
-        if process is None:
-            return
-        process.send_signal(how)
-        try:
-            process.wait(timeout=_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(timeout=_STOP_TIMEOUT_S)
-        self._running_guard().forget(process)
-        server.process = None
-
-    def _running_guard(self) -> ProcessGuard:
-        if self._guard is None:
-            raise KraftError("the cluster is not started")
-        return self._guard
+        self._processes.launch(server)
 
     def _wait_until_serving(self, broker_ids: Sequence[int]) -> None:
         """Until the cluster lists these brokers where they are now; KraftError when a process ended."""
@@ -409,7 +321,7 @@ class KraftCluster:
             return all(alive.get(broker_id) == self.address(broker_id) for broker_id in broker_ids)
 
         try:
-            wait_until(serving, what=f"brokers {list(broker_ids)} serve", timeout_s=_START_TIMEOUT_S)
+            wait_until(serving, what=f"brokers {list(broker_ids)} serve", timeout_s=START_TIMEOUT_S)
         except AssertionError as error:
             tails = "\n".join(f"--- {name}\n{tail}" for name, tail in self.logs().items())
             raise KraftError(f"{error}\n{tails}") from error
@@ -421,7 +333,7 @@ class KraftCluster:
             self._raise_for_ended_servers()
             return self.admin.has_controller()
 
-        wait_until(answers, what="the controller answers", timeout_s=_START_TIMEOUT_S)
+        wait_until(answers, what="the controller answers", timeout_s=START_TIMEOUT_S)
 
     def _raise_for_ended_servers(self) -> None:
         for server in self._servers.values():
