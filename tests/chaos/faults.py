@@ -14,13 +14,11 @@ _COMBINED: Final = 5
 
 
 def all_faults(seed: int) -> tuple[Fault, ...]:
-    """Each alone, and then the combinations that the seed draws."""
+    """Each alone, then the combinations that the seed draws, and brokers that move."""
     alone = (
         *faults_brokers.FAULTS,
         *faults_network.FAULTS,
         *faults_access.FAULTS,
         *faults_sidecar.FAULTS,
     )
-    names = [fault.name for fault in alone]
-    assert len(names) == len(set(names)), "two faults of one name"
-    return (*alone, *combinations(_COMBINED, seed))
+    return (*alone, *combinations(_COMBINED, seed), *faults_brokers.MOVES)

@@ -64,13 +64,13 @@ def _change_authority(scene: Scene) -> None:
 def _throttle_bytes(scene: Scene) -> None:
     scene.admin.set_client_quota(producer_byte_rate=_QUOTA_BYTES_PER_SECOND)
     scene.hold(5)
-    scene.admin.set_client_quota(producer_byte_rate=None)
+    scene.admin.remove_client_quotas()
 
 
 def _throttle_requests(scene: Scene) -> None:
     scene.admin.set_client_quota(request_percentage=_QUOTA_PERCENT)
     scene.hold(5)
-    scene.admin.set_client_quota(request_percentage=None)
+    scene.admin.remove_client_quotas()
 
 
 FAULTS: Final = (

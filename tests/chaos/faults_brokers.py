@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.chaos import harms
 from tests.chaos.fault import Fault
-from tests.chaos.routes import by_moving_brokers, by_proxies
+from tests.chaos.routes import by_proxies, by_the_front_door, by_their_own_addresses
 from tests.chaos.stage import MIN_IN_SYNC, PARTITIONS
 from tests.support.java_peer import now_ms
 
@@ -19,10 +19,18 @@ _ADMIN: Final = "administration"
 
 
 def _broker(
-    name: str, strike: Strike, *, route: Route = by_proxies, short: bool = False, spool: bool = False
+    name: str,
+    strike: Strike,
+    *,
+    route: Route = by_proxies,
+    short: bool = False,
+    spool: bool = False,
+    own_sidecar: bool = False,
 ) -> Fault:
     why = "the spool may deliver twice" if spool else ""
-    return Fault(name, _GROUP, strike, route, short=short, spool=spool, at_least_once=why)
+    return Fault(
+        name, _GROUP, strike, route, short=short, spool=spool, at_least_once=why, own_sidecar=own_sidecar
+    )
 
 
 def _kill_until_elected(scene: Scene) -> None:
@@ -105,14 +113,12 @@ def _kill_leader_without_controller(scene: Scene) -> None:
 
 
 def _move_all_brokers(scene: Scene) -> None:
-    scene.kafka.move_all_brokers()
-    scene.bootstrap_proxy.retarget(scene.kafka.address(1))
+    scene.cluster.move_all_brokers()
 
 
 def _move_each_broker(scene: Scene) -> None:
     for broker_id in scene.kafka.broker_ids:
         scene.kafka.restart(broker_id, new_port=True)
-        scene.bootstrap_proxy.retarget(scene.kafka.address(1))
         scene.admin.wait_until_in_sync(scene.topic)
 
 
@@ -184,12 +190,26 @@ FAULTS: Final = (
     _broker(harms.PAUSED_CONTROLLER.name, harms.PAUSED_CONTROLLER.held(4)),
     _broker("kill -9 of the controller and a leader, the controller back", _kill_leader_without_controller),
     _broker("a leader's disk fails, and the broker ends", _fail_disk),
-    _broker("all brokers moved to other ports at once", _move_all_brokers, route=by_moving_brokers),
-    _broker("each broker moved to another port in turn", _move_each_broker, route=by_moving_brokers),
     Fault("election of preferred leaders by an admin", _ADMIN, _elect_preferred, by_proxies),
     Fault("all leaders moved by an admin", _ADMIN, _move_leaders, by_proxies),
     Fault("partitions added", _ADMIN, _add_partitions, by_proxies),
     Fault("topic deleted and made again", _ADMIN, _recreate_topic, by_proxies),
     Fault("records too large for the topic for a while", _ADMIN, _refuse_size, by_proxies),
     Fault("min.insync.replicas not met for a while", _ADMIN, _ask_for_all_replicas, by_proxies),
+)
+
+#: Played last: the addresses of all that was started before are gone with them.
+MOVES: Final = (
+    _broker(
+        "each broker moved to another port in turn",
+        _move_each_broker,
+        route=by_their_own_addresses,
+        own_sidecar=True,
+    ),
+    _broker(
+        "all brokers moved to other ports at once",
+        _move_all_brokers,
+        route=by_the_front_door,
+        own_sidecar=True,
+    ),
 )

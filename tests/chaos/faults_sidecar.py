@@ -18,13 +18,14 @@ import httpx
 
 from tests.chaos.callers import HOST
 from tests.chaos.fault import Fault
-from tests.chaos.routes import without_java
+from tests.chaos.routes import with_a_clock_to_set, with_names_to_steer, without_java
+from tests.support.chaos_kraft import PROXIED_HOST
 from tests.support.plain_http import NO_TLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.chaos.fault import Strike
+    from tests.chaos.fault import Route, Strike
     from tests.chaos.scene import Scene
 
 _GROUP: Final = "the sidecar"
@@ -34,16 +35,24 @@ _SPOOL: Final = "the spool may deliver twice"
 _BODY_BYTES: Final = 4_000_000
 _ROOM_BYTES: Final = 8_000_000
 _EAGER_CONNECTIONS: Final = 50
+#: Of the loopback network, where nothing listens.
+_NOBODYS_ADDRESS: Final = "127.9.9.9"
 
 
 def _own(
-    name: str, strike: Strike, *, at_least_once: str = "", spool: bool = False, short: bool = False
+    name: str,
+    strike: Strike,
+    *,
+    route: Route = without_java,
+    at_least_once: str = "",
+    spool: bool = False,
+    short: bool = False,
 ) -> Fault:
     return Fault(
         name,
         _GROUP,
         strike,
-        without_java,
+        route,
         at_least_once=at_least_once,
         own_sidecar=True,
         spool=spool,
@@ -100,8 +109,7 @@ def _use_up_descriptors(scene: Scene) -> None:
             connection.setblocking(False)
             with contextlib.suppress(BlockingIOError):
                 connection.connect((HOST, scene.sidecar.api_port))
-        for proxy in scene.proxies:
-            proxy.sever()
+        _cut_off(scene)
         scene.hold(4)
 
 
@@ -130,6 +138,44 @@ def _full_disk(scene: Scene) -> None:
         scene.wait_for_failures(503, count=3)
 
 
+def _clock(difference_s: float) -> Strike:
+    def strike(scene: Scene) -> None:
+        scene.clock.set(difference_s)
+        scene.hold(3)
+        scene.clock.set(0)
+        scene.hold(1)
+
+    return strike
+
+
+def _clock_of_refused_records(scene: Scene) -> None:
+    """Brokers take no timestamp that is more than an hour ahead (message.timestamp.after.max.ms)."""
+    scene.clock.set(7_200)
+    scene.wait_for_failures(422, count=5)
+    scene.clock.set(0)
+
+
+def _cut_off(scene: Scene) -> None:
+    for proxy in scene.proxies:
+        proxy.sever()
+
+
+def _lose_names(scene: Scene) -> None:
+    """Brokers are known by a name that nobody knows any more, and must be connected to anew."""
+    scene.dns.fail(PROXIED_HOST)
+    _cut_off(scene)
+    scene.hold(4)
+    scene.dns.forget(PROXIED_HOST)
+
+
+def _mislead_names(scene: Scene) -> None:
+    """The name leads to where nobody listens, and then back."""
+    scene.dns.answer(PROXIED_HOST, [_NOBODYS_ADDRESS])
+    _cut_off(scene)
+    scene.hold(4)
+    scene.dns.forget(PROXIED_HOST)
+
+
 FAULTS: Final = (
     _own("SIGTERM, and started again", _terminate),
     _own("SIGKILL, and started again", _kill, at_least_once=_KEYS_FORGOTTEN, short=True),
@@ -144,4 +190,13 @@ FAULTS: Final = (
     _own("no descriptor left, and all connections to brokers end", _use_up_descriptors),
     _own("large bodies near the limit of memory", _near_the_limit_of_memory),
     _own("the spool's disk is full", _full_disk, spool=True, at_least_once=_SPOOL),
+    _own("the wall clock jumps half an hour ahead, and back", _clock(1_800), route=with_a_clock_to_set),
+    _own(
+        "the wall clock jumps further ahead than brokers allow, and back",
+        _clock_of_refused_records,
+        route=with_a_clock_to_set,
+    ),
+    _own("the wall clock jumps a day back, and ahead", _clock(-86_400), route=with_a_clock_to_set),
+    _own("brokers' name can't be resolved, all connections end", _lose_names, route=with_names_to_steer),
+    _own("brokers' name leads elsewhere, all connections end", _mislead_names, route=with_names_to_steer),
 )

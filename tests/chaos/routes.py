@@ -27,9 +27,24 @@ def without_java(stage: Stage) -> Client:
     return Client(stage.cluster.bootstrap_servers, has_java=False)
 
 
-def by_moving_brokers(stage: Stage) -> Client:
-    """Brokers under their own addresses; the one of bootstrap.servers stays and leads to where they are."""
-    return Client(stage.bootstrap_proxy.bootstrap_servers)
+def by_the_front_door(stage: Stage) -> Client:
+    """The address of bootstrap.servers stays and leads to where brokers are; all others are told by them."""
+    return Client(stage.cluster.front_door.bootstrap_servers)
+
+
+def by_their_own_addresses(stage: Stage) -> Client:
+    """Brokers themselves, where they are when the sidecar starts."""
+    return Client(stage.cluster.kafka.bootstrap_servers)
+
+
+def with_a_clock_to_set(stage: Stage) -> Client:
+    """The sidecar's wall clock can be moved; nothing of the kind is done to Java's."""
+    return Client(stage.cluster.bootstrap_servers, environment=stage.clock.environment(), has_java=False)
+
+
+def with_names_to_steer(stage: Stage) -> Client:
+    """What the host name of the brokers leads to can be changed for the sidecar alone."""
+    return Client(stage.cluster.bootstrap_servers, environment=stage.dns.environment(), has_java=False)
 
 
 def by_name_and_password(stage: Stage) -> Client:

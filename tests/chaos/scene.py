@@ -26,7 +26,8 @@ class Scene:
 
     def __init__(self, stage: Stage, client: Client, topic: str, sidecar: Sidecar, load: Load) -> None:
         self.cluster = stage.cluster
-        self.bootstrap_proxy = stage.bootstrap_proxy
+        self.clock = stage.clock
+        self.dns = stage.dns
         self.random = stage.random
         self.write_password = stage.write_password
         self.client = client

@@ -15,9 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from tests.support.chaos_kraft import PROXIED_HOST
+from tests.support.clock_jumps import ClockJumps
 from tests.support.java_peer import JavaPeer
 from tests.support.sidecar import Sidecar
-from tests.support.tcp_proxy import TcpProxy
+from tests.support.steered_dns import SteeredDns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,12 +72,12 @@ class Stage:
         self._ends = contextlib.ExitStack()
         #: What the sidecars of secured brokers read their password from.
         self.password_path = folder / "password"
-        self.heal()
         self._shared: list[tuple[Client, Sidecar]] = []
         self._topics = 0
         self._folders = 0
-        #: For brokers that move: one address that stays.
-        self.bootstrap_proxy = self._ends.enter_context(TcpProxy(cluster.kafka.address(1)))
+        self.clock = ClockJumps(folder)
+        self.dns = SteeredDns(folder)
+        self.write_password()
 
     def __enter__(self) -> Self:
         return self
@@ -89,6 +91,8 @@ class Stage:
         """Nothing is wrong with brokers, network and rights, and the sidecars' password is the right one."""
         self.cluster.heal()
         self.write_password()
+        self.clock.set(0)
+        self.dns.forget(PROXIED_HOST)
 
     def write_password(self) -> None:
         """The password of now, into the file that sidecars read it from: at once and whole."""

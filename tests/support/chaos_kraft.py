@@ -7,7 +7,7 @@
         chaos.heal()
 
     PLAINTEXT   for brokers, admins and whoever reads back: no proxy, no name, everything allowed
-    PROXIED     the same behind `proxies`, one for each broker
+    PROXIED     the same behind `proxies`, one for each broker; their host is told by name
     SECURED     SASL_SSL with SCRAM-SHA-256 for `user`, behind `secured_proxies`, one for each broker
 
 Brokers tell clients of the proxies' addresses, so a client that begins at one of them never sees a broker
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from tests.support.kafka_home import KafkaHome
 
+#: A name, so that what it leads to can be steered (steered_dns).
+PROXIED_HOST: Final = "localhost"
 _SECURED: Final = "SECURED"
 _MECHANISM: Final = "SCRAM-SHA-256"
 _USER: Final = "carol"
@@ -62,8 +64,10 @@ class ChaosCluster:
             self._folder,
             brokers=len(_IDS),
             settings={**self._settings(), **(settings or {})},
-            proxied_ports=self._ports,
-            proxied_listeners=[ProxiedListener(_SECURED, self._secured_ports, "SASL_SSL")],
+            proxied_listeners=[
+                ProxiedListener(PROXIED, self._ports, advertised_host=PROXIED_HOST),
+                ProxiedListener(_SECURED, self._secured_ports, "SASL_SSL"),
+            ],
             format_arguments=["--add-scram", f"{_MECHANISM}=[name={self.user},password={self.password}]"],
         )
         self.proxies: dict[int, FaultyProxy] = {}
@@ -105,12 +109,12 @@ class ChaosCluster:
     @property
     def bootstrap_servers(self) -> str:
         """host:port of the proxies."""
-        return _joined(self._ports)
+        return _joined(PROXIED_HOST, self._ports)
 
     @property
     def secured_bootstrap_servers(self) -> str:
         """host:port of the proxies in front of SECURED."""
-        return _joined(self._secured_ports)
+        return _joined(HOST, self._secured_ports)
 
     @property
     def secured_settings(self) -> dict[str, str]:
@@ -209,5 +213,5 @@ def _new_ports() -> dict[int, int]:
     return dict(zip(_IDS, free_ports(len(_IDS)), strict=True))
 
 
-def _joined(ports: Mapping[int, int]) -> str:
-    return ",".join(f"{HOST}:{port}" for port in ports.values())
+def _joined(host: str, ports: Mapping[int, int]) -> str:
+    return ",".join(f"{host}:{port}" for port in ports.values())

@@ -33,12 +33,13 @@ class KraftError(RuntimeError):
 class ProxiedListener:
     """A further listener of every broker, which tells clients to come to a port of somebody else's.
 
-    `protocol` is what it speaks, SASL_SSL for one; `advertised_ports` are by broker id.
+    `protocol` is what it speaks, SASL_SSL for one; `advertised_ports` are by broker id, at `advertised_host`.
     """
 
     name: str
     advertised_ports: Mapping[int, int]
     protocol: str = "PLAINTEXT"
+    advertised_host: str = HOST
 
 
 @dataclass(slots=True)
@@ -158,10 +159,11 @@ class ClusterSettings:
         told: dict[str, int | None] = {**listeners, **self.advertised_ports}
         if server.broker_port is not None:
             told |= {proxied.name: proxied.advertised_ports[server.node_id] for proxied in self.proxied}
-        properties = {"listeners": _addresses(listeners)}
+        properties = {"listeners": _addresses(listeners, {})}
         if told != listeners:
             del told["CONTROLLER"]
-            properties["advertised.listeners"] = _addresses(told)
+            hosts = {proxied.name: proxied.advertised_host for proxied in self.proxied}
+            properties["advertised.listeners"] = _addresses(told, hosts)
         if self.proxied:
             protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
             protocols |= {proxied.name: proxied.protocol for proxied in self.proxied}
@@ -171,5 +173,5 @@ class ClusterSettings:
         return properties
 
 
-def _addresses(ports: Mapping[str, int | None]) -> str:
-    return ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items() if port)
+def _addresses(ports: Mapping[str, int | None], hosts: Mapping[str, str]) -> str:
+    return ",".join(f"{name}://{hosts.get(name, HOST)}:{port}" for name, port in ports.items() if port)
