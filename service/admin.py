@@ -70,6 +70,7 @@ def make_registry(app: App, collectors: Iterable[Collector] = ()) -> CollectorRe
     registry.register(_CallersCollector(sidecar))
     registry.register(app.advice)
     registry.register(app.event_metrics)
+    registry.register(app.spool_metrics)
     registry.register(app.trace_metrics)
     for collector in collectors:
         registry.register(collector)

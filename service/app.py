@@ -52,6 +52,7 @@ from service.routes.records import records_router
 from service.schemas import ProblemAnswer
 from service.settings import Settings, SettingsError
 from service.slowness.collector import Slowness
+from service.spool.spool_metrics import SpoolMetrics
 from service.streams.ndjson import is_ndjson_stream
 from service.trace_metrics import TraceMetrics
 from service.version import pilotfish_version
@@ -62,10 +63,15 @@ if TYPE_CHECKING:
     from fastapi.telemetry import TelemetryConfig
 
     from service.event_log.event_log import EventLog
+    from service.spool.spool import Spool
 
 #: What the event log has for its last window and heartbeat where the producer used up all of
 #: drain_timeout_ms: they tell the fleet that this sidecar has ended. It comes on top of that time.
 LAST_EVENTS_MS: Final = 1_000
+
+#: What the spool has at the end to deliver what is on its way: the rest stays on the disk, and need not be
+#: waited for.
+LAST_SPOOLED_MS: Final = 2_000
 
 #: Random, so that a version of an earlier process is never taken for one of this.
 _BOOT_BYTES: Final = 4
@@ -91,8 +97,9 @@ class App:
         *,
         owns_producer: bool = False,
         traces: Traces | None = None,
+        spool: Spool | None = None,
     ) -> None:
-        """`traces`: what is done about traces, where the settings are not to say it."""
+        """`traces`, `spool`: what there is of these, where the settings are not to say it."""
         self.completions: Final = LoopCompletions()
         self._owns_producer = owns_producer or producer is None
         self._report: CloseReport | None = None
@@ -120,7 +127,9 @@ class App:
         if self.event_log is not None:
             self.event_log.follow(producer)
         boot = secrets.token_hex(_BOOT_BYTES)
-        self.sidecar: Final = build_sidecar(settings, producer, boot, slowness, notice)
+        self.spool: Final = _make_spool(settings, clock) if spool is None else spool
+        self.spool_metrics: Final = SpoolMetrics(self.spool)
+        self.sidecar: Final = build_sidecar(settings, producer, boot, slowness, notice, self.spool)
         endpoint = ProduceEndpoint(_never, self.sidecar)
         dialects = dialects_of(self.sidecar)
         faces = ErrorFaces({prefix: d.error_face for d in dialects for prefix in d.prefixes})
@@ -173,7 +182,7 @@ class App:
             self._drained_by_ms = (
                 self.sidecar.producer.clock.now_ms() + self.sidecar.settings.drain_timeout_ms
             )
-            if self._owns_producer or self.event_log is not None:
+            if self._owns_producer or self.event_log is not None or self.spool is not None:
                 # The one call that blocks; requests are answered meanwhile.
                 self._report = await asyncio.to_thread(self._close)
         return self._report
@@ -182,6 +191,8 @@ class App:
         report, producer = CloseReport(), self.sidecar.producer
         if self._owns_producer:
             report = producer.close(self.sidecar.settings.drain_timeout_ms)
+        if self.spool is not None:
+            self.spool.close(min(max(self._drain_time_left_ms(), 1), LAST_SPOOLED_MS))
         if self.event_log is not None:
             self.event_log.close(max(self._drain_time_left_ms(), LAST_EVENTS_MS))
         return report
@@ -201,6 +212,8 @@ class App:
             self.event_log.start()
         if self._owns_producer:
             self.sidecar.producer.start()
+        if self.spool is not None:
+            self.spool.start(self.completions.call)
         if self.sidecar.settings.warm_topics:
             self.sidecar.producer.configure_topics(self.sidecar.settings.warm_topics)
         self.advice.begin(self.sidecar.producer, loop.call_soon_threadsafe)
@@ -240,6 +253,15 @@ def _make_event_log(settings: Settings, clock: Clock) -> EventLog | None:
     from service.event_log.from_settings import make_event_log
 
     return make_event_log(settings, clock, Random())
+
+
+def _make_spool(settings: Settings, clock: Clock) -> Spool | None:
+    """None where records are not spooled; nothing of it is loaded then. Raises SettingsError, ConfigError."""
+    if not settings.spool_folder:
+        return None
+    from service.spool.spool import make_spool
+
+    return make_spool(settings, clock)
 
 
 def _make_traces(settings: Settings) -> Traces:

@@ -60,6 +60,16 @@ class LoopCompletions:
         except RuntimeError:
             _log.debug("%d results came after the event loop had closed", len(finished))
 
+    def call(self, function: Callable[[], None]) -> None:
+        """Has a function called on the loop; after the loop has ended, when nobody waits, does nothing."""
+        if self._loop is None:
+            _log.error("something was to be told before an event loop was bound; it is lost")
+            return
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            _log.debug("something was to be told after the event loop had closed")
+
 
 def _call_each(finished: Sequence[tuple[Done, Result]]) -> None:
     for done, result in finished:

@@ -7,7 +7,7 @@ which the admin thread reads.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 from urllib.parse import unquote_to_bytes
 
 from fastapi import Depends, Request
@@ -33,6 +33,9 @@ from service.waiting_room import WaitingRoom
 from service.watch.feed import ChangeFeed, make_feed
 from service.watch.notice import SnapshotNotice
 
+if TYPE_CHECKING:
+    from service.spool.spool import Spool
+
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
@@ -56,10 +59,16 @@ class Sidecar:
     retry_after: RetryAfter
     feed: ChangeFeed
     status: StatusReport
+    spool: Spool | None
 
 
 def build_sidecar(
-    settings: Settings, producer: Producer, boot: str, slowness: Slowness, notice: SnapshotNotice
+    settings: Settings,
+    producer: Producer,
+    boot: str,
+    slowness: Slowness,
+    notice: SnapshotNotice,
+    spool: Spool | None,
 ) -> Sidecar:
     """The parts, put together over a producer, among whose event sinks `slowness` and `notice` must be."""
     config = settings.producer_config()
@@ -108,7 +117,9 @@ def build_sidecar(
             http=http,
             drain=drain,
             watchers=lambda: feed.watchers,
+            spool=None if spool is None else spool.status,
         ),
+        spool=spool,
     )
 
 

@@ -35,7 +35,13 @@ _FAILED: Final = {
 }
 _RECEIPT: Final = {"partition": 3, "offset": 7, "timestamp": 1767258000000}
 _SOME: Final = {"topic": "orders", "results": [_RECEIPT, _FAILED]}
-_NOTHING_TOLD: Final = {"topic": "orders", "results": [{**_RECEIPT, "offset": None}]}
+_SPOOLED: Final = {
+    "topic": "orders",
+    "spooled": 2,
+    "first_sequence": 17,
+    "last_sequence": 18,
+    "status": "/v1/status",
+}
 _TIMES: Final = {"count": 1200, "p50_ms": 4, "p99_ms": 21, "max_ms": 38}
 _IDLE: Final = {"batches": 0, "records": 0, "partitions": 0, "oldest_ms": None}
 _PHASE: Final = {"waiting": 0, "oldest_ms": None, "recent": _TIMES}
@@ -110,6 +116,16 @@ _STATUS: Final[dict[str, Any]] = {
         "latency": _TIMES,
         "per_second": dict.fromkeys(_SECONDS, [5] * 60),
     },
+    "spool": {
+        "entries": 1840,
+        "bytes": 734003,
+        "max_bytes": 268435456,
+        "oldest_age_ms": 95000,
+        "set_aside": 0,
+        "damaged_files": 0,
+        "last_error": "REQUEST_TIMED_OUT",
+        "last_error_age_ms": 400,
+    },
     "leader_changes": [
         {
             "at": "2026-01-01T08:59:00.000Z",
@@ -170,7 +186,7 @@ ANSWERS: Final[Mapping[tuple[str, str, str], object]] = {
             }
         ],
     },
-    ("post", "/v1/topics/{topic}/records", "202"): _NOTHING_TOLD,
+    ("post", "/v1/topics/{topic}/records", "202"): _SPOOLED,
     ("post", "/v1/topics/{topic}/records", "207"): _SOME,
     ("get", "/topics", "200"): ["orders", "payments"],
     ("get", "/topics/{topic}", "200"): {

@@ -26,7 +26,8 @@ problems: Final = error_answers(
         422: "The request says what can't be done; `place` says where.",
         429: "Too much waits in this sidecar already; nothing was written.",
         500: "Kafka refused for a reason that a retry won't mend.",
-        503: "No broker is reachable, or memory was full, or the sidecar is shutting down; nothing was sent.",
+        503: "No broker is reachable, or memory or the spool was full, or the sidecar is shutting down; "
+        "nothing was sent.",
         504: "A deadline ran out after something was sent: the outcome is unknown.",
     },
     PROBLEM_TYPE.decode(),

@@ -180,6 +180,14 @@ class ProduceAnswer(BaseModel):
     results: list[Receipt | FailedItem] = Field(description="One per record, in order.")
 
 
+class SpooledAnswer(BaseModel):
+    topic: str
+    spooled: int = Field(description="How many records are in the spool now: all that the request brought.")
+    first_sequence: int = Field(description="The number of the first of them; the others follow it.")
+    last_sequence: int
+    status: str = Field(description="Where to look what became of the spool.")
+
+
 class ProblemAnswer(BaseModel):
     """RFC 9457."""
 

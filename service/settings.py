@@ -294,6 +294,19 @@ class Settings(BaseSettings):
         default=600_000,
         description="How long such an answer is kept where there is room; twice delivery.timeout.ms or more.",
     )
+    spool_folder: str = Field(
+        default="",
+        description="The folder of the spool (docs/spool.md), on a disk that survives; no spool if empty.",
+    )
+    spool_max_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="How many bytes the spool may take, with what was set aside.",
+    )
+    spool_topic_wait_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = Field(
+        default=60_000,
+        description="How long spooled records wait for a topic that is not there before they are set aside.",
+    )
     max_waiting_requests: int = Field(
         default=10_000,
         ge=1,

@@ -282,6 +282,11 @@ class KafkaProducer:
 
     # -- records ---------------------------------------------------------------------------------------------
 
+    def check(self, topic: str, records: Sequence[ProducerRecord]) -> None:
+        """Raises what `submit` raises for records that no broker needs to be asked about."""
+        check_topics((topic,))
+        check_records(records, self.config.max_request_size, self.config.buffer_memory)
+
     def submit(
         self,
         topic: str,

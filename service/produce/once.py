@@ -58,7 +58,7 @@ class Once:
             if attempt is None:
                 return await self._first(name, digest, form.times, records, since_ms, place, receive)
         left_ms = form.times.timeout_ms - (self._clock.now_ms() - since_ms)
-        answer = await _outcome_of(attempt, left_ms, form.times.timeout_ms, receive)
+        answer = await outcome_of(attempt, left_ms, form.times.timeout_ms, receive)
         self._replays.add()
         return answer._replace(headers=[*answer.headers, REPLAYED])
 
@@ -102,7 +102,7 @@ class Once:
             except BaseException:
                 attempt.forget()
                 raise
-            return _STAYS
+            return STAYS
 
         return await wait_for_result(launch, receive)
 
@@ -121,7 +121,7 @@ def _is_unknown(told: Told) -> bool:
     return isinstance(told, Problem) and told.written != "no"
 
 
-async def _outcome_of(attempt: Attempt, left_ms: int, timeout_ms: int, receive: Receive) -> Answer:
+async def outcome_of(attempt: Attempt, left_ms: int, timeout_ms: int, receive: Receive) -> Answer:
     """The answer that holds for good, waited for within the request's own time; a 504 at its end."""
     if attempt.answer is not None:
         return attempt.answer
@@ -148,4 +148,4 @@ class _Stays:
         """Does nothing."""
 
 
-_STAYS: Final = _Stays()
+STAYS: Final = _Stays()

@@ -60,6 +60,11 @@ def _results_of(run: AcknowledgedRun) -> str:
     return before + f"{behind},{before}".join(map(str, range(base_offset, base_offset + records))) + behind
 
 
+def json_answer(status: int, body: bytes) -> Answer:
+    """A document that tells of success in another way than by receipts."""
+    return Answer(status, _headers(_JSON, body), body, "success")
+
+
 def answer_of_problem(problem: Problem) -> Answer:
     """The answer where nothing was acknowledged."""
     body = problem.body()

@@ -7,8 +7,9 @@ from typing import Any, Final
 from service.lookup.lookups import MAX_WAIT_MS
 from service.media_type import JSON, NDJSON, OCTET_STREAM
 from service.payload import Format
+from service.produce.produce_query import DELIVERIES, DELIVERY
 from service.produce.records_codec import MAX_INT32, MAX_TIMESTAMP_MS
-from service.schemas import PRODUCE_BODY, ProduceAnswer
+from service.schemas import PRODUCE_BODY, ProduceAnswer, SpooledAnswer
 
 _FORMATS: Final = [form.value for form in Format]
 _OF_OCTETS: Final = "With application/octet-stream only."
@@ -50,6 +51,15 @@ _PARAMETERS: Final = [
         "when a record came.",
         type="integer",
         minimum=0,
+    ),
+    _parameter(
+        DELIVERY,
+        "query",
+        "spool: answered 202 once the records are in the sidecar's log on disk, and delivered at least once, "
+        "in order among themselves, when Kafka takes them. Not with application/x-ndjson. 400 where the "
+        "sidecar has no spool.",
+        enum=list(DELIVERIES),
+        default=DELIVERIES[0],
     ),
     _parameter(
         "key_format",
@@ -143,8 +153,9 @@ RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
         },
     },
     202: {
-        "model": ProduceAnswer,
-        "description": "acks=0: sent, and nothing to acknowledge.",
+        "model": ProduceAnswer | SpooledAnswer,
+        "description": "delivery=spool: the records are on the sidecar's disk. Without it, acks=0: sent, and "
+        "nothing to acknowledge.",
         "headers": _REPLAYED,
         "content": {NDJSON.decode(): {"schema": {"type": "string"}, "example": _STREAM_OUT}},
     },

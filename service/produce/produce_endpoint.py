@@ -6,7 +6,8 @@
 
 A body that is answered as a whole is validated whole before its first record is appended. The request then
 waits as one ticket with one deadline, whatever the number of its records (produce_answers.py tells of them);
-with an Idempotency-Key it is produced once, however often it comes (once.py).
+with an Idempotency-Key it is produced once, however often it comes (once.py). With `delivery=spool` it is
+answered once the records are on the disk (spooled.py).
 
 FastAPI's route (routes/records.py) calls `answer` and `open_stream` too, for paths that are written in an
 unusual way, and documents them. Event loop only.
@@ -18,14 +19,14 @@ import contextlib
 from collections.abc import Awaitable
 from dataclasses import replace
 from time import perf_counter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from client_core import ProduceResult
 from service.access.caller import caller_of
 from service.asgi import ASGIApp, Receive, Scope, Send, answer_at_once, header_values, respond
 from service.body import announced_bytes, read_body
 from service.deps import Sidecar
-from service.errors import Problem, ProblemError, problem_of_body
+from service.errors import Problem, ProblemError, problem_of_body, refused
 from service.http_metrics import RouteTally
 from service.listener.guards import BodyTooLargeError
 from service.produce.idempotency import Name, key_of
@@ -37,6 +38,10 @@ from service.streaming import StreamedAnswer
 from service.streams.ndjson import NdjsonProduce, is_ndjson
 from service.strict_json import BodyError
 from service.waiting import CallerGoneError
+
+if TYPE_CHECKING:
+    from service.produce.spooled import SpooledProduce
+    from service.spool.spool import Spool
 
 ROUTE: Final = "/v1/topics/{topic}/records"
 
@@ -61,10 +66,11 @@ class ProduceEndpoint:
         self._once = Once(
             sidecar.producing, sidecar.keys, self._clock, self._acknowledged, sidecar.http.replays
         )
+        self._spooled = None if sidecar.spool is None else _make_spooled(sidecar, sidecar.spool)
         self._ndjson = NdjsonProduce(sidecar)
         self._tallies: dict[int, RouteTally] = {}
-        for refused in (429, 503):  # the series that an alert looks at begin at 0
-            self._tally(refused)
+        for status in (429, 503):  # the series that an alert looks at begin at 0
+            self._tally(status)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         topic = None
@@ -144,6 +150,12 @@ class ProduceEndpoint:
         name = Name(caller.name, topic, key_of(keys)) if keys else None
         with self._room.enter(announced_bytes(scope), caller) as place:
             body = await read_body(scope, receive, place, form.times.timeout_ms)
+            if form.spooled:
+                if self._spooled is None:
+                    raise refused(
+                        400, "there is no spool here (spool_folder is not set)", place="query.delivery"
+                    )
+                return await self._spooled.answer(name, topic, form, body, since_ms=now_ms, receive=receive)
             if name is not None:
                 return await self._once.answer(
                     name, form, body, since_ms=now_ms, place=place, receive=receive
@@ -162,6 +174,19 @@ class ProduceEndpoint:
         if tally is None:
             tally = self._tallies[status] = self._sidecar.http.tally("POST", ROUTE, status)
         return tally
+
+
+def _make_spooled(sidecar: Sidecar, spool: Spool) -> SpooledProduce:
+    """Loads what a sidecar without a spool never needs."""
+    from service.produce.spooled import SpooledProduce
+
+    return SpooledProduce(
+        spool,
+        sidecar.producer,
+        sidecar.keys,
+        sidecar.http.replays,
+        trace_headers=sidecar.settings.trace_headers,
+    )
 
 
 def topic_of_path(raw_path: bytes) -> str | None:

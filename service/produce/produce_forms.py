@@ -13,7 +13,7 @@ from service.asgi import Scope, header
 from service.errors import refused
 from service.media_type import JSON, NDJSON, OCTET_STREAM, check_encoding, check_media_type, media_type_of
 from service.produce.octet_stream import PARAMETERS, record_without_value
-from service.produce.produce_query import parameters, times_of
+from service.produce.produce_query import DELIVERY, is_spooled, parameters, times_of
 from service.produce.producing import Times
 from service.produce.records_codec import parse_records
 
@@ -24,12 +24,13 @@ class Form(NamedTuple):
     """How the body of one request is read.
 
     `parse` gives the records in portions, and raises BodyError in between. `meaning` is what else makes it
-    this request and no other, but for its times.
+    this request and no other, but for its times. `spooled`: they go to the spool.
     """
 
     times: Times
     parse: Callable[[bytes], Iterable[list[ProducerRecord]]]
     meaning: bytes
+    spooled: bool = False
 
 
 def form_of(topic: str, scope: Scope, defaults: Times, max_records: int) -> Form:
@@ -45,12 +46,19 @@ def form_of(topic: str, scope: Scope, defaults: Times, max_records: int) -> Form
         if media_type != JSON:
             raise refused(415, f"Content-Type must be one of {_FORMS}")
     check_media_type(content_type, encoding)
-    times = times_of(parameters(query), defaults) if query else defaults
-    return Form(times, lambda body: parse_records(topic, body, max_records), JSON)
+    given = parameters(query, (DELIVERY,)) if query else {}
+    times = times_of(given, defaults) if given else defaults
+    form = Form(times, lambda body: parse_records(topic, body, max_records), JSON)
+    return _to_the_spool(form) if is_spooled(given) else form
 
 
 def _octet_stream(topic: str, scope: Scope, defaults: Times) -> Form:
-    given = parameters(scope["query_string"], PARAMETERS)
+    given = parameters(scope["query_string"], (DELIVERY, *PARAMETERS))
     record = record_without_value(topic, scope, given)
     meaning = b"%s %r" % (OCTET_STREAM, record)
-    return Form(times_of(given, defaults), lambda body: [[record._replace(value=body)]], meaning)
+    form = Form(times_of(given, defaults), lambda body: [[record._replace(value=body)]], meaning)
+    return _to_the_spool(form) if is_spooled(given) else form
+
+
+def _to_the_spool(form: Form) -> Form:
+    return form._replace(meaning=form.meaning + b" to the spool", spooled=True)

@@ -18,6 +18,10 @@ _TIMES: Final = Times._fields
 
 _MAX_DIGITS: Final = 19
 
+#: How records are delivered: "direct", which is meant where nothing is said, or "spool".
+DELIVERY: Final = "delivery"
+DELIVERIES: Final = ("direct", "spool")
+
 
 def parameters(query: bytes, more: tuple[str, ...] = ()) -> dict[str, str]:
     """The parameters by name: those of `Times` and `more`. Raises ProblemError."""
@@ -59,6 +63,14 @@ def format_of(given: Mapping[str, str], name: str, default: Format) -> Format:
         return Format(given[name]) if name in given else default
     except ValueError as e:
         raise refused(422, "must be json, text or base64", place=f"query.{name}") from e
+
+
+def is_spooled(given: Mapping[str, str]) -> bool:
+    """Whether the records are for the spool. Raises ProblemError."""
+    delivery = given.get(DELIVERY, "direct")
+    if delivery not in DELIVERIES:
+        raise refused(422, "must be direct or spool", place=f"query.{DELIVERY}")
+    return delivery == "spool"
 
 
 def _number(given: Mapping[str, str], name: str, greatest: int, of_what: str = "") -> int:

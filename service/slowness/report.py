@@ -36,7 +36,7 @@ _QUIET: Final = NodeSlowness(NOTHING_RECENT, None)
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """What the answer is made of. `watchers` says how many watch now."""
+    """What the answer is made of. `watchers` says how many watch now, `spool` its own part."""
 
     producer: Producer
     config: ProducerConfig
@@ -47,6 +47,7 @@ class StatusReport:
     http: HttpMetrics
     drain: Drain
     watchers: Callable[[], int]
+    spool: Callable[[], dict[str, Any]] | None
     #: When the last body for a caller was made, and the body.
     _shared: dict[Caller, tuple[int, bytes]] = field(default_factory=dict)
 
@@ -99,6 +100,7 @@ class StatusReport:
             "phases": _phases(picture, observed),
             "waits": _waits(backlog.topic_waits, may_read, now_ms),
             "produce": self._produce(observed, now_ms),
+            "spool": None if self.spool is None else self.spool(),
             "leader_changes": _leader_changes(observed.leader_moves, may_read),
         }
 

@@ -126,6 +126,17 @@ class LeaderMoved(BaseModel):
     leader_epoch: int | None
 
 
+class SpoolState(BaseModel):
+    entries: int = Field(description="Records that are to be delivered.")
+    bytes: int = Field(description="What lies in the folder, set aside or not.")
+    max_bytes: int
+    oldest_age_ms: int | None = Field(description="Since the oldest of those records was accepted.")
+    set_aside: int = Field(description="Records that can't be delivered: pilotfish spool show lists them.")
+    damaged_files: int
+    last_error: str | None = Field(description="Kafka's name of the last error in delivering.")
+    last_error_age_ms: int | None
+
+
 class StatusAnswer(BaseModel):
     state: str
     draining: bool
@@ -148,4 +159,5 @@ class StatusAnswer(BaseModel):
     phases: Phases
     waits: list[TopicWaiting] = Field(description="Topics that requests wait for, at most fifty.")
     produce: ProduceState
+    spool: SpoolState | None = Field(description="The log that records are spooled to; null where it is off.")
     leader_changes: list[LeaderMoved] = Field(description="The last fifty that were heard of, latest first.")

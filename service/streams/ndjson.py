@@ -25,7 +25,7 @@ from service.listener.guards import CLOSE
 from service.media_type import JSON, NDJSON, check_media_type, media_type_of
 from service.payload import Format
 from service.produce.produce_answers import line_of
-from service.produce.produce_query import format_of, parameters, times_of
+from service.produce.produce_query import DELIVERY, format_of, is_spooled, parameters, times_of
 from service.produce.producing import Told
 from service.produce.records_codec import LineCodec
 from service.streaming import AskedBody, Outlet, StreamedAnswer
@@ -73,7 +73,10 @@ class NdjsonProduce:
         sidecar, producing = self._sidecar, self._sidecar.producing
         caller = caller_of(scope)
         producing.check(topic, caller)
-        given = parameters(scope["query_string"], PARAMETERS)
+        given = parameters(scope["query_string"], (DELIVERY, *PARAMETERS))
+        if is_spooled(given):
+            detail = "a stream is not spooled; send the records as application/json"
+            raise refused(422, detail, place=f"query.{DELIVERY}")
         times = times_of(given, producing.times)
         codec = LineCodec(
             topic,

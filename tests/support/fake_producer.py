@@ -249,6 +249,10 @@ class FakeProducer:
             self.finish(ticket, told_configs(self.configs.get(topic, {})))
         return ticket
 
+    def check(self, topic: str, records: Sequence[ProducerRecord]) -> None:
+        if self.refuses is not None:
+            raise self.refuses
+
     def submit(
         self,
         topic: str,

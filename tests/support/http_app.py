@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from service.app import App, create_app
+from service.app import App
 from service.settings import Settings
 from tests.support.fake_producer import FakeProducer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
+
+    from service.spool.spool import Spool
 
 T = TypeVar("T")
 
@@ -33,9 +35,20 @@ class HttpApp:
 
     def __init__(self, *, kafka: dict[str, str] | None = None, **settings: Any) -> None:
         self.producer = FakeProducer()
+        #: That of the spool, where there is one; it has the same clock.
+        self.spool_producer = FakeProducer(clock=self.producer.clock)
         self.settings = Settings(kafka={"bootstrap.servers": "localhost:9092", **(kafka or {})}, **settings)
-        self.app: App = create_app(self.settings, self.producer)
+        self.app: App = App(self.settings, self.producer, spool=self._spool())
         self.producer.events = self.app.events
+
+    def _spool(self) -> Spool | None:
+        """On a disk that a test may have fail; nothing of it is loaded where there is no spool."""
+        if not self.settings.spool_folder:
+            return None
+        from service.spool.spool import Spool
+        from tests.support.spooling import BadDisk
+
+        return Spool(self.settings, self.spool_producer, self.producer.clock, BadDisk())
 
     @property
     def version(self) -> str:

@@ -61,6 +61,9 @@
 - idempotency_max_bytes
 - idempotency_max_keys
 - idempotency_memory_ms
+- spool_folder
+- spool_max_bytes
+- spool_topic_wait_ms
 - max_waiting_requests
 - max_waiting_bytes
 - drain_delay_ms

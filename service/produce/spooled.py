@@ -1,0 +1,182 @@
+"""Producing with `delivery=spool`: answered 202 once the records are in the log on the disk.
+
+Whatever of a record can be judged without the brokers is judged first, so that what can never be sent is
+refused at once: its size, its partition where the topic is known. With an Idempotency-Key a request is
+spooled once, however often it comes to this process; the records are delivered at least once all the same.
+
+Loaded only where there is a spool. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from client_core import Errors, KafkaError, Phase, ProducerRecord, Ticket
+from service.asgi import Receive
+from service.errors import Problem, ProblemError
+from service.face import Producer
+from service.produce.idempotency import REPLAYED, IdempotencyKeys, Name, digest_of
+from service.produce.once import STAYS, outcome_of
+from service.produce.portions import gathered
+from service.produce.produce_answers import Answer, answer_of_problem, json_answer
+from service.produce.produce_forms import Form
+from service.request_trace import REQUEST_TRACE, marked
+from service.spool.spool import Spool
+from service.spool.writer import SpoolClosedError, Spooled, SpoolFault, SpoolFullError
+from service.tally import Counter
+from service.waiting import refusal_of, wait_for_result
+
+#: When to come again: a spool is emptied once Kafka is back, a disk is mended by people.
+_FULL_RETRY_AFTER: Final = (b"retry-after", b"30")
+_FAULT_RETRY_AFTER: Final = (b"retry-after", b"5")
+
+
+class SpooledProduce:
+    """Answers requests whose records go to the spool."""
+
+    def __init__(
+        self,
+        spool: Spool,
+        producer: Producer,
+        keys: IdempotencyKeys,
+        replays: Counter,
+        *,
+        trace_headers: bool,
+    ) -> None:
+        self._spool = spool
+        self._producer = producer
+        self._clock = producer.clock
+        self._keys = keys
+        self._replays = replays
+        self._trace_headers = trace_headers
+
+    async def answer(
+        self, name: Name | None, topic: str, form: Form, body: bytes, *, since_ms: int, receive: Receive
+    ) -> Answer:
+        """The answer once the records are on the disk, or are not.
+
+        Raises ProblemError, BodyError, and CallerGoneError where nobody is left to answer.
+        """
+        if name is None:
+            records = self._checked(topic, await gathered(form.parse(body)))
+            return await self._wait(form, since_ms, receive, lambda done: self._submit(topic, records, done))
+        digest = digest_of(form.meaning, body)
+        attempt = self._keys.find(name, digest)
+        if attempt is None:
+            records = self._checked(topic, await gathered(form.parse(body)))
+            attempt = self._keys.find(name, digest)  # others had their turn between the portions
+            if attempt is None:
+                return await self._first(name, digest, form, records, since_ms, receive)
+        left_ms = form.times.timeout_ms - (self._clock.now_ms() - since_ms)
+        answer = await outcome_of(attempt, left_ms, form.times.timeout_ms, receive)
+        self._replays.add()
+        return answer._replace(headers=[*answer.headers, REPLAYED])
+
+    async def _first(
+        self,
+        name: Name,
+        digest: bytes,
+        form: Form,
+        records: Sequence[ProducerRecord],
+        since_ms: int,
+        receive: Receive,
+    ) -> Answer:
+        attempt = self._keys.begin(name, digest, 1)
+
+        def launch(done: Callable[[Answer], None]) -> None:
+            def ended(answer: Answer) -> None:
+                attempt.end(answer, keep=answer.status == 202)
+                done(answer)
+
+            try:
+                self._submit(name.topic, records, ended)
+            except BaseException:
+                attempt.forget()
+                raise
+
+        return await self._wait(form, since_ms, receive, launch)
+
+    async def _wait(
+        self,
+        form: Form,
+        since_ms: int,
+        receive: Receive,
+        launch: Callable[[Callable[[Answer], None]], None],
+    ) -> Answer:
+        """What `launch` ends with, within the request's time; what waits for the disk can't be taken back."""
+
+        def take_ticket(done: Callable[[Answer], None]) -> Ticket:
+            launch(done)
+            return STAYS
+
+        timeout_ms = form.times.timeout_ms
+        left_ms = timeout_ms - (self._clock.now_ms() - since_ms)
+        try:
+            async with asyncio.timeout(max(left_ms, 0) / 1000):
+                return await wait_for_result(take_ticket, receive)
+        except TimeoutError:
+            return answer_of_problem(
+                Problem(
+                    504,
+                    f"the disk of the spool did not answer within {timeout_ms} ms",
+                    retriable=True,
+                    written="unknown",
+                    phase=Phase.DELIVERY.value,
+                    waited_ms=timeout_ms,
+                )
+            )
+
+    def _checked(self, topic: str, records: Sequence[ProducerRecord]) -> Sequence[ProducerRecord]:
+        """The records as they are to be spooled. Raises ProblemError for what could never be sent."""
+        try:
+            self._producer.check(topic, records)
+        except KafkaError as e:
+            raise ProblemError(refusal_of(e)) from e
+        count = self._producer.cache.partition_count(topic)
+        if count is not None:
+            for index, record in enumerate(records):
+                if record.partition is not None and record.partition >= count:
+                    raise ProblemError(_no_partition(topic, index, record.partition, count))
+        trace = REQUEST_TRACE.get()
+        if self._trace_headers and trace is not None and trace.context is not None:
+            return marked(records, trace.context)
+        return records
+
+    def _submit(self, topic: str, records: Sequence[ProducerRecord], done: Callable[[Answer], None]) -> None:
+        try:
+            self._spool.submit(records, lambda told: done(_answer_of(topic, told)))
+        except SpoolFullError as e:
+            raise ProblemError(
+                Problem(503, str(e), retriable=True, written="no", headers=(_FULL_RETRY_AFTER,))
+            ) from e
+        except SpoolClosedError as e:
+            raise ProblemError(
+                Problem(503, "the sidecar is shutting down", retriable=True, written="no")
+            ) from e
+
+
+def _answer_of(topic: str, told: Spooled | SpoolFault) -> Answer:
+    if isinstance(told, SpoolFault):
+        headers = (_FAULT_RETRY_AFTER,)
+        return answer_of_problem(
+            Problem(503, told.detail, retriable=True, written=told.written, headers=headers)
+        )
+    document = {
+        "topic": topic,
+        "spooled": told.records,
+        "first_sequence": told.first_sequence,
+        "last_sequence": told.first_sequence + told.records - 1,
+        "status": "/v1/status",
+    }
+    return json_answer(202, msgspec.json.encode(document))
+
+
+def _no_partition(topic: str, index: int, partition: int, count: int) -> Problem:
+    missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
+    place = f"records[{index}].partition"
+    detail = f"{place}: topic {topic} has {count} partitions, and no partition {partition}"
+    return Problem(404, detail, kafka_error=missing.name, code=missing.code, written="no", place=place)

@@ -1,0 +1,351 @@
+"""From the spool to Kafka, on a thread and through a producer of their own: in order, at least once.
+
+    hear    what became of requests: delivered, set aside with a reason, or back to the front of its lane
+    read    the next entries, each into the lane of its topic (lanes.py)
+    send    one request for each topic that has none on its way
+    tidy    the mark (mark.py), then the files of which nothing is needed any more
+
+A record is done when brokers have acknowledged it or it lies in the folder of what was set aside; only then
+the mark goes past it. The producer's records never expire: what ends a request is an answer, or that its
+topic was not there for `topic_wait_ms`.
+
+Thread pilotfish-spool-delivery, but for `_answered`'s append, which the producer's I/O thread does, and
+`close`. Other threads read `view` and the counters.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from client_core import (
+    FOREVER_MS,
+    Clock,
+    IllegalArgumentError,
+    IllegalStateError,
+    KafkaError,
+    ProducerRecord,
+    RecordFailure,
+    Result,
+)
+from service.face import Producer
+from service.spool.aside import REASONS, Aside, Reason
+from service.spool.lane import LANE_BYTES, Lane
+from service.spool.lanes import UNREADABLE, Lanes, View
+from service.spool.mark import Mark, write_mark
+from service.spool.reader import Stored
+from service.spool.segments import Segment, Segments
+from service.spool.verdict import Verdict, verdict_of, verdict_of_refusal
+from service.tally import counters
+
+_log: Final = logging.getLogger(__name__)
+
+#: The pause of a topic after a failure that may pass.
+PAUSE_MS: Final = 1_000
+#: How often the mark is written at most.
+MARK_EVERY_MS: Final = 1_000
+#: Beyond the longest delivery.timeout.ms, by which the producer ends a request.
+_NEVER_MS: Final = 2**31
+
+
+class LastError(NamedTuple):
+    """Why records wait, or were set aside: the last failure, by Kafka's name of it, and when."""
+
+    kafka_error: str
+    at_ms: int
+
+
+class Delivery:
+    """Delivers what is committed."""
+
+    def __init__(
+        self,
+        segments: Segments,
+        aside: Aside,
+        mark: Mark,
+        producer: Producer,
+        clock: Clock,
+        *,
+        committed: Callable[[], int],
+        topic_wait_ms: int,
+        create: bool,
+    ) -> None:
+        """Takes the producer over, starts and closes it. `committed`: every entry below it is on the disk.
+
+        `topic_wait_ms`: how long brokers may say that a topic is not there until its records are set aside.
+        `create`: asking for the topic may create it.
+        """
+        self._segments = segments
+        self._aside = aside
+        self._producer = producer
+        self._clock = clock
+        self._committed = committed
+        self._topic_wait_ms = topic_wait_ms
+        self._create = create
+        self.lanes: Final = Lanes(segments, mark, self._on_damage)
+        self._written = mark
+        self._written_ms = clock.now_ms()
+        self._damaged: set[Segment] = set()
+        self._answered: deque[tuple[Lane, Sequence[Stored], Result]] = deque()
+        self._condition = threading.Condition()
+        self._called = False
+        self._closed = False
+        self._fault: str | None = None
+        self.delivered = 0
+        self.lost = 0
+        self.failed_turns = 0
+        self.set_aside = counters("pilotfish_spool_set_aside", "Records set aside, by why.", "reason")
+        for reason in REASONS:
+            self.set_aside.child(reason)
+        self.last_error: LastError | None = None
+        self._thread = threading.Thread(target=self._run, name="pilotfish-spool-delivery", daemon=True)
+
+    # -- other threads ---------------------------------------------------------------------------------------
+
+    @property
+    def view(self) -> View:
+        """The delivery after its last turn."""
+        return self.lanes.view
+
+    def start(self) -> None:
+        """Starts the producer and the thread. Once."""
+        self._producer.start()
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is something to do."""
+        with self._condition:
+            self._called = True
+            self._condition.notify()
+
+    def close(self, timeout_ms: int) -> None:
+        """Ends the thread, gives what is in flight so long to be acknowledged, and writes the mark."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify()
+        if self._thread.is_alive():
+            self._thread.join(timeout_ms / 1000)
+        self._producer.close(timeout_ms)
+        if self._thread.is_alive():
+            _log.error(
+                "spool: the disk did not answer in %d ms; what was delivered may come again", timeout_ms
+            )
+            return
+        self._hear(self._clock.now_ms())
+        self.lanes.look()
+        self._write_mark(self._clock.now_ms())
+
+    # -- the thread ------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._called = False
+            now_ms = self._clock.now_ms()
+            try:
+                until_ms = self.turn(now_ms)
+            except OSError as e:
+                self._tell(e.strerror or str(e))
+                until_ms = now_ms + PAUSE_MS
+            except Exception:  # noqa: BLE001
+                # A bug: told, counted, and tried again, or nothing would ever be delivered any more.
+                _log.exception("spool: a turn of the delivery failed")
+                self.failed_turns += 1
+                until_ms = now_ms + PAUSE_MS
+            with self._condition:
+                self._clock.wait_for(self._condition, lambda: self._called or self._closed, until_ms)
+
+    def turn(self, now_ms: int) -> int:
+        """Does what can be done now; when the next turn is due, unless it is woken before. Raises OSError."""
+        self._hear(now_ms)
+        due_ms = now_ms if self.lanes.read(self._committed()) else FOREVER_MS
+        for lane in self.lanes:
+            due_ms = min(due_ms, self._go_on(lane, now_ms))
+        self.lanes.look()
+        return min(due_ms, self._tidy(now_ms))
+
+    # -- hear ------------------------------------------------------------------------------------------------
+
+    def _hear(self, now_ms: int) -> None:
+        while self._answered:
+            lane, chunk, result = self._answered.popleft()
+            if lane.in_flight is chunk:  # else it was given up
+                self._judge(lane, result, now_ms)
+
+    def _judge(self, lane: Lane, result: Result, now_ms: int) -> None:
+        verdicts: list[tuple[Stored, Verdict]] = []
+        for stored, outcome in zip(lane.in_flight, result.outcomes, strict=True):
+            if not isinstance(outcome, RecordFailure):
+                self.delivered += 1
+                continue
+            attempts = lane.attempts.get(stored.sequence, 0) + 1
+            verdict = verdict_of(outcome, attempts, lacks_partition=self._lacks_partition(stored))
+            if self._closed:  # it failed because the producer ends
+                verdict = Verdict(None, verdict.detail)
+            else:
+                self.last_error = LastError(outcome.error.error.name, now_ms)
+            verdicts.append((stored, verdict))
+        if not verdicts and self._fault is not None:
+            self._fault = None
+            _log.info("spool: records are delivered again")
+        self._settle(lane, verdicts, now_ms)
+
+    def _lacks_partition(self, stored: Stored) -> bool:
+        record = _record_of(stored)
+        count = self._producer.cache.partition_count(record.topic)
+        return record.partition is not None and count is not None and record.partition >= count
+
+    def _settle(self, lane: Lane, verdicts: Sequence[tuple[Stored, Verdict]], now_ms: int) -> None:
+        """Sets aside what is to be, and puts the rest back to the front of its lane."""
+        is_alone = len(lane.in_flight) == 1
+        back: list[Stored] = []
+        aside: dict[tuple[Reason, str], list[Stored]] = {}
+        attempts = {stored.sequence: lane.attempts.get(stored.sequence, 0) + 1 for stored, _ in verdicts}
+        pause = one_by_one = False
+        for stored, (reason, detail, needs_alone) in verdicts:
+            if reason is not None and (is_alone or not needs_alone):
+                aside.setdefault((reason, detail), []).append(stored)
+                continue
+            back.append(stored)
+            if reason is None:
+                pause = True
+                self._tell(f"topic {lane.topic}: {detail}")
+            else:
+                one_by_one = True
+        for (reason, detail), group in aside.items():
+            if not self._put_aside(lane, group, reason, detail):
+                back += group
+                pause = True
+        back.sort(key=_sequence_of)
+        self.lanes.landed(lane, back, alone=one_by_one)
+        lane.attempts.update((stored.sequence, attempts[stored.sequence]) for stored in back)
+        if pause:
+            lane.resumes_ms = now_ms + PAUSE_MS
+
+    def _put_aside(self, lane: Lane, group: Sequence[Stored], reason: Reason, detail: str) -> bool:
+        try:
+            self._aside.add(group, reason, detail, self._clock.wall_ms())
+        except OSError as e:
+            self._tell(f"can't set records aside: {e.strerror or e}")
+            return False
+        self.set_aside.child(reason).add(len(group))
+        _log.error(
+            "spool: %d records of topic %s are set aside (%s): %s; `pilotfish spool show` lists them",
+            len(group),
+            lane.topic,
+            reason,
+            detail,
+        )
+        return True
+
+    # -- send ------------------------------------------------------------------------------------------------
+
+    def _go_on(self, lane: Lane, now_ms: int) -> int:
+        """Sends the next records of a lane if it is time; when it is to be looked at again."""
+        if lane.in_flight:
+            return self._watch(lane, now_ms)
+        if now_ms < lane.resumes_ms:
+            return lane.resumes_ms
+        if lane.skipped_from is not None and lane.waiting_bytes < LANE_BYTES // 2:
+            self.lanes.catch_up(lane)
+        if lane.waiting:
+            self._send(lane, now_ms)
+        if self.lanes.drop_if_done(lane):
+            return FOREVER_MS
+        # Nothing of it is in flight where it was refused, or where all that was read was of other topics.
+        return FOREVER_MS if lane.in_flight else max(lane.resumes_ms, now_ms)
+
+    def _send(self, lane: Lane, now_ms: int) -> None:
+        chunk = lane.take()
+        if lane.topic == UNREADABLE:
+            self._settle(lane, [(stored, Verdict("unreadable", stored.fault)) for stored in chunk], now_ms)
+            return
+        try:
+            lane.ticket = self._producer.submit(
+                lane.topic,
+                [_record_of(stored) for stored in chunk],
+                block_deadline_ms=now_ms + self._topic_wait_ms,
+                deadline_ms=now_ms + _NEVER_MS,
+                done=lambda result: self._on_done(lane, chunk, result),
+                create=self._create,
+            )
+        except (KafkaError, IllegalArgumentError) as e:
+            verdict = verdict_of_refusal(e)
+            self._settle(lane, [(stored, verdict) for stored in chunk], now_ms)
+        except IllegalStateError as e:
+            self._settle(lane, [(stored, Verdict(None, str(e))) for stored in chunk], now_ms)
+
+    def _on_done(self, lane: Lane, chunk: Sequence[Stored], result: Result) -> None:
+        """Producer's I/O thread."""
+        self._answered.append((lane, chunk, result))
+        self.wake()
+
+    def _watch(self, lane: Lane, now_ms: int) -> int:
+        """Gives up records in flight whose topic went: the producer would keep them for it to come again.
+
+        A request that waits for its topic ends by itself, after half of this time.
+        """
+        if lane.topic in self._producer.cache.topics:
+            lane.missing_since_ms = None
+            return now_ms + self._topic_wait_ms
+        if lane.missing_since_ms is None:
+            lane.missing_since_ms = now_ms
+        due_ms = lane.missing_since_ms + 2 * self._topic_wait_ms
+        if now_ms < due_ms:
+            return due_ms
+        lane.missing_since_ms = None
+        assert lane.ticket is not None
+        lane.ticket.cancel()
+        verdict = Verdict("topic_gone", "the topic went while the records were on their way")
+        self._settle(lane, [(stored, verdict) for stored in lane.in_flight], now_ms)
+        return now_ms
+
+    # -- tidy ------------------------------------------------------------------------------------------------
+
+    def _tidy(self, now_ms: int) -> int:
+        """Writes the mark if it moved, not too often; when it is to be written."""
+        if self.lanes.mark == self._written:
+            return FOREVER_MS
+        due_ms = self._written_ms + MARK_EVERY_MS
+        if now_ms < due_ms:
+            return due_ms
+        self._write_mark(now_ms)
+        return FOREVER_MS if self.lanes.mark == self._written else now_ms + MARK_EVERY_MS
+
+    def _write_mark(self, now_ms: int) -> None:
+        """Only what the mark on the disk no longer needs is taken away."""
+        mark = self.lanes.mark
+        self._written_ms = now_ms
+        try:
+            write_mark(self._segments.folder, mark, self._segments.disk)
+            self._written = mark
+            for segment in self._segments.wholly_before(mark.low):
+                if segment in self._damaged:
+                    self._aside.move_damaged(self._segments, segment)
+                else:
+                    self._segments.delete(segment)
+        except OSError as e:
+            self._tell(f"can't tidy up: {e.strerror or e}")
+
+    def _on_damage(self, segment: Segment, entries: int) -> None:
+        self._damaged.add(segment)
+        self.lost += entries
+
+    def _tell(self, fault: str) -> None:
+        """Once, until something was delivered."""
+        if self._fault is None:
+            _log.warning("spool: %s; records wait", fault)
+        self._fault = fault
+
+
+def _sequence_of(stored: Stored) -> int:
+    return stored.sequence
+
+
+def _record_of(stored: Stored) -> ProducerRecord:
+    """The record as it is sent: of the time at which it was accepted, where it brought none."""
+    assert stored.entry is not None
+    record, accepted_wall_ms = stored.entry
+    return record if record.timestamp_ms is not None else record._replace(timestamp_ms=accepted_wall_ms)

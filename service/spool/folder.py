@@ -1,0 +1,60 @@
+"""The spool's folder: made for its owner alone, and held by one process at a time.
+
+    spool_folder/                                 0700
+        lock                                      held (flock) while a sidecar or a requeue uses the folder
+        <sequence>-<generation>.segment           segments.py
+        mark.json                                 mark.py
+        aside/<sequence>.records, *.damaged       aside.py
+
+The kernel lets go of the lock when its process ends, in whichever way.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Final
+
+_FOLDER_MODE: Final = 0o700
+_FILE_MODE: Final = 0o600
+
+
+class FolderError(Exception):
+    """The folder can't be used; the message names it, the reason and the remedy."""
+
+
+class SpoolFolder:
+    """A folder that this process alone uses until `close`."""
+
+    def __init__(self, path: Path) -> None:
+        """Makes the folder where it is missing, and takes its lock. Raises FolderError."""
+        self.path: Final = path
+        try:
+            path.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            descriptor = os.open(path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, _FILE_MODE)
+        except OSError as e:
+            raise FolderError(
+                f"can't use {path}: {e.strerror or e}; name a folder in which this process may make files"
+            ) from e
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as e:
+            os.close(descriptor)
+            raise FolderError(
+                f"another process uses {path}: each sidecar needs a folder of its own; end the other one "
+                "first, or name another folder"
+            ) from e
+        except OSError as e:
+            os.close(descriptor)
+            raise FolderError(
+                f"the file system of {path} has no locks ({e.strerror or e}): take one that has, such as a "
+                "volume of block storage"
+            ) from e
+        self._descriptor: int | None = descriptor
+
+    def close(self) -> None:
+        """Lets go of the lock. Idempotent."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)

@@ -1,0 +1,151 @@
+"""Entries out of the spool, in order, from a number on, past whatever is damaged.
+
+A file ends where its successor begins (segments.py), the last one at the number up to which all is on the
+disk. Where no sound frame stands the next one is looked for; the numbers in between are lost, and the file is
+remembered as damaged. Nothing is delivered that is not exactly what was written.
+
+Delivery's thread, and the CLI's.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from service.spool.entry import Entry, EntryError, Frame, entry_of, frame_at, frame_end, next_frame
+from service.spool.segments import Segment, Segments
+
+_log: Final = logging.getLogger(__name__)
+
+#: What is read at once.
+READ_BYTES: Final = 1024 * 1024
+
+
+class Stored(NamedTuple):
+    """What stands under a number. `entry` None: this version does not understand it, and `fault` says why."""
+
+    sequence: int
+    version: int
+    payload: bytes
+    entry: Entry | None
+    fault: str = ""
+
+
+class SpoolReader:
+    """A place in the spool that moves on."""
+
+    def __init__(self, segments: Segments, sequence: int, damaged: Callable[[Segment, int], None]) -> None:
+        """`damaged` is told of a file and of how many entries of it are lost there."""
+        self._segments = segments
+        self._damaged = damaged
+        self._segment: Segment | None = None
+        self._offset = 0
+        #: The number of the next entry.
+        self.sequence = sequence
+
+    def read(self, committed: int, most_bytes: int) -> list[Stored]:
+        """The next entries below `committed`, of so many bytes or one more; none where there are none yet.
+
+        Raises OSError where reading failed for a reason that may pass, such as too many open files.
+        """
+        taken: list[Stored] = []
+        taken_bytes = 0
+        while taken_bytes < most_bytes and self.sequence < committed:
+            if self._segment is None:
+                self._segment, self._offset = self._segments.holding(self.sequence), 0
+                if self._segment is None:
+                    break
+                self.sequence = max(self.sequence, self._segment.first_sequence)
+            successor = self._segments.after(self._segment)
+            until = committed if successor is None else min(successor.first_sequence, committed)
+            if self.sequence < until:
+                before = len(taken)
+                try:
+                    self._read_on(self._segment, until, most_bytes - taken_bytes, taken)
+                except OSError:
+                    if taken:
+                        break  # the next call will say it
+                    raise
+                taken_bytes += sum(len(stored.payload) for stored in taken[before:])
+            if self.sequence >= until and successor is not None:
+                self._segment, self._offset = successor, 0
+                self.sequence = max(self.sequence, successor.first_sequence)
+        return taken
+
+    def _read_on(self, segment: Segment, until: int, most_bytes: int, taken: list[Stored]) -> None:
+        """Takes entries below `until` from one piece of a file."""
+        data = self._piece(segment)
+        at = 0
+        while at < most_bytes and self.sequence < until and (frame := frame_at(data, at)) is not None:
+            at = frame.end
+            if not self._take(segment, frame, until, taken):
+                break
+        if at == 0:
+            at = self._pass_damage(segment, until, taken)
+        self._offset += at
+
+    def _take(self, segment: Segment, frame: Frame, until: int, taken: list[Stored]) -> bool:
+        """Takes a frame unless it is from before the place or void; whether the file goes on for us."""
+        if frame.sequence < self.sequence:
+            return True
+        if frame.sequence > self.sequence:
+            self._lost(segment, min(frame.sequence, until) - self.sequence)
+            self.sequence = min(frame.sequence, until)
+        if frame.sequence >= until:
+            return False
+        taken.append(_stored(frame))
+        self.sequence = frame.sequence + 1
+        return True
+
+    def _piece(self, segment: Segment) -> bytes:
+        """The next bytes of a file, with at least one whole frame where there is one."""
+        path, disk = self._segments.path_of(segment), self._segments.disk
+        try:
+            data = disk.read(path, self._offset, READ_BYTES)
+            end = frame_end(data, 0)
+            if end is not None and len(data) < end <= self._offset + path.stat().st_size:
+                data = disk.read(path, self._offset, end)
+        except OSError as e:
+            _check_lost(e)
+            _log.error("spool: can't read %s: %s", path, e.strerror or e)
+            return b""
+        return data
+
+    def _pass_damage(self, segment: Segment, until: int, taken: list[Stored]) -> int:
+        """Goes from where no frame stands to behind the next one, or to the end; by how many bytes."""
+        path = self._segments.path_of(segment)
+        try:
+            data = self._segments.disk.read(path, self._offset, path.stat().st_size)
+        except OSError as e:
+            _check_lost(e)
+            data = b""
+        at = 0
+        while (found := next_frame(data, at)) is not None:
+            _, frame = found
+            at = frame.end
+            if self.sequence <= frame.sequence < until:
+                self._take(segment, frame, until, taken)
+                return at
+        self._lost(segment, until - self.sequence)
+        self.sequence = until
+        return len(data)
+
+    def _lost(self, segment: Segment, entries: int) -> None:
+        if entries > 0:
+            _log.error("spool: %s is damaged: %d records of it are lost", segment.name, entries)
+            self._damaged(segment, entries)
+
+
+def _check_lost(error: OSError) -> None:
+    """Raises an error again that says nothing about whether the bytes are still there."""
+    if error.errno not in (errno.EIO, errno.ENOENT):
+        raise error
+
+
+def _stored(frame: Frame) -> Stored:
+    try:
+        return Stored(frame.sequence, frame.version, frame.payload, entry_of(frame.version, frame.payload))
+    except EntryError as e:
+        return Stored(frame.sequence, frame.version, frame.payload, None, str(e))

@@ -1,0 +1,69 @@
+"""What Prometheus is told of the spool. All families are there without one too, and empty.
+
+A scrape reads plain numbers of the spool's parts, on the admin thread; nothing is counted twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:  # a sidecar without a spool loads none of it
+    from service.spool.spool import Spool
+
+
+class SpoolMetrics(Collector):
+    """A collector over a spool, or over none."""
+
+    def __init__(self, spool: Spool | None) -> None:
+        self._spool: Final = spool
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, for Prometheus. Admin thread."""
+        records = _gauge("records", "Records that are to be delivered.")
+        held = _gauge("bytes", "Bytes in the folder, set aside or not.")
+        limit = _gauge("max_bytes", "spool_max_bytes.")
+        age = _gauge("oldest_record_age_seconds", "Since the oldest of those records was accepted.")
+        lying = _gauge("aside_records", "Records that lie set aside.")
+        damaged = _gauge("damaged_files", "Damaged files that lie set aside.")
+        spooled = _counter("spooled_records", "Records that were spooled.")
+        delivered = _counter("delivered_records", "Spooled records that were acknowledged.")
+        aside = _counter("set_aside_records", "Spooled records that were set aside, by why.", "reason")
+        lost = _counter("lost_records", "Spooled records that a damaged file held.")
+        failures = _counter("disk_failures", "Groups of records that the disk did not take.", "operation")
+        turns = _counter("failed_turns", "Turns of the delivery that ended with a bug.")
+        fsync = HistogramMetricFamily(
+            "pilotfish_spool_fsync_duration_seconds", "How long an fsync of the spool took.", labels=()
+        )
+        spool = self._spool
+        if spool is not None:
+            writer, delivery = spool.writer, spool.delivery
+            records.add_metric((), spool.entries)
+            held.add_metric((), spool.bytes)
+            limit.add_metric((), spool.max_bytes)
+            age.add_metric((), (spool.oldest_age_ms or 0) / 1000)
+            lying.add_metric((), spool.aside.records)
+            damaged.add_metric((), spool.aside.damaged_files)
+            spooled.add_metric((), writer.spooled)
+            delivered.add_metric((), delivery.delivered)
+            for labels, counter in delivery.set_aside.items():
+                aside.add_metric(labels, counter.value)
+            lost.add_metric((), delivery.lost)
+            failures.add_metric(("write",), writer.write_failures)
+            failures.add_metric(("fsync",), writer.fsync_failures)
+            turns.add_metric((), delivery.failed_turns)
+            histogram = writer.fsync_seconds
+            fsync.add_metric((), buckets=histogram.buckets(), sum_value=histogram.sum)
+        yield from (records, held, limit, age, lying, damaged, spooled, delivered, aside, lost, failures)
+        yield from (turns, fsync)
+
+
+def _gauge(name: str, help_text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"pilotfish_spool_{name}", help_text, labels=())
+
+
+def _counter(name: str, help_text: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(f"pilotfish_spool_{name}", help_text, labels=labels)

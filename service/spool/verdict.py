@@ -1,0 +1,89 @@
+"""What a failure of delivery means for a spooled record: wait and try again, or set it aside, and why.
+
+    wait                                     what may pass by itself, or by what an operator does for the
+                                             sidecar as a whole: no broker, no leader, too few replicas,
+                                             credentials that are refused
+    topic_gone, partition_gone, forbidden    holds for the whole topic, and the record is not to blame
+    too_large, invalid                       perhaps a neighbour's fault, whose batch the record shared: it is
+                                             tried alone before it is set aside
+    refused                                  any other error without a remedy, after some attempts
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from client_core import (
+    AuthenticationError,
+    ClusterAuthorizationError,
+    Errors,
+    IllegalArgumentError,
+    KafkaError,
+    Phase,
+    RecordFailure,
+    SerializationError,
+)
+from service.errors import explained
+from service.spool.aside import Reason
+
+#: How often a record is tried whose error says that trying again is of no use, and that no row below knows.
+MOST_ATTEMPTS: Final = 10
+
+_OF_TOPIC: Final[Mapping[Errors, Reason]] = {
+    Errors.UNKNOWN_TOPIC_OR_PARTITION: "topic_gone",
+    Errors.UNKNOWN_TOPIC_ID: "topic_gone",
+    Errors.INVALID_TOPIC_EXCEPTION: "topic_gone",
+    Errors.TOPIC_AUTHORIZATION_FAILED: "forbidden",
+}
+_OF_RECORD: Final[Mapping[Errors, Reason]] = {
+    Errors.MESSAGE_TOO_LARGE: "too_large",
+    Errors.RECORD_LIST_TOO_LARGE: "too_large",
+    Errors.INVALID_RECORD: "invalid",
+    Errors.INVALID_TIMESTAMP: "invalid",
+    Errors.POLICY_VIOLATION: "invalid",
+    Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT: "invalid",
+}
+
+
+class Verdict(NamedTuple):
+    """`reason` None: it waits. `alone`: the reason counts only where a request had no other record."""
+
+    reason: Reason | None
+    detail: str
+    alone: bool = False
+
+
+def verdict_of(failure: RecordFailure, attempts: int, *, lacks_partition: bool) -> Verdict:
+    """What is to become of a record that failed for the so-manieth time.
+
+    `lacks_partition`: the topic is known, and has no partition of the record's number.
+    """
+    error = explained(failure.error)
+    detail = f"{type(error).__name__}: {error.message}"
+    if failure.phase is Phase.METADATA and lacks_partition:
+        return Verdict("partition_gone", detail)
+    if isinstance(error, AuthenticationError | ClusterAuthorizationError):
+        return Verdict(None, detail)
+    reason = _OF_TOPIC.get(error.error)
+    if reason is not None:
+        # A broker that is asked to append may not know the topic yet, or no more, while others do.
+        gone = failure.phase is Phase.METADATA or not error.retriable
+        return Verdict(reason if gone else None, detail)
+    reason = _OF_RECORD.get(error.error)
+    if reason is not None:
+        return Verdict(reason, detail, alone=True)
+    if isinstance(error, SerializationError):
+        return Verdict("invalid", detail, alone=True)
+    if error.retriable or attempts < MOST_ATTEMPTS:
+        return Verdict(None, detail)
+    return Verdict("refused", detail, alone=True)
+
+
+def verdict_of_refusal(error: KafkaError | IllegalArgumentError) -> Verdict:
+    """What is to become of records of which the client takes none: one of them is at fault."""
+    said = error.message if isinstance(error, KafkaError) else str(error)
+    known = _OF_RECORD.get(error.error) if isinstance(error, KafkaError) else None
+    return Verdict(known or "invalid", f"{type(error).__name__}: {said}", alone=True)

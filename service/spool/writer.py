@@ -1,0 +1,305 @@
+"""Records into the spool: many requests share one fsync, and are answered after it.
+
+    submit (event loop)  ──queue──▶  turn (thread pilotfish-spool-writer): number, write, fsync, tell
+
+What is queued when the last fsync ended is the next group. A group that could not be written or fsynced is
+refused as a whole: nothing of it is delivered. After a failed fsync the system may have dropped the pages and
+says so only once, so that file is never trusted again beyond its last good byte: it is cut there, and a new
+file begins, by whose name all that the old one may still have is void (segments.py).
+
+`submit` and `close` on any thread, `turn` on the writer's own.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from client_core import Clock, ProducerRecord
+from service.spool.entry import frame_of, most_bytes_of, payload_of
+from service.spool.segments import Segment, Segments
+from service.tally import SECONDS, Histogram
+
+_log: Final = logging.getLogger(__name__)
+
+#: What one write takes: a group that is larger is parted, so that those at its front need not wait for all.
+_GROUP_BYTES: Final = 4 * 1024 * 1024
+
+
+class Spooled(NamedTuple):
+    """The records of a request are on the disk, under these numbers."""
+
+    first_sequence: int
+    records: int
+
+
+class SpoolFault(NamedTuple):
+    """The records of a request are not in the spool.
+
+    `written` "unknown": a new file could not be begun either, so the next process may find some of them.
+    """
+
+    detail: str
+    written: Literal["no", "unknown"]
+
+
+Told = Callable[[Spooled | SpoolFault], None]
+
+
+class SpoolFullError(Exception):
+    """The records would not fit."""
+
+
+class SpoolClosedError(Exception):
+    """The spool takes nothing any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterLimits:
+    """`max_bytes`: of all that is in the folder, set aside or not. `segment_bytes`: of one file, about."""
+
+    max_bytes: int
+    segment_bytes: int
+
+
+class _Waiting(NamedTuple):
+    records: Sequence[ProducerRecord]
+    most_bytes: int
+    told: Told
+
+
+class _Open:
+    """The file that is written to. `end` is where its last good byte ends."""
+
+    __slots__ = ("descriptor", "end", "segment")
+
+    def __init__(self, segment: Segment, descriptor: int) -> None:
+        self.segment = segment
+        self.descriptor = descriptor
+        self.end = 0
+
+
+class SpoolWriter:
+    """The one that writes. `call` has a function called where requests live: on their event loop."""
+
+    def __init__(
+        self,
+        segments: Segments,
+        clock: Clock,
+        limits: WriterLimits,
+        *,
+        call: Callable[[Callable[[], None]], None],
+        committed: Callable[[], None],
+        aside_bytes: Callable[[], int],
+    ) -> None:
+        """`committed` is called on the writer's thread when there are more records to deliver."""
+        self._segments = segments
+        self._disk = segments.disk
+        self._clock = clock
+        self._limits = limits
+        self._call = call
+        self._tell_committed = committed
+        self._aside_bytes = aside_bytes
+        self._condition = threading.Condition()
+        self._queue: deque[_Waiting] = deque()
+        self._queued_bytes = 0
+        self._closed = False
+        self._open: _Open | None = None
+        self._fault: str | None = None
+        #: Every entry below it is on the disk. One writer; any thread reads.
+        self.committed_sequence = segments.next_sequence
+        self.spooled = 0
+        self.fsync_seconds: Final = Histogram(SECONDS)
+        self.fsync_failures = 0
+        self.write_failures = 0
+        self._thread = threading.Thread(target=self._run, name="pilotfish-spool-writer", daemon=True)
+
+    @property
+    def held_bytes(self) -> int:
+        """What counts against the limit, without what is queued."""
+        return self._segments.total_bytes + self._aside_bytes()
+
+    def start(self) -> None:
+        """Starts the thread. Once."""
+        self._thread.start()
+
+    def submit(self, records: Sequence[ProducerRecord], told: Told) -> None:
+        """Has `told` called when the records are on the disk, or are not and will not be.
+
+        Raises SpoolFullError or SpoolClosedError: nothing was taken.
+        """
+        most_bytes = sum(map(most_bytes_of, records))
+        held_bytes = self.held_bytes
+        with self._condition:
+            if self._closed:
+                raise SpoolClosedError("the spool is closed")
+            if held_bytes + self._queued_bytes + most_bytes > self._limits.max_bytes:
+                raise SpoolFullError(
+                    f"the spool is full: it holds {held_bytes + self._queued_bytes} bytes, {most_bytes} more "
+                    f"would be above spool_max_bytes ({self._limits.max_bytes})"
+                )
+            self._queue.append(_Waiting(records, most_bytes, told))
+            self._queued_bytes += most_bytes
+            self._condition.notify()
+
+    def close(self, timeout_ms: int) -> bool:
+        """Writes what is queued and takes nothing more; whether that was done in time."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify()
+        if self._thread.is_alive():
+            self._thread.join(timeout_ms / 1000)
+        return not self._thread.is_alive()
+
+    # -- the writer's thread ---------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while not self._queue and not self._closed:
+                    self._condition.wait()
+                if not self._queue:
+                    break
+            try:
+                self.turn()
+            except Exception:  # noqa: BLE001
+                # Whoever waited was told; a bug must not end the thread that others wait for.
+                _log.exception("spool: a turn of the writer failed")
+        if self._open is not None:
+            os.close(self._open.descriptor)
+            self._open = None
+
+    def turn(self) -> None:
+        """Writes the next group, if one waits, and tells those of it."""
+        group = self._take_group()
+        if not group:
+            return
+        outcomes: Sequence[Spooled | SpoolFault] = [SpoolFault("a bug; the log has more", "unknown")] * len(
+            group
+        )
+        try:
+            outcomes = self._commit(group)
+        finally:
+            with self._condition:
+                self._queued_bytes -= sum(waiting.most_bytes for waiting in group)
+            self._call(lambda: _tell(group, outcomes))
+
+    def _take_group(self) -> list[_Waiting]:
+        group: list[_Waiting] = []
+        group_bytes = 0
+        with self._condition:
+            while self._queue and (not group or group_bytes + self._queue[0].most_bytes <= _GROUP_BYTES):
+                waiting = self._queue.popleft()
+                group_bytes += waiting.most_bytes
+                group.append(waiting)
+        return group
+
+    def _commit(self, group: Sequence[_Waiting]) -> Sequence[Spooled | SpoolFault]:
+        wall_ms = self._clock.wall_ms()
+        sequence = self.committed_sequence
+        frames: list[bytes] = []
+        outcomes: list[Spooled | SpoolFault] = []
+        for records, _, _ in group:
+            outcomes.append(Spooled(sequence, len(records)))
+            for record in records:
+                frames.append(frame_of(sequence, payload_of(record, wall_ms)))
+                sequence += 1
+        fault = self._append(b"".join(frames))
+        if fault is not None:
+            return [fault] * len(group)
+        self.spooled += sequence - self.committed_sequence
+        self.committed_sequence = sequence
+        self._tell_committed()
+        return outcomes
+
+    def _append(self, data: bytes) -> SpoolFault | None:
+        """Puts bytes on the disk, or says why they are not there."""
+        try:
+            opened = self._room_for(len(data))
+        except OSError as e:
+            self.write_failures += 1
+            return self._refused("begin a file", e, "no")
+        try:
+            self._disk.write_all(opened.descriptor, data)
+        except OSError as e:
+            self.write_failures += 1
+            return self._refused("write", e, self._take_back(opened))
+        try:
+            self._fsync(opened.descriptor)
+        except OSError as e:
+            self.fsync_failures += 1
+            return self._refused("fsync", e, self._leave(opened))
+        opened.end += len(data)
+        self._segments.has_size(opened.segment, opened.end)
+        if self._fault is not None:
+            self._fault = None
+            _log.info("spool: %s can be written to again", self._segments.folder)
+        return None
+
+    def _room_for(self, data_bytes: int) -> _Open:
+        """The file that takes so many bytes: the present one, or a new one."""
+        opened = self._open
+        if opened is not None and opened.end and opened.end + data_bytes > self._limits.segment_bytes:
+            os.close(opened.descriptor)
+            opened = self._open = None
+        if opened is None:
+            opened = self._open = _Open(*self._segments.begin(self.committed_sequence))
+        return opened
+
+    def _fsync(self, descriptor: int) -> None:
+        started_ms = self._clock.now_ms()
+        self._disk.fsync(descriptor)
+        self.fsync_seconds.observe((self._clock.now_ms() - started_ms) / 1000)
+
+    # -- faults of the disk ----------------------------------------------------------------------------------
+
+    def _take_back(self, opened: _Open) -> Literal["no", "unknown"]:
+        """Cuts off what a failed write left: on the disk, too, or the file is left."""
+        try:
+            self._disk.truncate(opened.descriptor, opened.end)
+            self._disk.fsync(opened.descriptor)
+        except OSError:
+            return self._leave(opened)
+        return "no"
+
+    def _leave(self, opened: _Open) -> Literal["no", "unknown"]:
+        """Ends a file at its last good byte, and begins another: what is behind that byte is void then."""
+        self._open = None
+        try:
+            self._disk.truncate(opened.descriptor, opened.end)
+        except OSError as e:
+            _log.warning("spool: %s can't be cut: %s", opened.segment.name, e.strerror or e)
+        os.close(opened.descriptor)
+        try:
+            self._open = _Open(*self._segments.begin(self.committed_sequence))
+            if not opened.end:
+                # Or a disk that fails for long would be full of empty files.
+                self._segments.delete(opened.segment)
+        except OSError:
+            return "no" if self._open is not None else "unknown"
+        return "no"
+
+    def _refused(self, doing: str, error: OSError, written: Literal["no", "unknown"]) -> SpoolFault:
+        said = error.strerror or str(error)
+        if said != self._fault:
+            self._fault = said
+            _log.error(
+                "spool: can't %s in %s: %s; such requests get a 503", doing, self._segments.folder, said
+            )
+        reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else f"{doing}: {said}"
+        return SpoolFault(f"the spool could not take the records: {reason}", written)
+
+
+def _tell(group: Sequence[_Waiting], outcomes: Sequence[Spooled | SpoolFault]) -> None:
+    for waiting, outcome in zip(group, outcomes, strict=True):
+        try:
+            waiting.told(outcome)
+        except Exception:  # noqa: BLE001
+            # One caller's fault must not cost the others their answers.
+            _log.exception("spool: telling of a request failed")

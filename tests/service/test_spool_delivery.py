@@ -1,0 +1,476 @@
+"""From the spool to Kafka: in order, at least once, and nothing that can't be delivered holds up the rest."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from client_core import (
+    ClusterAuthorizationError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    KafkaError,
+    NotEnoughReplicasError,
+    Phase,
+    PolicyViolationError,
+    ProducerRecord,
+    RecordFailure,
+    RecordMetadata,
+    RecordTooLargeError,
+    SaslAuthenticationError,
+    TimeoutError,
+    TopicAuthorizationError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+    Written,
+)
+from service.settings import Settings
+from service.spool.entry import frame_of
+from service.spool.mark import Mark, read_mark
+from service.spool.spool import spool_config
+from service.spool.verdict import MOST_ATTEMPTS
+from tests.support.spooling import SpoolRig, record, records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.fake_producer import Outcome
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> SpoolRig:
+    rig = SpoolRig(tmp_path / "spool")
+    rig.producer.set_topics({"orders": 3, "payments": 3})
+    return rig
+
+
+def failure(error: KafkaError, phase: Phase = Phase.DELIVERY) -> RecordFailure:
+    return RecordFailure(error, phase, Written.UNKNOWN if phase is Phase.DELIVERY else Written.NO, 5)
+
+
+def timed_out(cause: KafkaError | None = None) -> RecordFailure:
+    """The topic was waited for in vain."""
+    error = TimeoutError("topic orders not present in metadata after 60000 ms")
+    error.__cause__ = cause
+    return failure(error, Phase.METADATA)
+
+
+def fail_values(rig: SpoolRig, error: RecordFailure, *values: str) -> None:
+    """Each attempt at a record of these values fails so; the others are acknowledged."""
+
+    def tell(index: int, one: ProducerRecord) -> Outcome:
+        return error if (one.value or b"").decode() in values else rig.producer.receipt(index, one)
+
+    rig.producer.outcome_of = tell
+
+
+def acknowledged(rig: SpoolRig) -> list[str]:
+    """Values that brokers acknowledged, in order, from now on."""
+    found: list[str] = []
+    tell = rig.producer.outcome_of or rig.producer.receipt
+
+    def noted(index: int, one: ProducerRecord) -> Outcome:
+        outcome = tell(index, one)
+        if isinstance(outcome, RecordMetadata):
+            found.append((one.value or b"").decode())
+        return outcome
+
+    rig.producer.outcome_of = noted
+    return found
+
+
+def aside(rig: SpoolRig) -> list[tuple[str, str]]:
+    """Value and reason of each record that was set aside."""
+    found = rig.spool.aside.all()
+    return [((one.entry.record.value or b"").decode() if one.entry else "", one.reason) for one in found]
+
+
+# -- delivered -----------------------------------------------------------------------------------------------
+
+
+def test_records_go_out_in_the_order_in_which_they_were_spooled(rig: SpoolRig) -> None:
+    for one in records(20):
+        rig.spool_in([one])
+    rig.deliver()
+    assert rig.sent == [f"orders-{n}" for n in range(20)]
+    assert (rig.spool.entries, rig.spool.delivery.delivered) == (0, 20)
+
+
+def test_a_record_is_sent_as_it_came_with_the_time_at_which_it_was_accepted(rig: SpoolRig) -> None:
+    headers = (("a", b"1"), ("a", None))
+    plain = ProducerRecord("orders", None, b"key", 2, None, headers)
+    timed = ProducerRecord("orders", b"", None, None, 17)
+    accepted_ms = rig.clock.wall_ms()
+    rig.spool_in([plain, timed])
+    rig.clock.advance(3_600_000)
+    rig.deliver()
+    assert rig.producer.submitted == [[plain._replace(timestamp_ms=accepted_ms), timed]]
+
+
+def test_nothing_is_sent_before_it_is_on_the_disk(rig: SpoolRig) -> None:
+    rig.submit(records(1))
+    rig.deliver()
+    assert rig.sent == []
+
+
+def test_a_topic_has_one_request_on_its_way_so_that_none_overtakes_another(rig: SpoolRig) -> None:
+    rig.producer.holds_records = True
+    for topic in ("orders", "payments"):
+        for _ in range(3):
+            rig.spool_in(records(400, topic))
+    rig.deliver()
+    assert sorted({ticket.asked["topic"] for ticket in rig.producer.waiting}) == ["orders", "payments"]
+    assert len(rig.producer.waiting) == 2
+    first, _ = rig.producer.waiting
+    rig.producer.acknowledge(first)
+    rig.deliver()
+    assert len(rig.producer.waiting) == 2
+
+
+def test_what_may_pass_is_tried_again_in_order_until_it_is_delivered(rig: SpoolRig) -> None:
+    rig.spool_in(records(3))
+    rig.producer.outcome_of = lambda *_: failure(NotEnoughReplicasError())
+    for _ in range(50):
+        rig.deliver_after(1_000)
+    assert aside(rig) == []
+    rig.producer.outcome_of = None
+    found = acknowledged(rig)
+    rig.spool_in([record("last")])
+    rig.deliver_after(1_000)
+    assert found == ["orders-0", "orders-1", "orders-2", "last"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        timed_out(),
+        failure(SaslAuthenticationError()),
+        failure(ClusterAuthorizationError()),
+        failure(UnknownTopicOrPartitionError()),
+        failure(UnknownServerError()),
+    ],
+    ids=str,
+)
+def test_what_is_not_the_records_fault_waits(rig: SpoolRig, error: RecordFailure) -> None:
+    fail_values(rig, error, "orders-0")
+    rig.spool_in(records(2))
+    rig.deliver()
+    assert (aside(rig), rig.spool.entries) == ([], 1)
+    rig.producer.outcome_of = None
+    rig.deliver_after(1_000)
+    assert rig.spool.entries == 0
+
+
+def test_one_topic_that_stands_still_does_not_hold_up_another(rig: SpoolRig) -> None:
+    fail_values(rig, timed_out(), *(f"orders-{n}" for n in range(3)))
+    rig.spool_in([*records(3), *records(3, "payments")])
+    rig.deliver()
+    assert [value for value in rig.sent if value.startswith("payments")] == [
+        f"payments-{n}" for n in range(3)
+    ]
+    assert rig.spool.entries == 3
+
+
+def test_a_topic_that_stands_still_takes_little_memory_and_is_read_again(rig: SpoolRig) -> None:
+    values = [f"{n:04d}" + "x" * 50_000 for n in range(60)]
+    fail_values(rig, timed_out(), *values)
+    for value in values:
+        rig.spool_in([record(value)])
+    rig.spool_in(records(3, "payments"))
+    rig.deliver()
+    assert rig.sent[-3:] == ["payments-0", "payments-1", "payments-2"]
+    (lane,) = rig.spool.delivery.lanes
+    assert lane.waiting_bytes < 1_200_000
+    assert (lane.undone, rig.spool.entries) == (60, 60)
+    rig.producer.outcome_of = None
+    found = acknowledged(rig)
+    rig.spool_in([record("last")])
+    rig.deliver_after(1_000)
+    assert found == [*values, "last"]
+    assert rig.spool.entries == 0
+
+
+# -- set aside -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (timed_out(UnknownTopicOrPartitionError()), "topic_gone"),
+        (failure(TopicAuthorizationError()), "forbidden"),
+        (failure(TopicAuthorizationError(), Phase.METADATA), "forbidden"),
+        (failure(RecordTooLargeError()), "too_large"),
+        (failure(InvalidRecordError()), "invalid"),
+        (failure(InvalidTimestampError()), "invalid"),
+        (failure(PolicyViolationError()), "invalid"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_can_never_be_delivered_is_set_aside_and_the_rest_goes_on(
+    rig: SpoolRig, error: RecordFailure, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fail_values(rig, error, "orders-1")
+    found = acknowledged(rig)
+    rig.spool_in(records(3))
+    rig.deliver()
+    assert found == ["orders-0", "orders-2"]
+    assert aside(rig) == [("orders-1", reason)]
+    assert rig.spool.entries == 0
+    assert f"1 records of topic orders are set aside ({reason})" in caplog.text
+    counted = {labels: counter.value for labels, counter in rig.spool.delivery.set_aside.items()}
+    assert counted[(reason,)] == 1
+    assert rig.spool.status()["last_error"] == error.error.error.name
+
+
+def test_a_neighbour_of_a_record_that_brokers_refuse_is_not_set_aside_with_it(rig: SpoolRig) -> None:
+    """Brokers refuse the batch; each of its records is then tried by itself."""
+
+    def tell(index: int, one: ProducerRecord) -> Outcome:
+        chunk = rig.producer.submitted[-1]
+        if any(other.value == b"orders-1" for other in chunk):
+            return failure(InvalidRecordError())
+        return rig.producer.receipt(index, one)
+
+    rig.producer.outcome_of = tell
+    found = acknowledged(rig)
+    rig.spool_in(records(4))
+    rig.deliver()
+    assert found == ["orders-0", "orders-2", "orders-3"]
+    assert aside(rig) == [("orders-1", "invalid")]
+
+
+def test_a_record_of_which_the_client_takes_none_is_set_aside(rig: SpoolRig) -> None:
+    rig.producer.refuses = RecordTooLargeError("The message is 9 bytes when serialized")
+    rig.spool_in(records(2))
+    rig.deliver()
+    assert aside(rig) == [("orders-0", "too_large"), ("orders-1", "too_large")]
+
+
+def test_a_partition_that_the_topic_does_not_have_is_set_aside(rig: SpoolRig) -> None:
+    fail_values(rig, timed_out(), "odd")
+    rig.spool_in([record("odd", partition=7), record("even", partition=2)])
+    rig.deliver()
+    assert aside(rig) == [("odd", "partition_gone")]
+
+
+def test_an_error_without_a_remedy_is_tried_some_times(rig: SpoolRig) -> None:
+    fail_values(rig, failure(UnknownServerError()), "orders-0")
+    rig.spool_in(records(1))
+    for _ in range(MOST_ATTEMPTS - 1):
+        assert aside(rig) == []
+        rig.deliver_after(1_000)
+    rig.deliver_after(1_000)
+    assert aside(rig) == [("orders-0", "refused")]
+
+
+def test_records_whose_topic_goes_while_they_are_on_their_way_are_set_aside(rig: SpoolRig) -> None:
+    rig.producer.holds_records = True
+    rig.spool_in(records(2))
+    rig.deliver()
+    (ticket,) = rig.producer.waiting
+    rig.producer.set_topics({"payments": 3})
+    rig.deliver_after(60_000)
+    rig.deliver_after(119_999)
+    assert aside(rig) == []
+    rig.deliver_after(1)
+    assert ticket.cancelled
+    assert aside(rig) == [("orders-0", "topic_gone"), ("orders-1", "topic_gone")]
+    rig.producer.acknowledge(ticket)
+    rig.deliver()
+    assert rig.spool.delivery.delivered == 0
+
+
+def test_a_topic_that_comes_back_in_time_is_delivered_to(rig: SpoolRig) -> None:
+    rig.producer.holds_records = True
+    rig.spool_in(records(1))
+    rig.deliver()
+    rig.producer.set_topics({"payments": 3})
+    rig.deliver_after(60_000)
+    rig.producer.set_topics({"orders": 3})
+    rig.deliver_after(200_000)
+    rig.producer.acknowledge(rig.producer.waiting[0])
+    rig.deliver()
+    assert (aside(rig), rig.spool.entries) == ([], 0)
+
+
+def test_a_record_of_a_later_format_is_set_aside_as_it_is(rig: SpoolRig) -> None:
+    rig.spool_in(records(1))
+    path = rig.segments[0]
+    path.write_bytes(path.read_bytes() + frame_of(2, b"of the future", version=9))
+    rig = rig.again()
+    rig.producer.set_topics({"orders": 3})
+    rig.spool_in([record("next")])
+    rig.deliver()
+    assert rig.sent == ["orders-0", "next"]
+    (found,) = rig.spool.aside.all()
+    assert (found.sequence, found.reason, found.version, found.payload) == (
+        2,
+        "unreadable",
+        9,
+        b"of the future",
+    )
+
+
+def test_where_nothing_can_be_set_aside_the_record_waits_and_is_not_lost(rig: SpoolRig) -> None:
+    fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
+    rig.spool_in(records(1))
+    rig.disk.fails["write"] = 2
+    rig.deliver()
+    assert (aside(rig), rig.spool.entries) == ([], 1)
+    rig.deliver_after(1_000)
+    rig.deliver_after(1_000)
+    assert (aside(rig), rig.spool.entries) == ([("orders-0", "forbidden")], 0)
+
+
+def test_set_aside_twice_a_record_lies_there_once(rig: SpoolRig) -> None:
+    """Killed after it was set aside, and before the mark was written."""
+    fail_values(rig, failure(TopicAuthorizationError()), "orders-0", "orders-2")
+    rig.spool_in(records(3))
+    rig.deliver()
+    rig = rig.again()
+    rig.producer.set_topics({"orders": 3})
+    fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
+    rig.deliver()
+    assert sorted(aside(rig)) == [("orders-0", "forbidden"), ("orders-2", "forbidden")]
+    assert rig.spool.aside.records == 2
+
+
+# -- the next process ----------------------------------------------------------------------------------------
+
+
+def test_what_was_not_delivered_is_delivered_by_the_next_process(rig: SpoolRig) -> None:
+    rig.producer.holds_records = True
+    rig.spool_in(records(5))
+    rig.deliver()
+    rig = rig.again()
+    rig.producer.set_topics({"orders": 3})
+    assert rig.spool.entries == 5
+    rig.deliver()
+    assert rig.sent == [f"orders-{n}" for n in range(5)]
+
+
+def test_what_was_delivered_is_not_sent_again_once_the_mark_is_written(rig: SpoolRig) -> None:
+    rig.spool_in(records(5))
+    rig.settle()
+    assert read_mark(rig.folder) == Mark(6)
+    rig = rig.again()
+    rig.deliver()
+    assert (rig.sent, rig.spool.entries) == ([], 0)
+
+
+def test_the_mark_is_kept_by_topic(rig: SpoolRig) -> None:
+    fail_values(rig, timed_out(), "orders-0")
+    rig.spool_in([*records(1), *records(3, "payments")])
+    rig.settle()
+    assert read_mark(rig.folder) == Mark(5, {"orders": 1})
+    rig = rig.again()
+    rig.producer.set_topics({"orders": 3, "payments": 3})
+    rig.settle()
+    assert rig.sent == ["orders-0"]
+    assert read_mark(rig.folder) == Mark(5)
+
+
+def test_a_mark_that_can_not_be_read_has_all_delivered_again(
+    rig: SpoolRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.spool_in(records(2))
+    rig.deliver_after(1_000)
+    (rig.folder / "mark.json").write_text('{"done":')
+    rig = rig.again()
+    rig.producer.set_topics({"orders": 3})
+    rig.deliver()
+    assert rig.sent == ["orders-0", "orders-1"]
+    assert "mark.json is damaged" in caplog.text
+
+
+def test_numbers_that_were_delivered_are_never_given_again(rig: SpoolRig) -> None:
+    """A crash of the machine took from the end of a file what the mark says is delivered."""
+    rig.spool_in(records(2))
+    rig.deliver_after(1_000)
+    rig.segments[0].write_bytes(b"")
+    rig = rig.again()
+    rig.producer.set_topics({"orders": 3})
+    rig.spool_in([record("new")])
+    rig.deliver()
+    assert rig.sent == ["new"]
+
+
+def test_files_go_when_all_in_them_is_delivered_and_the_mark_says_so(rig: SpoolRig) -> None:
+    rig.spool_in(records(2))
+    rig = rig.again()
+    rig.producer.set_topics({"orders": 3})
+    rig.spool_in([record("next")])
+    rig.deliver()
+    assert len(rig.segments) == 2
+    rig.deliver_after(1_000)
+    assert len(rig.segments) == 1
+
+
+def test_a_mark_that_can_not_be_written_costs_nothing(rig: SpoolRig) -> None:
+    rig.spool_in(records(2))
+    rig.deliver()
+    rig.disk.fails["create"] = 1
+    rig.deliver_after(1_000)
+    assert read_mark(rig.folder) == Mark()
+    rig.spool_in([record("next")])
+    rig.settle()
+    assert read_mark(rig.folder) == Mark(4)
+    assert rig.sent == ["orders-0", "orders-1", "next"]
+
+
+# -- threads -------------------------------------------------------------------------------------------------
+
+
+def test_the_threads_deliver_what_is_spooled_and_end(rig: SpoolRig, caplog: pytest.LogCaptureFixture) -> None:
+    rig.producer.holds_records = True
+    rig.spool.start(lambda function: function())
+    rig.submit(records(2))
+    with caplog.at_level(logging.INFO):
+        rig.spool.close(10_000)
+    assert "2 records stay in" not in caplog.text or rig.sent == []
+    assert json.loads((rig.folder / "mark.json").read_text())["done"] >= 1
+    again = SpoolRig(rig.folder)
+    again.producer.set_topics({"orders": 3})
+    again.deliver()
+    assert {*rig.sent, *again.sent} == {"orders-0", "orders-1"}
+
+
+def test_what_the_closing_producer_gave_up_is_neither_lost_nor_set_aside(rig: SpoolRig) -> None:
+    rig.producer.holds_records = True
+    rig.spool_in(records(2))
+    rig.deliver()
+    rig.producer.outcome_of = lambda *_: failure(InvalidRecordError())
+    rig.spool.close(10)
+    again = SpoolRig(rig.folder)
+    again.producer.set_topics({"orders": 3})
+    again.deliver()
+    assert (again.sent, aside(again)) == (["orders-0", "orders-1"], [])
+
+
+# -- the producer of the spool -------------------------------------------------------------------------------
+
+
+def config_of(**kafka: str) -> tuple[str, bool, int, int]:
+    given = {
+        "bootstrap.servers": "localhost:9092",
+        **{name.replace("_", "."): v for name, v in kafka.items()},
+    }
+    config = spool_config(Settings(kafka=given))
+    in_flight = config.max_in_flight_requests_per_connection
+    return config.acks, config.enable_idempotence, in_flight, config.delivery_timeout_ms
+
+
+def test_its_records_never_expire_and_are_acknowledged_by_all() -> None:
+    assert config_of(acks="0", delivery_timeout_ms="31000") == ("all", True, 5, 2**31 - 1)
+
+
+def test_without_idempotence_it_sends_one_request_at_a_time_so_that_none_overtakes() -> None:
+    assert config_of(enable_idempotence="false")[1:3] == (False, 1)
+
+
+def test_it_goes_by_a_name_of_its_own() -> None:
+    config = spool_config(Settings(kafka={"bootstrap.servers": "localhost:9092", "client.id": "billing"}))
+    assert config.client_id == "billing-spool"

@@ -1,0 +1,98 @@
+"""Spooled records as bytes: what is written is read, and nothing else ever is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client_core import ProducerRecord
+from service.spool.entry import (
+    FRAME_BYTES,
+    VERSION,
+    Entry,
+    EntryError,
+    entry_of,
+    frame_at,
+    frame_of,
+    most_bytes_of,
+    next_frame,
+    payload_of,
+)
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+BYTES = st.none() | st.binary(max_size=64)
+RECORDS = st.builds(
+    ProducerRecord,
+    topic=TEXT,
+    value=BYTES,
+    key=BYTES,
+    partition=st.none() | st.integers(0, 2**31 - 1),
+    timestamp_ms=st.none() | st.integers(0, 2**63 - 1),
+    headers=st.lists(st.tuples(TEXT, BYTES), max_size=3).map(tuple),
+)
+
+
+def test_a_frame_is_laid_out_as_the_module_says() -> None:
+    frame = frame_of(17, b"xyz")
+    assert frame[:4] == b"\xf5PFS"
+    assert frame[4:8] == (8 + 1 + 3).to_bytes(4, "big")  # sequence, version, payload
+    assert frame[12:20] == (17).to_bytes(8, "big")
+    assert frame[20:21] == b"\x01"
+    assert frame[21:] == b"xyz"
+    assert len(frame) == FRAME_BYTES + 3
+
+
+@given(RECORDS, st.integers(0, 2**60), st.integers(0, 2**64 - 1))
+def test_a_record_comes_back_as_it_was(record: ProducerRecord, wall_ms: int, sequence: int) -> None:
+    data = frame_of(sequence, payload_of(record, wall_ms))
+    frame = frame_at(data, 0)
+    assert frame is not None
+    assert (frame.sequence, frame.version, frame.end) == (sequence, VERSION, len(data))
+    assert entry_of(frame.version, frame.payload) == Entry(record, wall_ms)
+
+
+@given(RECORDS, st.integers(0, 2**60))
+def test_a_frame_is_never_larger_than_it_was_counted(record: ProducerRecord, wall_ms: int) -> None:
+    assert len(frame_of(2**64 - 1, payload_of(record, wall_ms))) <= most_bytes_of(record)
+
+
+@given(RECORDS, st.data())
+def test_a_frame_with_any_bit_flipped_is_none(record: ProducerRecord, data: st.DataObject) -> None:
+    whole = bytearray(frame_of(5, payload_of(record, 9)))
+    bit = data.draw(st.integers(0, 8 * len(whole) - 1))
+    whole[bit // 8] ^= 1 << bit % 8
+    assert frame_at(bytes(whole), 0) is None
+
+
+def test_a_frame_cut_anywhere_is_none() -> None:
+    whole = frame_of(5, payload_of(ProducerRecord("orders", b"value", b"key"), 9))
+    assert [cut for cut in range(len(whole)) if frame_at(whole[:cut], 0) is not None] == []
+
+
+@given(st.binary(max_size=40), st.binary(max_size=40))
+def test_a_frame_is_found_behind_whatever_stands_before_it(before: bytes, payload: bytes) -> None:
+    frame = frame_of(3, payload)
+    found = next_frame(before + frame, 0)
+    assert found is not None
+    at, there = found
+    assert (at, there.payload) == (len(before), payload)
+
+
+def test_a_value_that_looks_like_the_beginning_of_a_frame_is_none() -> None:
+    data = b"\xf5PFS" + bytes(30) + frame_of(4, b"\xf5PFS\x00\x00\x00\x09")
+    found = next_frame(data, 0)
+    assert found is not None
+    assert found[0] == 34
+    assert next_frame(data, 35) is None
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x91\xa1x", payload_of(ProducerRecord("t"), 1)[:-1]])
+def test_a_payload_that_is_no_record_is_refused(payload: bytes) -> None:
+    with pytest.raises(EntryError, match="not a spooled record"):
+        entry_of(VERSION, payload)
+
+
+def test_a_later_version_of_the_format_is_named() -> None:
+    with pytest.raises(EntryError, match="version 2 of the format; this pilotfish reads 1"):
+        entry_of(2, b"")

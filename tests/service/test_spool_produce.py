@@ -1,0 +1,288 @@
+"""Producing with delivery=spool over HTTP: what is answered, what is refused, and what the status tells."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from subprocess import run as run_program
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from client_core import ProducerRecord, RecordTooLargeError
+from service.slowness.schemas import SpoolState, StatusAnswer
+from tests.support.http_app import HttpApp, run, until
+from tests.support.spooling import BadDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import httpx
+
+    from service.spool.spool import Spool
+
+THREE = b'{"records":[{"value":0},{"value":1,"key":"k"},{"value":2}]}'
+JSON = {"content-type": "application/json"}
+PATH = "/v1/topics/orders/records?delivery=spool"
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[HttpApp]:
+    """A sidecar with a spool, the threads of which do not run: `turned` asks and turns the writer by hand."""
+    app = HttpApp(spool_folder=str(tmp_path / "spool"))
+    app.producer.set_topics({"orders": 3})
+    app.spool_producer.set_topics({"orders": 3})
+    yield app
+    spool_of(app).release()
+
+
+def spool_of(web: HttpApp) -> Spool:
+    assert web.app.spool is not None
+    return web.app.spool
+
+
+async def asked(web: HttpApp, *bodies: bytes, path: str = PATH, **headers: str) -> list[httpx.Response]:
+    """Posts bodies at once, and turns the writer when all of them wait, until all are answered."""
+    async with web.client() as client:
+        given = {**JSON, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        tasks = [asyncio.create_task(client.post(path, content=body, headers=given)) for body in bodies]
+        while not all(task.done() for task in tasks):
+            spool_of(web).writer.turn()
+            await asyncio.sleep(0)
+        return [task.result() for task in tasks]
+
+
+def turned(web: HttpApp, body: bytes = THREE, path: str = PATH, **headers: str) -> httpx.Response:
+    (answer,) = run(asked(web, body, path=path, **headers))
+    return answer
+
+
+def delivered(web: HttpApp) -> list[ProducerRecord]:
+    """What the spool sends, once it is turned."""
+    for _ in range(3):
+        spool_of(web).delivery.turn(web.producer.clock.now_ms())
+    return [record for chunk in web.spool_producer.submitted for record in chunk]
+
+
+# -- taken ---------------------------------------------------------------------------------------------------
+
+
+def test_what_is_spooled_is_answered_202_with_its_numbers(web: HttpApp) -> None:
+    answer = turned(web)
+    assert answer.status_code == 202
+    assert answer.json() == {
+        "topic": "orders",
+        "spooled": 3,
+        "first_sequence": 1,
+        "last_sequence": 3,
+        "status": "/v1/status",
+    }
+    assert turned(web).json()["first_sequence"] == 4
+
+
+def test_it_goes_through_the_producer_of_the_spool_and_not_the_other(web: HttpApp) -> None:
+    turned(web)
+    assert web.producer.submitted == []
+    assert [(record.value, record.key) for record in delivered(web)] == [
+        (b"0", None),
+        (b"1", b"k"),
+        (b"2", None),
+    ]
+
+
+def test_one_record_as_octets_is_spooled_too(web: HttpApp) -> None:
+    headers = {"content_type": "application/octet-stream"}
+    answer = turned(web, b"\x00\xff", f"{PATH}&key=k&partition=2&timestamp=17", **headers)
+    assert (answer.status_code, answer.json()["spooled"]) == (202, 1)
+    assert delivered(web) == [ProducerRecord("orders", b"\x00\xff", b"k", 2, 17)]
+
+
+def test_a_topic_that_nobody_knows_yet_is_taken_since_kafka_may_be_away(web: HttpApp) -> None:
+    path = "/v1/topics/new/records?delivery=spool"
+    assert turned(web, path=path).status_code == 202
+
+
+def test_delivery_direct_is_what_is_meant_without_it(web: HttpApp) -> None:
+    answer = web.produce(THREE, query="?delivery=direct")
+    assert answer.status_code == 200
+    assert len(web.producer.submitted) == 1
+
+
+def test_the_trace_of_the_request_goes_with_its_records(web: HttpApp) -> None:
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    turned(web, traceparent=parent)
+    assert {record.headers for record in delivered(web)} == {(("traceparent", parent.encode()),)}
+
+
+def test_a_path_in_an_unusual_spelling_is_served_the_same(web: HttpApp) -> None:
+    assert turned(web, path="/v1/topics/o%72ders/records?delivery=spool").status_code == 202
+
+
+# -- refused -------------------------------------------------------------------------------------------------
+
+
+def test_without_a_spool_the_setting_is_named() -> None:
+    answer = HttpApp().produce(THREE, query="?delivery=spool")
+    assert answer.status_code == 400
+    assert answer.json()["detail"] == "query.delivery: there is no spool here (spool_folder is not set)"
+    assert answer.json()["written"] == "no"
+
+
+@pytest.mark.parametrize("query", ["delivery=disk", "delivery=", "delivery=Spool"])
+def test_another_way_of_delivery_is_refused(web: HttpApp, query: str) -> None:
+    answer = web.produce(THREE, query=f"?{query}")
+    assert (answer.status_code, answer.json()["place"]) == (422, "query.delivery")
+    assert "must be direct or spool" in answer.json()["detail"]
+
+
+def test_a_stream_is_not_spooled_and_says_what_to_send(web: HttpApp) -> None:
+    answer = web.post(PATH, content=b'{"value":1}\n', headers={"content-type": "application/x-ndjson"})
+    assert answer.status_code == 422
+    assert "send the records as application/json" in answer.json()["detail"]
+
+
+def test_what_can_never_be_sent_is_refused_at_once(web: HttpApp) -> None:
+    error = RecordTooLargeError("The message is 9 bytes when serialized")
+    error.record_index = 1
+    web.producer.refuses = error
+    answer = turned(web)
+    assert (answer.status_code, answer.json()["place"]) == (413, "records[1]")
+    assert answer.json()["written"] == "no"
+    assert spool_of(web).entries == 0
+
+
+def test_a_partition_that_the_topic_does_not_have_is_refused_at_once(web: HttpApp) -> None:
+    answer = turned(web, b'{"records":[{"value":1},{"value":2,"partition":3}]}')
+    assert (answer.status_code, answer.json()["place"]) == (404, "records[1].partition")
+    assert "topic orders has 3 partitions" in answer.json()["detail"]
+
+
+def test_a_body_with_a_mistake_is_refused_whole(web: HttpApp) -> None:
+    answer = turned(web, b'{"records":[{"value":1},{"key":2}]}')
+    assert answer.status_code == 422
+    assert spool_of(web).entries == 0
+
+
+def test_a_full_spool_is_a_503_that_names_the_setting(tmp_path: Path) -> None:
+    web = HttpApp(spool_folder=str(tmp_path / "small"), spool_max_bytes=1024 * 1024)
+    large = json.dumps({"records": [{"value": "x" * 700_000}]}).encode()
+    assert turned(web, large).status_code == 202
+    answer = turned(web, large)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "30")
+    assert "spool_max_bytes (1048576)" in answer.json()["detail"]
+    assert (answer.json()["written"], answer.json()["retriable"]) == ("no", True)
+    spool_of(web).release()
+
+
+def test_a_disk_that_fails_is_a_503_and_the_next_request_is_taken(web: HttpApp) -> None:
+    disk = spool_of(web).segments.disk
+    assert isinstance(disk, BadDisk)
+    disk.fails["fsync"] = 1
+    answers = run(asked(web, THREE, THREE))
+    for answer in answers:
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        assert answer.json()["detail"] == "the spool could not take the records: fsync: no fsync here"
+    assert turned(web).json()["first_sequence"] == 1
+
+
+def test_a_disk_that_does_not_answer_is_a_504_whose_outcome_is_unknown(web: HttpApp) -> None:
+    answer = web.produce(THREE, query="?delivery=spool&timeout_ms=30")
+    assert answer.status_code == 504
+    assert (answer.json()["written"], answer.json()["retriable"]) == ("unknown", True)
+    assert "disk of the spool" in answer.json()["detail"]
+
+
+def test_a_sidecar_that_ends_takes_nothing(web: HttpApp) -> None:
+    spool_of(web).writer.close(1_000)
+    answer = turned(web)
+    assert answer.status_code == 503
+    assert answer.json()["detail"] == "the sidecar is shutting down"
+
+
+# -- keys ----------------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_comes_again_under_its_key_is_spooled_once(web: HttpApp) -> None:
+    first, second = turned(web, idempotency_key="a"), turned(web, idempotency_key="a")
+    assert (first.status_code, second.status_code) == (202, 202)
+    assert first.json() == second.json()
+    assert second.headers["pilotfish-replayed"] == "true"
+    assert len(delivered(web)) == 3
+
+
+def test_two_at_once_under_one_key_are_spooled_once(web: HttpApp) -> None:
+    first, second = run(asked(web, THREE, THREE, idempotency_key="a"))
+    assert first.json() == second.json()
+    assert spool_of(web).entries == 3
+
+
+def test_the_same_records_delivered_directly_are_another_request(web: HttpApp) -> None:
+    turned(web, idempotency_key="a")
+    answer = turned(web, path="/v1/topics/orders/records", idempotency_key="a")
+    assert answer.status_code == 422
+
+
+def test_a_refusal_leaves_its_key_free(web: HttpApp) -> None:
+    web.producer.refuses = RecordTooLargeError("The message is 9 bytes when serialized")
+    assert turned(web, idempotency_key="a").status_code == 413
+    web.producer.refuses = None
+    again = turned(web, idempotency_key="a")
+    assert again.status_code == 202
+    assert "pilotfish-replayed" not in again.headers
+
+
+def test_under_a_key_the_records_are_kept_though_the_caller_stopped_waiting(web: HttpApp) -> None:
+    path = f"{PATH}&timeout_ms=30"
+    headers = {**JSON, "idempotency-key": "a"}
+    assert web.post(path, content=THREE, headers=headers).status_code == 504
+    spool_of(web).writer.turn()
+    again = turned(web, idempotency_key="a")
+    assert (again.status_code, again.headers["pilotfish-replayed"]) == (202, "true")
+    assert spool_of(web).entries == 3
+
+
+# -- told ----------------------------------------------------------------------------------------------------
+
+
+def test_the_status_tells_of_the_spool(web: HttpApp) -> None:
+    turned(web)
+    web.producer.clock.advance(5_000)
+    web.spool_producer.holds_records = True
+    delivered(web)
+    told: Any = web.get("/v1/status").json()
+    StatusAnswer.model_validate(told, strict=True)
+    spool = SpoolState.model_validate(told["spool"], strict=True)
+    assert (spool.entries, spool.oldest_age_ms, spool.set_aside, spool.last_error) == (3, 5_000, 0, None)
+    assert 0 < spool.bytes < spool.max_bytes == 256 * 1024 * 1024
+
+
+def test_without_a_spool_the_status_says_so() -> None:
+    assert HttpApp().get("/v1/status").json()["spool"] is None
+
+
+def test_a_sidecar_without_a_spool_loads_nothing_of_it() -> None:
+    code = (
+        "import sys\n"
+        "from tests.support.http_app import HttpApp\n"
+        'assert HttpApp().produce(b\'{"records":[{"value":1}]}\').status_code in (200, 503)\n'
+        "print([name for name in sys.modules if name.startswith('service.spool.')\n"
+        "       and name != 'service.spool.spool_metrics'])\n"
+    )
+    ended = run_program([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
+
+
+def test_the_app_starts_and_closes_its_spool(web: HttpApp) -> None:
+    """With its threads, as in a sidecar that runs."""
+
+    async def life() -> list[int]:
+        async with web.app.api.router.lifespan_context(web.app.api), web.client() as client:
+            answers = [await client.post(PATH, content=THREE, headers=JSON) for _ in range(3)]
+            await until(lambda: len(web.spool_producer.submitted) > 0)
+            return [answer.status_code for answer in answers]
+
+    assert run(life()) == [202, 202, 202]
+    assert spool_of(web).entries == 0
+    assert web.spool_producer.closed_after_ms is not None

@@ -1,0 +1,206 @@
+"""Records into the spool: one fsync for many, and what becomes of them when the disk fails."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.settings import SettingsError
+from service.spool.writer import SpoolClosedError, Spooled, SpoolFault, SpoolFullError
+from tests.support.spooling import SpoolRig, record, records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.spooling import BadDisk
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> SpoolRig:
+    return SpoolRig(tmp_path / "spool")
+
+
+def fail(disk: BadDisk, **times: int) -> None:
+    disk.fails.update(times)
+
+
+def refused(told: Spooled | SpoolFault) -> SpoolFault:
+    assert isinstance(told, SpoolFault), told
+    return told
+
+
+def undelivered(rig: SpoolRig) -> list[str]:
+    """What the next process would send."""
+    later = rig.again()
+    later.producer.set_topics({"orders": 3})
+    later.deliver()
+    later.let_go()
+    return later.sent
+
+
+def test_all_requests_that_wait_share_one_fsync(rig: SpoolRig) -> None:
+    told = [rig.submit([record(f"{n}")]) for n in range(5)]
+    before = rig.disk.fsyncs
+    rig.spool.writer.turn()
+    assert rig.disk.fsyncs - before == 1
+    assert told == [[Spooled(n, 1)] for n in range(1, 6)]
+
+
+def test_nobody_is_told_before_the_fsync(rig: SpoolRig) -> None:
+    told = rig.submit(records(3))
+    assert told == []
+    assert rig.spool.entries == 0
+    rig.spool.writer.turn()
+    assert told == [Spooled(1, 3)]
+    assert rig.spool.entries == 3
+
+
+def test_files_are_their_owners_alone(rig: SpoolRig) -> None:
+    rig.spool_in(records(1))
+    assert stat.S_IMODE(rig.folder.stat().st_mode) == 0o700
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in rig.folder.iterdir() if path.is_file()}
+    assert modes == {0o600}
+
+
+def test_after_a_failed_fsync_all_of_the_group_are_refused_and_a_new_file_begins(rig: SpoolRig) -> None:
+    assert rig.spool_in([record("kept")]) == Spooled(1, 1)
+    told = [rig.submit([record("lost-1")]), rig.submit([record("lost-2")])]
+    fail(rig.disk, fsync=1)
+    rig.spool.writer.turn()
+    for one in told:
+        assert refused(one[0]).written == "no"
+    assert rig.spool_in([record("next")]) == Spooled(2, 1)
+    assert [path.name for path in rig.segments] == [
+        "00000000000000000001-0000000001.segment",
+        "00000000000000000002-0000000002.segment",
+    ]
+    assert undelivered(rig) == ["kept", "next"]
+
+
+def test_what_a_failed_fsync_left_is_void_where_its_file_can_not_even_be_cut(rig: SpoolRig) -> None:
+    rig.spool_in([record("kept")])
+    fail(rig.disk, fsync=1, truncate=1)
+    assert refused(rig.spool_in([record("lost")])).written == "no"
+    assert b"lost" in rig.segments[0].read_bytes()
+    assert undelivered(rig) == ["kept"]
+
+
+def test_where_no_new_file_can_be_begun_either_the_outcome_is_unknown(rig: SpoolRig) -> None:
+    rig.spool_in([record("kept")])
+    fail(rig.disk, fsync=1, truncate=1, create=1)
+    assert refused(rig.spool_in([record("perhaps")])).written == "unknown"
+    assert rig.spool_in([record("next")]) == Spooled(2, 1)
+    assert undelivered(rig) == ["kept", "next"]
+
+
+def test_a_disk_that_fails_for_long_is_not_filled_with_files(rig: SpoolRig) -> None:
+    for n in range(20):
+        fail(rig.disk, fsync=1)
+        assert isinstance(rig.spool_in([record(f"{n}")]), SpoolFault)
+    assert len(rig.segments) == 1
+
+
+def test_a_full_disk_is_a_refusal_of_which_nothing_stays(
+    rig: SpoolRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.spool_in([record("kept")])
+    size = rig.segments[0].stat().st_size
+    rig.disk.room_bytes = 100
+    with caplog.at_level(logging.INFO):
+        told = refused(rig.spool_in(records(30)))
+        assert told == SpoolFault("the spool could not take the records: the disk is full", "no")
+        assert rig.segments[0].stat().st_size == size
+        rig.disk.room_bytes = None
+        assert rig.spool_in([record("next")]) == Spooled(2, 1)
+    assert undelivered(rig) == ["kept", "next"]
+    said = [r.message for r in caplog.records if r.name.startswith("service.spool.writer")]
+    assert [line.split(" in ")[0] for line in said] == ["spool: can't write", said[-1]]
+    assert said[-1].endswith("can be written to again")
+
+
+def test_a_failed_write_that_can_not_be_taken_back_is_void(rig: SpoolRig) -> None:
+    rig.spool_in([record("kept")])
+    rig.disk.room_bytes = 2_000
+    fail(rig.disk, truncate=2)
+    assert refused(rig.spool_in(records(100))).written == "no"
+    rig.disk.room_bytes = None
+    assert rig.spool_in([record("next")]) == Spooled(2, 1)
+    assert undelivered(rig) == ["kept", "next"]
+
+
+def test_a_file_that_can_not_be_begun_is_a_refusal(rig: SpoolRig) -> None:
+    rig.disk.errno = errno.EDQUOT
+    fail(rig.disk, create=1)
+    assert "the disk is full" in refused(rig.spool_in([record("a")])).detail
+    fail(rig.disk, sync_folder=1)
+    assert refused(rig.spool_in([record("b")])).written == "no"
+    assert rig.segments == []
+    assert rig.spool_in([record("c")]) == Spooled(1, 1)
+
+
+def test_the_spool_is_bounded_and_says_by_which_setting(tmp_path: Path) -> None:
+    rig = SpoolRig(tmp_path / "spool", spool_max_bytes=1024 * 1024)
+    large = record("x" * 400_000)
+    rig.submit([large])
+    rig.submit([large])
+    with pytest.raises(SpoolFullError, match=r"spool_max_bytes \(1048576\)"):
+        rig.submit([large])
+    rig.spool.writer.turn()
+    with pytest.raises(SpoolFullError):
+        rig.submit([large])
+    assert isinstance(rig.spool_in([record("small")]), Spooled)
+    assert rig.spool.bytes <= 1024 * 1024
+
+
+def test_room_comes_back_with_what_is_delivered(tmp_path: Path) -> None:
+    rig = SpoolRig(tmp_path / "spool", spool_max_bytes=1024 * 1024)
+    rig.producer.set_topics({"orders": 3})
+    for n in range(30):
+        rig.spool_in([record(f"{n}" * 50_000)])
+        rig.deliver_after(1_000)
+    assert len(rig.segments) <= 2
+    assert len(rig.sent) == 30
+
+
+def test_a_large_group_is_parted_so_that_the_first_need_not_wait_for_all(rig: SpoolRig) -> None:
+    told = [rig.submit([record("x" * 1_500_000)]) for _ in range(4)]
+    rig.spool.writer.turn()
+    assert [len(one) for one in told] == [1, 1, 0, 0]
+
+
+def test_a_closed_spool_takes_nothing(rig: SpoolRig) -> None:
+    rig.spool.writer.start()
+    told = rig.submit([record("a")])
+    assert rig.spool.writer.close(10_000)
+    assert told == [Spooled(1, 1)]
+    with pytest.raises(SpoolClosedError):
+        rig.submit([record("b")])
+
+
+def test_one_callers_fault_costs_the_others_nothing(rig: SpoolRig, caplog: pytest.LogCaptureFixture) -> None:
+    def fails(_: object) -> None:
+        raise ValueError("a bug")
+
+    rig.spool.submit([record("a")], fails)
+    told = rig.submit([record("b")])
+    rig.spool.writer.turn()
+    assert told == [Spooled(2, 1)]
+    assert "telling of a request failed" in caplog.text
+
+
+# -- the folder ----------------------------------------------------------------------------------------------
+
+
+def test_two_never_share_a_folder(rig: SpoolRig) -> None:
+    with pytest.raises(SettingsError, match=r"spool_folder: another process uses .* end the other one first"):
+        SpoolRig(rig.folder)
+
+
+def test_a_folder_that_can_not_be_made_is_named_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError, match="name a folder in which this process may make files"):
+        SpoolRig(tmp_path / "file" / "spool")

@@ -1,0 +1,157 @@
+"""A spool in a folder, turned by hand, over a disk that fails when it is told to.
+
+    rig = SpoolRig(tmp_path)
+    rig.producer.set_topics({"orders": 3})
+    rig.spool_in([record("a"), record("b")])
+    rig.deliver()
+
+No thread runs: `spool_in` turns the writer, `deliver` the delivery until it has nothing to do now. `again` is
+the next process over the same folder, after a kill: nothing of the first is closed in order.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from client_core import ProducerRecord
+from service.settings import Settings
+from service.spool.delivery import MARK_EVERY_MS
+from service.spool.disk import Disk
+from service.spool.spool import Spool
+from tests.support.fake_producer import FakeProducer
+from tests.support.mock_clock import MockClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from service.spool.writer import Spooled, SpoolFault
+
+#: Turns of a delivery after which it goes on for ever.
+MANY = 5_000
+
+
+class BadDisk(Disk):
+    """A disk whose next calls fail: `fails["fsync"] = 1` fails the next fsync, and that one alone.
+
+    `room_bytes`: how much it takes yet; a write that does not fit is done in part, as by a real one.
+    """
+
+    def __init__(self) -> None:
+        self.fails: dict[str, int] = {}
+        self.errno = errno.EIO
+        self.room_bytes: int | None = None
+        self.fsyncs = 0
+
+    def _look(self, operation: str) -> None:
+        if self.fails.get(operation, 0):
+            self.fails[operation] -= 1
+            raise OSError(self.errno, f"no {operation} here")
+
+    def create(self, path: Path) -> int:
+        self._look("create")
+        return super().create(path)
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        self._look("write")
+        if self.room_bytes is None:
+            return super().write(descriptor, data)
+        if not self.room_bytes:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = super().write(descriptor, data[: self.room_bytes])
+        self.room_bytes -= written
+        return written
+
+    def fsync(self, descriptor: int) -> None:
+        """Nothing is waited for: no test cuts the power."""
+        self._look("fsync")
+        self.fsyncs += 1
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        self._look("truncate")
+        super().truncate(descriptor, size)
+
+    def sync_folder(self, folder: Path) -> None:
+        self._look("sync_folder")
+
+    def read(self, path: Path, offset: int, size: int) -> bytes:
+        self._look("read")
+        return super().read(path, offset, size)
+
+
+class SpoolRig:
+    """See the module."""
+
+    def __init__(self, folder: Path, *, clock: MockClock | None = None, **settings: object) -> None:
+        self.folder = folder
+        self.clock = MockClock(now_ms=1_000_000) if clock is None else clock
+        self.producer = FakeProducer(clock=self.clock)
+        self.disk = BadDisk()
+        self._given = settings
+        self.settings = Settings.model_validate(
+            {"kafka": {"bootstrap.servers": "localhost:9092"}, "spool_folder": str(folder), **settings}
+        )
+        self.spool = Spool(self.settings, self.producer, self.clock, self.disk)
+        self.producer.start()
+
+    @property
+    def sent(self) -> list[str]:
+        """The values that were handed to the producer, in order."""
+        return [(record.value or b"").decode() for chunk in self.producer.submitted for record in chunk]
+
+    @property
+    def segments(self) -> list[Path]:
+        return sorted(self.folder.glob("*.segment"))
+
+    def submit(self, records: Sequence[ProducerRecord]) -> list[Spooled | SpoolFault]:
+        """Queues records; what is told of them comes into the list."""
+        told: list[Spooled | SpoolFault] = []
+        self.spool.submit(records, told.append)
+        return told
+
+    def spool_in(self, records: Sequence[ProducerRecord]) -> Spooled | SpoolFault:
+        """Spools records; what is told of them."""
+        told = self.submit(records)
+        self.spool.writer.turn()
+        (outcome,) = told
+        return outcome
+
+    def deliver(self) -> None:
+        """Turns the delivery until it waits."""
+        for _ in range(MANY):
+            now_ms = self.clock.now_ms()
+            before = len(self.producer.submitted), self.spool.delivery.delivered
+            due_ms = self.spool.delivery.turn(now_ms)
+            if due_ms > now_ms and before == (len(self.producer.submitted), self.spool.delivery.delivered):
+                return
+        raise AssertionError("the delivery never waits")
+
+    def deliver_after(self, ms: int) -> None:
+        """The same, so much later."""
+        self.clock.advance(ms)
+        self.deliver()
+
+    def settle(self) -> None:
+        """Delivers what can be delivered, and has the mark written."""
+        self.deliver()
+        self.deliver_after(MARK_EVERY_MS)
+
+    def let_go(self) -> None:
+        """What the kernel does when the process is killed: the lock is free, and nothing else is done."""
+        self.spool.release()
+
+    def again(self) -> SpoolRig:
+        """The next process over the folder."""
+        self.let_go()
+        return SpoolRig(self.folder, clock=self.clock, **self._given)
+
+
+def record(value: str, topic: str = "orders", *, partition: int | None = None) -> ProducerRecord:
+    """A record with a value."""
+    return ProducerRecord(topic, value.encode(), partition=partition)
+
+
+def records(count: int, topic: str = "orders") -> list[ProducerRecord]:
+    """So many, with values that tell them apart."""
+    return [record(f"{topic}-{number}", topic) for number in range(count)]
