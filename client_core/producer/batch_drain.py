@@ -66,6 +66,8 @@ class Sequences(Protocol):
 
     def add_in_flight_batch(self, batch: ProducerBatch, /) -> None: ...
 
+    def leave(self, partitions: Iterable[TopicPartition], /) -> None: ...
+
 
 class Unbuildable(NamedTuple):
     """A batch that was drained and then could not be made into bytes: it fails, and alone."""
