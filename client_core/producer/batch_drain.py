@@ -84,6 +84,9 @@ class ReadyCheckResult(NamedTuple):
     unknown_leader_topics: frozenset[str]
 
 
+#: More brokers than a cluster has.
+_MOST_NODES: Final = 1_000
+
 _NOTHING_READY: Final = ReadyCheckResult((), FOREVER_MS, frozenset())
 
 
@@ -300,6 +303,8 @@ class BatchDrain:
         """See RecordAccumulator.update_node_latency_stats."""
         if self._availability_timeout_ms <= 0:
             return
+        if len(self._node_latency) >= _MOST_NODES and node_id not in self._node_latency:
+            del self._node_latency[next(iter(self._node_latency))]
         latency = self._node_latency.setdefault(node_id, _NodeLatency(now_ms, now_ms))
         latency.ready_ms = now_ms
         if can_drain:

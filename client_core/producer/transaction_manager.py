@@ -42,8 +42,8 @@ _LAST_EPOCH: Final = 2**15 - 1
 #: Per producer and partition, to know a duplicate by. Source: ProducerStateEntry.NUM_BATCHES_TO_RETAIN.
 _BATCHES_THAT_BROKERS_REMEMBER: Final = 5
 
-#: Partitions that nobody writes to any more, and whose sequences are kept for the present epoch's sake: beyond
-#: so many a new epoch lets go of them all. Half a kilobyte each.
+#: Partitions that nobody writes to any more, whose sequences are kept for the present epoch's sake: beyond so
+#: many a new epoch lets go of them all. Half a kilobyte each.
 MOST_LEFT: Final = 500
 
 #: Errors that say the broker's idea of the next sequence and ours have parted.

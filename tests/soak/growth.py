@@ -5,8 +5,7 @@
 
 A number grows when the median of the last part lies above that of the middle part by more than its
 allowance, and most pairs of rounds after the warm-up say the same (Theil and Sen's slope is upward). Medians
-because a round may end in the middle of a garbage collection or of a refresh; the slope because a single step,
-such as an arena that the allocator takes for good, is no growth.
+because a round may end in the middle of a garbage collection or of a refresh.
 
 The allowance is what a number may vary by without anything being kept: nothing for threads and metric series,
 some for descriptors and bytes. A leak of one object a request is found where a part of the rounds makes more
@@ -20,7 +19,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 #: Fewer rounds than this have no parts worth a median.
 FEWEST_ROUNDS: Final = 6
@@ -58,17 +57,6 @@ def judge(name: str, values: Sequence[float], allowance: Allowance) -> Verdict:
     per_round = slope(after_warm_up)
     grows = later - settled > allowed and per_round > 0
     return Verdict(name, settled, later, per_round, allowed, grows)
-
-
-def judge_all(
-    rounds: Sequence[Mapping[str, float]], allowances: Mapping[str, Allowance], otherwise: Allowance
-) -> list[Verdict]:
-    """Judges every name that any round has; where a round has none, it had 0 of it."""
-    names = sorted({name for measured in rounds for name in measured})
-    return [
-        judge(name, [measured.get(name, 0) for measured in rounds], allowances.get(name, otherwise))
-        for name in names
-    ]
 
 
 def slope(values: Sequence[float]) -> float:

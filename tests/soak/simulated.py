@@ -1,14 +1,14 @@
 """Days of a producer's life in minutes: a whole KafkaProducer over brokers in this process and a MockClock.
 
-    soak = SimulatedSoak(seed=7)
+    soak = SimulatedSoak(7)
     soak.live(minutes=30)
     measured = soak.measure()
 
 What happens in it is what an hour of operation has, at Kafka's own settings: topics that are made, written
 to, forgotten and deleted; look-ups of names that nobody has; brokers that restart at other ports, connections
 that are cut, leaders that move; outages that outlast the delivery timeout; credentials that change; requests
-that are given up. Where the sidecar's collectors of metrics and slowness listen, they live through it too. One
-thread, no socket; the same each time for a seed.
+that are given up. The sidecar's collectors of metrics and slowness listen. One thread, no socket; the same
+each time for a seed.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from client_core import Event, EventSink, Result
 
+_START_MS: Final = 1_000_000
 _BROKERS: Final = 3
 _STEADY: Final = tuple(f"steady-{number}" for number in range(10))
 _PARTITIONS: Final = 3
@@ -72,7 +73,7 @@ class SimulatedSoak:
 
     def __init__(self, seed: int, *more: EventSink) -> None:
         self.random = Random(f"simulated soak {seed}")
-        self.clock = MockClock(now_ms=1_000_000)
+        self.clock = MockClock(now_ms=_START_MS)
         self.brokers = InProcessBrokers(_BROKERS, seed=seed)
         self.network = HostileNetwork(self.clock, self.brokers, self.random)
         for topic in _STEADY:
@@ -129,11 +130,16 @@ class SimulatedSoak:
         """What the client and the sidecar's collectors hold now, by name, and the metric series."""
         self._forget_the_past()
         inventory = take_inventory()
-        ours = {
-            name: n for name, n in inventory.objects.items() if name.startswith(("client_core", "service"))
-        }
+        ours = ("client_core.", "service.")
+        objects = {f"objects {name}": n for name, n in inventory.objects.items() if name.startswith(ours)}
+        lengths = {f"length {name}": n for name, n in inventory.containers.items()}
         series = sum(len(family.samples) for family in self.metrics.collect())
-        return {**ours, **inventory.containers, "metric series": series}
+        return {**objects, **lengths, "metric_series": series}
+
+    @property
+    def simulated_ms(self) -> int:
+        """How long it has lived."""
+        return self.clock.now_ms() - _START_MS
 
     def close(self) -> None:
         self.producer.close(0)
@@ -277,9 +283,11 @@ class SimulatedSoak:
         self.counts[what] = self.counts.get(what, 0) + 1
 
 
-def live_through(seed: int, *, rounds: int, minutes: int) -> tuple[SimulatedSoak, Sequence[dict[str, float]]]:
-    """So many rounds of so many simulated minutes, and what was held after each."""
-    soak = SimulatedSoak(seed)
+def live_through(
+    seed: int, *more: EventSink, rounds: int, minutes: int
+) -> tuple[Mapping[str, int], Sequence[dict[str, float]]]:
+    """So many rounds of so many simulated minutes: what happened, and what was held after each."""
+    soak = SimulatedSoak(seed, *more)
     measured = []
     try:
         for _ in range(rounds):
@@ -287,4 +295,4 @@ def live_through(seed: int, *, rounds: int, minutes: int) -> tuple[SimulatedSoak
             measured.append(soak.measure())
     finally:
         soak.close()
-    return soak, measured
+    return soak.counts, measured
