@@ -160,10 +160,11 @@ def test_many_partitions_that_were_left_ask_for_an_epoch_that_forgets_them() -> 
     left = [TopicPartition("gone", number) for number in range(MOST_LEFT + 1)]
     for topic_partition in (*left, ORDERS_0):
         acknowledged(made, topic_partition)
-    made.leave(left[:-1])
-    assert made.is_at_rest
-    made.leave(left[-1:])
-    assert not made.is_at_rest
+    at_rest = []
+    for partitions in (left[:-1], left[-1:]):
+        made.leave(partitions)
+        at_rest.append(made.is_at_rest)
+    assert at_rest == [True, False]
     made.bump_epoch_if_required()
     assert list(made._partitions) == [ORDERS_0]
     again = drain(made, topic_partition=left[0])
