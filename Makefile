@@ -24,7 +24,7 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS ?= true
 endif
 
-.PHONY: help setup run demo pipeline-demo check format docs dashboard behaviours test test-pipeline-killed check-deploy test-fast fuzz bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
+.PHONY: help setup run demo pipeline-demo check format docs dashboard behaviours test test-pipeline-killed check-deploy test-fast fuzz soak bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -89,6 +89,9 @@ test-fast: setup  ## what needs no Java
 fuzz: setup  ## thousands of lying brokers, in simulated time and over sockets: minutes
 	$(BIN)/python -m tests.support.fake_cluster.hostile --seeds 2000
 	$(BIN)/python -m tests.support.fake_cluster.hostile --seeds 100 --sockets
+
+soak: setup  ## hours of load and trouble in compressed time: does anything grow? MINUTES=10, SEED=any
+	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
 bench: bench-venv java kafka-jars  ## the figures of README and docs, measured here
 	.cache/bench-venv/bin/python -m benchmarks

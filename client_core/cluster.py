@@ -107,7 +107,7 @@ class TopicPartitions(Protocol):
 _NO_TOPICS: Mapping[str, TopicPartitions] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Cluster:
     """An immutable picture of (a part of) a cluster. Look-ups of what is unknown answer None or nothing."""
 

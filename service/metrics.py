@@ -60,6 +60,9 @@ USUAL_ERRORS: Final = (
     Errors.INVALID_PRODUCER_EPOCH,
 )
 
+#: Brokers that left and are remembered, since the last of their connections end later.
+MOST_DEPARTED: Final = 1_000
+
 #: What topics beyond the limit are counted under.
 OTHER_TOPICS: Final = "_other"
 
@@ -76,7 +79,8 @@ class ClientMetrics(Collector):
         self._lock = threading.Lock()
         self._counters: list[Family[Counter]] = []
         self._histograms: list[Family[Histogram]] = []
-        self._departed: set[int] = set()
+        #: The one that left last stands last.
+        self._departed: dict[int, None] = {}
         # What was sent to each broker and received from it, until it departs.
         self._traffic: dict[int, tuple[Counter, Counter]] = {}
         self._by_topic = by_topic
@@ -214,12 +218,18 @@ class ClientMetrics(Collector):
         self._refreshes.child(event.reason, event.outcome).add()
 
     def _on_brokers(self, event: e.BrokersChanged) -> None:
-        self._departed.difference_update(event.joined)
-        self._departed.update(event.left)
+        for node_id in event.joined:
+            self._departed.pop(node_id, None)
         for node_id in event.left:
+            self._depart(node_id)
             self._traffic.pop(node_id, None)
             for family in (self._connections, self._disconnects, self._sent_bytes, self._received_bytes):
                 family.forget("broker", broker_label(node_id))
+
+    def _depart(self, node_id: int) -> None:
+        if len(self._departed) >= MOST_DEPARTED:
+            del self._departed[next(iter(self._departed))]
+        self._departed[node_id] = None
 
     def _on_node_ready(self, event: e.NodeReady) -> None:
         if event.node_id not in self._departed:

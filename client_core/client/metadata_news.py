@@ -23,7 +23,7 @@ _NAMED_PARTITIONS: Final = 10
 #: Ways of failing that are told while no refresh works.
 _MOST_WAYS: Final = 8
 #: The complaints about topics that are remembered, and how often new ones may be told: callers make them up.
-_MOST_TOPICS: Final = 1_000
+MOST_TOPICS: Final = 1_000
 _COMPLAIN_EVERY_MS: Final = 10_000
 
 
@@ -89,7 +89,7 @@ class MetadataNews:
         if level == logging.WARNING:
             self._complained_ms = now_ms
             self._told_topics.update(news)
-            for topic in list(self._told_topics)[: max(len(self._told_topics) - _MOST_TOPICS, 0)]:
+            for topic in list(self._told_topics)[: max(len(self._told_topics) - MOST_TOPICS, 0)]:
                 del self._told_topics[topic]
         _log.log(
             level,

@@ -8,7 +8,7 @@ I/O thread only, but for `statuses`. Source: the connection half of NetworkClien
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from client_core.client import disconnection
 from client_core.client.api_versions import ApiVersionsRequestBuilder, NodeApiVersions, version_to_ask_next
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from client_core.protocol.request import RequestBuilder
 
 _log = logging.getLogger(__name__)
+
+#: More brokers than a cluster has.
+MOST_NODES: Final = 1_000
 
 
 class NodeConnections:
@@ -77,6 +80,7 @@ class NodeConnections:
         """Begins to connect; what prevented it, if it failed at once (NET-22)."""
         self.has_changed = True
         self._left.discard(node.id)
+        self._forget_one_of_too_many()
         self.states.connecting(node.id, now_ms, node.host, node.port)
         self._events.emit(NodeConnecting(node.id))
         try:
@@ -92,6 +96,18 @@ class NodeConnections:
         except OSError as error:
             return disconnection.unreachable(f"{node.host}:{node.port} can't be connected to: {error}")
         return None
+
+    def _forget_one_of_too_many(self) -> None:
+        """Makes room where more nodes were ever connected to than a cluster has: ids may be new each time.
+
+        Java keeps them all. It is the one of those without a connection that was tried least recently.
+        """
+        if len(self.states.nodes) < MOST_NODES:
+            return
+        idle = (node for node in self.states.nodes if node.is_disconnected)
+        oldest = min(idle, key=lambda node: node.last_connect_attempt_ms, default=None)
+        if oldest is not None:
+            self.forget(oldest.node_id)
 
     def connected(self, node_id: int) -> None:
         """TCP is up. Next come TLS and SASL, if any, then the question for versions (NET-14)."""

@@ -92,7 +92,7 @@ class BatchAppender:
         self._ratios = ratios
 
     def queues_of(self, topic: str) -> TopicQueues:
-        """A topic's queues, the same for ever."""
+        """A topic's queues, the same for as long as the topic is held."""
         return self._queues.topic(topic)
 
     def append_many(
@@ -108,11 +108,13 @@ class BatchAppender:
         reserved_bytes: int,
     ) -> AppendResult:
         """See RecordAccumulator.append_many."""
-        queues = self._queues.topic(topic)
         append = _Append(records, indices, owner, cluster, now_ms, wall_ms, reserved_bytes)
         try:
-            with queues.lock:
-                return append.result(self._append(queues, partition, append))
+            while True:
+                queues = self._queues.topic(topic)
+                with queues.lock:
+                    if not queues.is_forgotten:  # else between the two lines above: there are others now
+                        return append.result(self._append(queues, partition, append))
         except Exception:
             if append.reserved_bytes > reserved_bytes:
                 self._pool.deallocate(append.reserved_bytes - reserved_bytes)

@@ -66,6 +66,8 @@ class Sequences(Protocol):
 
     def add_in_flight_batch(self, batch: ProducerBatch, /) -> None: ...
 
+    def leave(self, partitions: Iterable[TopicPartition], /) -> None: ...
+
 
 class Unbuildable(NamedTuple):
     """A batch that was drained and then could not be made into bytes: it fails, and alone."""
@@ -81,6 +83,9 @@ class ReadyCheckResult(NamedTuple):
     next_ready_check_delay_ms: int
     unknown_leader_topics: frozenset[str]
 
+
+#: More brokers than a cluster has.
+_MOST_NODES: Final = 1_000
 
 _NOTHING_READY: Final = ReadyCheckResult((), FOREVER_MS, frozenset())
 
@@ -298,6 +303,8 @@ class BatchDrain:
         """See RecordAccumulator.update_node_latency_stats."""
         if self._availability_timeout_ms <= 0:
             return
+        if len(self._node_latency) >= _MOST_NODES and node_id not in self._node_latency:
+            del self._node_latency[next(iter(self._node_latency))]
         latency = self._node_latency.setdefault(node_id, _NodeLatency(now_ms, now_ms))
         latency.ready_ms = now_ms
         if can_drain:

@@ -3,8 +3,8 @@
 All partitions that a node leads stand in a circle: topics by name, partitions from the highest to the lowest.
 A drain that got round begins one partition earlier the next time, one that was stopped by the request's size
 begins where it was stopped. So says Java, whose partitions stand as its hash map has them; but here only the
-partitions that hold batches are walked, and the circle is there to be counted. It covers the topics that were
-ever appended to, and is rebuilt for topics whose partitions changed.
+partitions that hold batches are walked, and the circle is there to be counted. It covers the topics that have
+queues, and is rebuilt for topics whose partitions changed.
 
 I/O thread only. Source: RecordAccumulator.drainBatchesForOneNode, Kafka 4.3.
 """
@@ -16,7 +16,7 @@ from operator import neg
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
     from client_core.cluster import Cluster, TopicPartition, TopicPartitions
 
@@ -38,12 +38,15 @@ class DrainOrder:
         self._circles: dict[int, list[_Place]] = {}
         self._starts: dict[int, int] = {}
 
-    def use(self, cluster: Cluster, topics: Collection[str]) -> None:
-        """Takes note of a snapshot, and of the topics that were ever appended to."""
+    def use(self, cluster: Cluster, topics: Set[str]) -> None:
+        """Takes note of a snapshot, and of the topics that have queues."""
         if cluster is self._cluster and len(topics) == self._topic_count:
             return
         self._cluster, self._topic_count = cluster, len(topics)
         self._circles = {}
+        self._starts = {node_id: at for node_id, at in self._starts.items() if node_id in cluster.nodes_by_id}
+        for topic in self._places.keys() - topics:
+            del self._places[topic]
         for topic in sorted(topics):
             partitions = cluster.topic_partitions.get(topic)
             if partitions is None:

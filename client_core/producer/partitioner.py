@@ -16,6 +16,7 @@ from bisect import bisect_right
 from itertools import accumulate
 from struct import Struct, unpack_from
 from typing import TYPE_CHECKING, Final
+from weakref import ref
 
 from client_core.errors import IllegalArgumentError, IllegalStateError
 from client_core.producer.lost_leaders import LostLeaders
@@ -115,6 +116,7 @@ class BuiltInPartitioner:
     __slots__ = (
         "_available",
         "_available_in",
+        "_available_without",
         "_produced_bytes",
         "_random",
         "load",
@@ -139,7 +141,9 @@ class BuiltInPartitioner:
         self._produced_bytes = 0
         self.lost: Final = lost
         self._available: Sequence[int] = ()
-        self._available_in: tuple[Cluster | None, Collection[int]] = (None, ())
+        # Weakly: a topic that is seldom written to would keep the whole snapshot of then.
+        self._available_in: ref[Cluster] | None = None
+        self._available_without: Collection[int] = ()
 
     def current_partition(self, cluster: Cluster) -> int:
         """The sticky partition; chosen now if there is none yet, or if its leader is lost."""
@@ -184,14 +188,14 @@ class BuiltInPartitioner:
         Found out once per snapshot and set of the lost.
         """
         lost = self.lost.node_ids
-        of_cluster, of_lost = self._available_in
-        if of_cluster is not cluster or of_lost is not lost:
+        of_cluster = self._available_in
+        if of_cluster is None or of_cluster() is not cluster or self._available_without is not lost:
             partitions = cluster.topic_partitions.get(self.topic)
             numbers = () if partitions is None else partitions.numbers
             leaders = {} if partitions is None else {p: partitions.leader_id(p) for p in numbers}
             led = tuple(p for p in numbers if leaders[p] in cluster.nodes_by_id)
             self._available = tuple(p for p in led if leaders[p] not in lost) or led
-            self._available_in = (cluster, lost)
+            self._available_in, self._available_without = ref(cluster), lost
         return self._available
 
     def _next_partition(self, cluster: Cluster) -> int:

@@ -31,10 +31,16 @@ if TYPE_CHECKING:
 class _KnownTopic(NamedTuple):
     """What one snapshot says of a topic, found once."""
 
-    cache: MetadataCache
     partition_count: int
     use: TopicUse
     queues: TopicQueues
+
+
+class _Known(NamedTuple):
+    """What is known, by topic, and the one snapshot that says so: it is let go of with the next."""
+
+    cache: MetadataCache
+    topics: dict[str, _KnownTopic]
 
 
 class QuickAppend:
@@ -54,14 +60,16 @@ class QuickAppend:
         self._clock = clock
         self._most_bytes = most_bytes
         self._ignore_keys = ignore_keys
-        self._known: dict[str, _KnownTopic] = {}
+        self._known = _Known(metadata.cache, {})
 
     def append(self, record: ProducerRecord, owner: RecordOwner) -> bool:
         """Whether the record is in a batch now. If not, nothing has happened."""
         topic, value, key, partition, timestamp_ms, headers = record
-        known = self._known.get(topic)
-        if known is None or known.cache is not self._metadata.cache:
-            known = self._look_up(topic)
+        cache, topics = self._known
+        known = topics.get(topic) if cache is self._metadata.cache else None
+        if known is None:
+            cache = self._metadata.cache
+            known = self._look_up(topic, cache)
         if known is None or timestamp_ms is not None or headers or type(value) is not bytes:
             return False
         size_bytes = len(value)
@@ -91,19 +99,19 @@ class QuickAppend:
             if sticky is None:
                 batch.keyless_only = False
             else:
-                sticky.update(taken_bytes, known.cache.cluster, enable_switch=False)
+                sticky.update(taken_bytes, cache.cluster, enable_switch=False)
         known.use.touched = True
         return True
 
-    def _look_up(self, topic: str) -> _KnownTopic | None:
+    def _look_up(self, topic: str, cache: MetadataCache) -> _KnownTopic | None:
         """The topic in the snapshot of now; None where it is not known, or refused."""
-        cache = self._metadata.cache
         judged = judge_metadata_wait(cache, topic, None, answered=False)
         table = cache.topic(topic)
         if not isinstance(judged, Known) or table is None:
             return None
-        if len(self._known) > len(cache.topics):  # of topics that are not held any more
-            self._known = {}
-        known = _KnownTopic(cache, judged.partition_count, table.use, self._appender.queues_of(topic))
-        self._known[topic] = known
+        held = self._known
+        if held.cache is not cache:
+            held = self._known = _Known(cache, {})
+        known = _KnownTopic(judged.partition_count, table.use, self._appender.queues_of(topic))
+        held.topics[topic] = known
         return known

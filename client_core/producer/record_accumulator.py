@@ -238,6 +238,21 @@ class RecordAccumulator:
                 place += 1
         self._queues.insert(queue, place, batch)
 
+    # -- topics that nobody uses any more: I/O thread --------------------------------------------------------
+
+    def forget_topics(self, is_held: Callable[[str], bool]) -> None:
+        """Drops what is kept of topics that are not held any more and have nothing waiting.
+
+        Queues, partitioner, ratio, and with the next epoch their sequences. Java keeps all of these for as
+        long as the process lives, which one that writes to ever new topics does not survive.
+        """
+        for topic in [topic for topic in self._queues.topics if not is_held(topic)]:
+            partitions = self._queues.forget(topic)
+            if topic not in self._queues.topics:
+                self._ratios.reset_estimation(topic)
+                if self._sequences is not None:
+                    self._sequences.leave(partitions)
+
     # -- time: I/O thread ------------------------------------------------------------------------------------
 
     @property

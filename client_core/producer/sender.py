@@ -93,6 +93,8 @@ class Sender:
         self._pause_ms = max(config.retry_backoff_ms, _SHORTEST_PAUSE_MS)
         self._lost_leaders = accumulator.lost_leaders
         self._undrained = accumulator.undrained
+        #: The snapshot that topics were last judged by.
+        self._tidied_for: MetadataCache | None = None
         self._in_flight = InFlightBatches(config.delivery_timeout_ms)
         self._settlement = BatchSettlement(
             metadata, accumulator, self._in_flight, config, events, transaction_manager
@@ -150,6 +152,9 @@ class Sender:
         """Sends what is ready; returns how long the poll may sleep (SND-01, SND-02)."""
         expired = self._expire_batches(now_ms)
         cache = self._metadata.cache
+        if cache is not self._tidied_for:
+            self._tidied_for = cache
+            self._accumulator.forget_topics(self._metadata.contains_topic)
         lost_before = self._lost_leaders.node_ids
         if lost_before:
             self._keep_away_from_lost_leaders(cache, now_ms)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from client_core.cluster import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from client_core.producer.partitioner import BuiltInPartitioner
     from client_core.producer.producer_batch import ProducerBatch
@@ -54,15 +54,19 @@ class PartitionQueue:
 
 
 class TopicQueues:
-    """Every partition of a topic that records were ever appended to. Partitions are added, never removed."""
+    """Every partition of a topic that records were appended to since it is held. Partitions are added, and
+    removed only together with the topic.
+    """
 
-    __slots__ = ("lock", "name", "partitioner", "partitions")
+    __slots__ = ("is_forgotten", "lock", "name", "partitioner", "partitions")
 
     def __init__(self, name: str, partitioner: BuiltInPartitioner) -> None:
         self.name: Final = name
         self.lock: Final = threading.Lock()
         self.partitioner: Final = partitioner
         self.partitions: Final[dict[int, PartitionQueue]] = {}
+        #: These are not the topic's queues any more: whoever meant to append must ask for them again.
+        self.is_forgotten = False
 
     def partition(self, partition: int) -> PartitionQueue:
         """The queue of a partition, made if it is the first time. Under the lock."""
@@ -90,10 +94,27 @@ class WaitingQueues:
         return queues
 
     def of(self, topic_partition: TopicPartition) -> PartitionQueue:
-        """A partition's queue. Not under its lock, which this takes."""
+        """A partition's queue. Not under its lock, which this takes. I/O thread, which alone forgets."""
         queues = self.topic(topic_partition.topic)
         with queues.lock:
             return queues.partition(topic_partition.partition)
+
+    def forget(self, name: str) -> Sequence[TopicPartition]:
+        """Drops a topic's queues, and returns whose they were; none of it while a batch waits in them.
+
+        Java keeps them for as long as the process lives. I/O thread.
+        """
+        queues = self.topics.get(name)
+        if queues is None:
+            return ()
+        with queues.lock:
+            if any(queue.batches for queue in queues.partitions.values()):
+                return ()
+            partitions = tuple(queue.topic_partition for queue in queues.partitions.values())
+            queues.is_forgotten = True
+            queues.partitions.clear()
+            del self.topics[name]
+        return partitions
 
     def insert(self, queue: PartitionQueue, place: int, batch: ProducerBatch) -> None:
         """Puts a batch into its queue. Under the lock."""

@@ -28,7 +28,7 @@ from client_core.producer.partition_sequences import PartitionSequences, is_late
 from client_core.record.record_batch import increment_sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from client_core.backoff import ExponentialBackoff
     from client_core.cluster import TopicPartition
@@ -41,6 +41,10 @@ _LAST_EPOCH: Final = 2**15 - 1
 
 #: Per producer and partition, to know a duplicate by. Source: ProducerStateEntry.NUM_BATCHES_TO_RETAIN.
 _BATCHES_THAT_BROKERS_REMEMBER: Final = 5
+
+#: Partitions that nobody writes to any more, whose sequences are kept for the present epoch's sake: beyond so
+#: many a new epoch lets go of them all. Half a kilobyte each.
+MOST_LEFT: Final = 500
 
 #: Errors that say the broker's idea of the next sequence and ours have parted.
 _GAPS: Final = frozenset({Errors.OUT_OF_ORDER_SEQUENCE_NUMBER, Errors.UNKNOWN_PRODUCER_ID})
@@ -75,6 +79,7 @@ class TransactionManager:
         self._partitions: dict[TopicPartition, PartitionSequences] = {}
         self._unresolved: dict[TopicPartition, int] = {}
         self._to_rewrite: set[TopicPartition] = set()
+        self._left: dict[TopicPartition, None] = {}
         self._bump_required = False
         self._attempts = 0
         self._next_attempt_ms: int | None = None
@@ -177,6 +182,7 @@ class TransactionManager:
         self._partitions.clear()
         self._unresolved.clear()
         self._to_rewrite.clear()
+        self._left.clear()
         self._bump_required = False
 
     def bump_epoch_if_required(self) -> None:
@@ -203,6 +209,36 @@ class TransactionManager:
             self._unresolved.pop(topic_partition, None)
         self._to_rewrite.clear()
         self._bump_required = False
+        self._forget_left()
+
+    # -- partitions that nobody writes to any more -----------------------------------------------------------
+
+    def leave(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing waits for these partitions, and their topic is not held any more.
+
+        Under one producer id and epoch a partition that came back at sequence 0 would be taken for a
+        duplicate, and its records be lost. So the numbers are kept until the epoch is another one, which many
+        partitions ask for together: it costs no request. Java keeps them for ever.
+        """
+        self._left.update(
+            dict.fromkeys(partition for partition in partitions if partition in self._partitions)
+        )
+        self._forget_left()
+        if len(self._left) > MOST_LEFT and self._state is State.READY:
+            self._bump_required = True
+
+    def _forget_left(self) -> None:
+        """Drops the numbers that hold no more: the partition would begin at 0 anyhow."""
+        for topic_partition in tuple(self._left):
+            entry = self._partitions.get(topic_partition)
+            if entry is None:
+                del self._left[topic_partition]
+            elif entry.producer != self._producer and self._is_settled(topic_partition, entry):
+                del self._left[topic_partition], self._partitions[topic_partition]
+
+    def _is_settled(self, topic_partition: TopicPartition, entry: PartitionSequences) -> bool:
+        is_open = topic_partition in self._unresolved or topic_partition in self._to_rewrite
+        return not (entry.in_flight or is_open)
 
     # -- what drain asks (RecordAccumulator) -----------------------------------------------------------------
 
@@ -219,6 +255,8 @@ class TransactionManager:
                 f"Can't track batch for partition {batch.topic_partition} when sequence is not set."
             )
         self._entry(batch.topic_partition).add_in_flight(batch)
+        if self._left:
+            self._left.pop(batch.topic_partition, None)
 
     def has_in_flight_batches(self, topic_partition: TopicPartition) -> bool:
         return bool(self._entry(topic_partition).in_flight)

@@ -11,10 +11,9 @@ it closes and splits batches, so there is no lock. Source: CompressionRatioEstim
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from client_core.record.compression import Codec
+from client_core.record.compression import Codec
 
 #: COMPRESSION_RATIO_IMPROVING_STEP, COMPRESSION_RATIO_DETERIORATE_STEP.
 IMPROVING_STEP: Final = 0.005
@@ -56,6 +55,5 @@ class CompressionRatioEstimator:
 
     def reset_estimation(self, topic: str) -> None:
         """Forgets what was learnt of a topic, for every codec."""
-        for known in tuple(self._ratios):
-            if known[0] == topic:
-                del self._ratios[known]
+        for codec in Codec:
+            self._ratios.pop((topic, codec), None)

@@ -40,7 +40,7 @@ from service.event_log.inbox import (
     Notice,
     SnapshotNotice,
 )
-from service.event_log.outbox import Line, Outbox
+from service.event_log.outbox import Line, Outbox, all_untold
 from service.event_log.produce_windows import ProduceWindow
 from service.event_log.sink import Sink
 from service.event_log.told_metadata import PIECE, ToldMetadata
@@ -289,7 +289,7 @@ class EventLog:
         changed, cache = 0, notice.cache
         if cache is not None:
             self._cluster_id = cache.cluster_id
-            untold = {topic for _, outbox in self._channels for topic in outbox.take_untold()}
+            untold = all_untold(outbox.take_untold() for _, outbox in self._channels)
             for event in self._told.tell(notice, cache, untold):
                 changed += isinstance(event, PartitionEvent)
                 yield event

@@ -41,6 +41,8 @@ MOST_FINISHED: Final = 20_000
 #: Snapshots that may wait. They share what did not change; it is their dicts of topics that weigh.
 MOST_SNAPSHOTS: Final = 16
 MOST_NOTICES: Final = 1_000
+#: Topics that are remembered as gone; those beyond are told as forgotten, which is what is known for sure.
+MOST_GONE: Final = 10_000
 
 _NOBODY_GONE: Final[frozenset[str]] = frozenset()
 
@@ -154,7 +156,7 @@ class Inbox:
 
     def _on_count(self, event: Event) -> None:
         assert isinstance(event, PartitionCountChanged)
-        if event.new_count is None:
+        if event.new_count is None and len(self._gone) < MOST_GONE:
             self._gone.add(event.topic)
 
     def _on_failed(self, event: Event) -> None:
@@ -177,7 +179,8 @@ class Inbox:
         oldest = self._snapshots.popleft()
         oldest.cache = None
         heir = self._snapshots[0]
-        heir.gone |= oldest.gone
+        if len(heir.gone) < MOST_GONE:
+            heir.gone |= oldest.gone
         self._left_out = self._left_out._replace(snapshots=self._left_out.snapshots + 1)
 
     def _add(self, notice: Notice) -> None:

@@ -9,7 +9,7 @@ numbers may be read by any.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Final, NamedTuple
 
 
@@ -18,6 +18,27 @@ class Line(NamedTuple):
 
     data: bytes
     topic: str | None = None
+
+
+#: Topics with lost lines that are remembered by name; beyond so many all topics are told anew.
+MOST_UNTOLD: Final = 10_000
+
+
+class EveryTopic:
+    """Holds every name."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+def all_untold(of_sinks: Iterable[set[str] | EveryTopic]) -> Container[str]:
+    """What any of the sinks has not been told."""
+    names: set[str] = set()
+    for untold in of_sinks:
+        if isinstance(untold, EveryTopic):
+            return untold
+        names |= untold
+    return names
 
 
 class Outbox:
@@ -31,6 +52,7 @@ class Outbox:
         #: Lines that were given up because there was no room.
         self.dropped = 0
         self._untold: set[str] = set()
+        self._is_all_untold = False
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -68,12 +90,13 @@ class Outbox:
         for line in lines:
             self._lost(line)
 
-    def take_untold(self) -> set[str]:
+    def take_untold(self) -> set[str] | EveryTopic:
         """The topics whose lines were lost since this was asked last; none while there is no room."""
-        if not self._untold or not self.has_room:
+        if not self.has_room:
             return set()
         untold, self._untold = self._untold, set()
-        return untold
+        is_all, self._is_all_untold = self._is_all_untold, False
+        return EveryTopic() if is_all else untold
 
     def _give_up_oldest(self) -> None:
         while self.waiting_bytes > self._max_bytes:
@@ -83,5 +106,8 @@ class Outbox:
 
     def _lost(self, line: Line) -> None:
         self.dropped += 1
-        if line.topic is not None:
-            self._untold.add(line.topic)
+        if line.topic is None or self._is_all_untold:
+            return
+        self._untold.add(line.topic)
+        if len(self._untold) > MOST_UNTOLD:
+            self._untold, self._is_all_untold = set(), True

@@ -8,7 +8,7 @@ first one are forgotten. The iterator pauses by yielding None, once per PIECE at
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
 from client_core import MetadataCache, TopicTable
@@ -31,7 +31,7 @@ class ToldMetadata:
         self.cache = MetadataCache.empty()
 
     def tell(
-        self, notice: SnapshotNotice, cache: MetadataCache, untold: Collection[str] = ()
+        self, notice: SnapshotNotice, cache: MetadataCache, untold: Container[str] = ()
     ) -> Iterator[Event | None]:
         """The events that lead from what was told to a snapshot, and None wherever there is time for a pause.
 

@@ -8,10 +8,15 @@ read the snapshot first. Event loop only; takes now_ms.
 
 from __future__ import annotations
 
+from typing import Final
+
 from client_core import KafkaError
 from service.access.caller import ANYONE, Caller
 from service.access.shares import is_one_too_many
 from service.errors import Problem, ProblemError
+
+#: Names that are remembered: with an hour's memory the limit by the second would let in 720,000.
+MOST_NAMES: Final = 10_000
 
 
 class UnknownTopics:
@@ -20,6 +25,7 @@ class UnknownTopics:
     def __init__(self, memory_ms: int, names_per_second: int) -> None:
         self._memory_ms = memory_ms
         self._names_per_second = names_per_second
+        #: In the order in which their moments end.
         self._until: dict[str, tuple[int, KafkaError]] = {}
         self._being_asked: dict[str, int] = {}
         self._second = 0
@@ -37,12 +43,16 @@ class UnknownTopics:
         return found[1] if found is not None and now_ms < found[0] else None
 
     def remember(self, topic: str, error: KafkaError, now_ms: int) -> None:
-        """Keeps the answer for a moment. Bounded by the limit: no more names are asked for than that."""
+        """Keeps the answer for a moment, and of others those whose moment is not over, up to MOST_NAMES."""
         if not self._memory_ms:
             return
-        if len(self._until) >= self._names_per_second:
-            self._until = {name: kept for name, kept in self._until.items() if now_ms < kept[0]}
+        self._until.pop(topic, None)
+        while self._until and not self._is_kept(next(iter(self._until)), now_ms):
+            del self._until[next(iter(self._until))]
         self._until[topic] = (now_ms + self._memory_ms, error)
+
+    def _is_kept(self, oldest: str, now_ms: int) -> bool:
+        return now_ms < self._until[oldest][0] and len(self._until) < MOST_NAMES
 
     def begin(self, topic: str, now_ms: int, caller: Caller = ANYONE) -> None:
         """Notes that the brokers are asked; raises a 429 where too many new names were in this second."""

@@ -170,6 +170,8 @@ class RecordStream:
         self._chunks.clear()
         self._streams.open_now -= 1
         self._streams.open_by[self._caller.name] -= 1
+        if not self._streams.open_by[self._caller.name]:
+            del self._streams.open_by[self._caller.name]
         self._place.leave()
 
     # -- taking on -------------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ import pytest
 
 from client_core.client.connection_status import ConnectionStatus
 from client_core.client.node_connection_state import ConnectionState
+from client_core.client.node_connections import MOST_NODES
+from client_core.cluster import Node
 from client_core.events import NodeConnecting, NodeDisconnected, NodeReady
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.api_versions_request import ApiVersionsRequest
@@ -149,6 +151,28 @@ def test_an_unreadable_list_of_versions_ends_the_connection() -> None:
     [event] = bench.sink.of(NodeDisconnected)
     assert isinstance(event, NodeDisconnected)
     assert event.reason == "protocol_error"
+
+
+def test_of_nodes_that_come_and_go_so_many_are_remembered() -> None:
+    bench = Bench()
+    for node_id in range(1, MOST_NODES + 4):
+        bench.client.ready(Node(node_id, "broker", 9092), bench.now_ms)
+        bench.poll()
+        bench.selector.disconnect(node_id)
+        bench.poll()
+        bench.clock.advance(1)
+    remembered = [status.node_id for status in bench.client.node_statuses(bench.now_ms)]
+    assert remembered == list(range(4, MOST_NODES + 4))
+
+
+def test_a_node_with_a_connection_is_not_among_those_that_are_forgotten() -> None:
+    bench = Bench()
+    bench.ready()
+    for node_id in range(1, MOST_NODES + 4):
+        bench.client.ready(Node(node_id, "broker", 9092), bench.now_ms)
+        bench.selector.disconnect(node_id)
+        bench.poll()
+    assert bench.client.is_ready(NODE, bench.now_ms)
 
 
 # -- what others see -----------------------------------------------------------------------------------------

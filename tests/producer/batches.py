@@ -20,7 +20,7 @@ from tests.golden.adapters_producer import cluster_of
 from tests.support.mock_clock import MockClock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from client_core.errors import KafkaError
     from client_core.producer.batch_appender import AppendResult
@@ -123,6 +123,7 @@ class CountingSequences:
         self.in_flight: dict[TopicPartition, list[ProducerBatch]] = {}
         self.stale: set[TopicPartition] = set()
         self.unresolved: set[TopicPartition] = set()
+        self.left: list[TopicPartition] = []
 
     def has_in_flight_batches(self, topic_partition: TopicPartition, /) -> bool:
         return bool(self.in_flight.get(topic_partition))
@@ -151,6 +152,9 @@ class CountingSequences:
 
     def add_in_flight_batch(self, batch: ProducerBatch, /) -> None:
         self.in_flight.setdefault(batch.topic_partition, []).append(batch)
+
+    def leave(self, partitions: Iterable[TopicPartition], /) -> None:
+        self.left += partitions
 
     def finished(self, batch: ProducerBatch) -> None:
         batches = self.in_flight.get(batch.topic_partition, [])

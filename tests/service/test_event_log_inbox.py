@@ -8,6 +8,7 @@ from client_core import events as e
 from service.event_log.inbox import (
     CROWDED,
     MOST_FINISHED,
+    MOST_GONE,
     MOST_NOTICES,
     MOST_SNAPSHOTS,
     ConnectionNotice,
@@ -140,6 +141,14 @@ def test_of_too_many_snapshots_the_newest_wait_and_what_was_gone_is_not_forgotte
     assert taken[3].gone == {"refunds"}
     assert all(snapshot.refreshed is not None for snapshot in taken)  # each refresh is told all the same
     assert desk.inbox.left_out == LeftOut(batches=0, snapshots=3, notices=0)
+
+
+def test_of_topics_that_are_gone_so_many_are_remembered(desk: Desk) -> None:
+    for number in range(MOST_GONE + 3):
+        desk.inbox.emit(e.PartitionCountChanged(f"topic-{number}", 1, None))
+    desk.producer.set_topics({"orders": 1})
+    (taken,) = desk.snapshots()
+    assert len(taken.gone) == MOST_GONE
 
 
 def test_a_snapshot_that_was_taken_is_not_passed_over_any_more(desk: Desk) -> None:

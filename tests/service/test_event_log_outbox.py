@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from service.event_log.outbox import Line, Outbox
+from service.event_log.outbox import MOST_UNTOLD, Line, Outbox, all_untold
 
 
 def line(text: str, topic: str | None = None) -> Line:
@@ -74,6 +74,20 @@ def test_the_topic_of_a_lost_line_is_told_once_there_is_room() -> None:
     assert outbox.take_untold() == {"orders", "refunds"}
     assert outbox.take_untold() == set()
     assert outbox.dropped == 2
+
+
+def test_where_lines_of_too_many_topics_were_lost_all_topics_are_told_anew() -> None:
+    outbox = Outbox(6)
+    outbox.lose(line("a", f"topic-{number}") for number in range(MOST_UNTOLD + 1))
+    assert not outbox._untold
+    untold = all_untold([outbox.take_untold(), {"orders"}])
+    assert "topic-0" in untold
+    assert "never-heard-of" in untold
+    assert outbox.take_untold() == set()
+
+
+def test_what_no_sink_was_told_is_told_together() -> None:
+    assert all_untold([{"orders"}, set(), {"refunds"}]) == {"orders", "refunds"}
 
 
 class AnyOutbox(RuleBasedStateMachine):

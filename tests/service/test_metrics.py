@@ -12,7 +12,7 @@ from client_core import Errors, NodeStatus, Phase, RecordFailure, Written
 from client_core import events as e
 from client_core.errors import error_for
 from service.admin import make_registry
-from service.metrics import OTHER_TOPICS, ClientMetrics
+from service.metrics import MOST_DEPARTED, OTHER_TOPICS, ClientMetrics
 from service.tally import Histogram, counters
 from tests.support.fake_producer import with_status
 from tests.support.http_app import HttpApp, run
@@ -183,6 +183,15 @@ def test_a_broker_that_left_takes_its_series_with_it(web: HttpApp) -> None:
     assert value(web, "broker_disconnects_total", broker="2", reason="closed") is None
     emit(web, e.BrokersChanged(joined=(2,), left=(), moved=()), e.NodeReady(2))
     assert value(web, "broker_connections_total", broker="2") == 1
+
+
+def test_of_brokers_that_left_the_last_are_remembered() -> None:
+    metrics = ClientMetrics()
+    for node_id in range(MOST_DEPARTED + 3):
+        metrics.emit(e.BrokersChanged(joined=(), left=(node_id,), moved=()))
+    assert not metrics.has_left(2)
+    assert metrics.has_left(3)
+    assert metrics.has_left(MOST_DEPARTED + 2)
 
 
 def test_topics_beyond_the_limit_share_a_label(web: HttpApp) -> None:

@@ -352,6 +352,17 @@ def test_there_are_at_most_so_many_streams() -> None:
     assert run(scenario()) == 429
 
 
+def test_a_caller_whose_streams_have_ended_leaves_nothing_behind() -> None:
+    web = app()
+
+    async def scenario() -> None:
+        with open_stream(web), open_stream(web):
+            assert web.app.sidecar.streams.open_by == {ANYONE.name: 2}
+
+    run(scenario())
+    assert web.app.sidecar.streams.open_by == {}
+
+
 def test_what_has_come_of_a_long_item_counts_in_the_waiting_room() -> None:
     web = app(max_waiting_bytes=100)
     room = web.app.sidecar.room

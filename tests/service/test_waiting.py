@@ -9,7 +9,7 @@ import pytest
 
 from client_core import Done, Result, UnknownTopicOrPartitionError
 from service.errors import ProblemError
-from service.lookup.unknown_topics import UnknownTopics
+from service.lookup.unknown_topics import MOST_NAMES, UnknownTopics
 from service.waiting import CallerGoneError, wait_for_result
 from tests.support.fake_producer import FakeResult
 from tests.support.http_app import run, until
@@ -110,6 +110,23 @@ def test_the_memory_of_unknown_names_is_bounded() -> None:
     for second in range(50):
         unknown.remember(f"t{second}", UnknownTopicOrPartitionError(), second * 1_000)
     assert unknown.remembered_names <= 2
+
+
+def test_a_long_memory_of_unknown_names_is_bounded_too() -> None:
+    unknown = UnknownTopics(memory_ms=3_600_000, names_per_second=200)
+    for number in range(MOST_NAMES + 5):
+        unknown.remember(f"t{number}", UnknownTopicOrPartitionError(), number)
+    assert unknown.remembered_names == MOST_NAMES
+    assert unknown.remembered("t0", MOST_NAMES + 5) is None
+    assert unknown.remembered(f"t{MOST_NAMES + 4}", MOST_NAMES + 5) is not None
+
+
+def test_a_name_that_is_remembered_again_is_so_from_then_on() -> None:
+    unknown = UnknownTopics(memory_ms=1_000, names_per_second=200)
+    for name, now_ms in (("a", 0), ("b", 500), ("a", 900), ("c", 1_600)):
+        unknown.remember(name, UnknownTopicOrPartitionError(), now_ms)
+    assert unknown.remembered("a", 1_600) is not None
+    assert unknown.remembered_names == 2
 
 
 def test_no_memory_remembers_nothing() -> None:

@@ -36,7 +36,8 @@ class Sidecar:
     """One sidecar process. `kafka` are producer settings by Kafka's names, `flags` the sidecar's own.
 
     `environment` is what it gets on top of ours: settings as a container would have them. `socket_path`
-    has it listen there too, for `over_unix`; with `tls` its API is asked over https.
+    has it listen there too, for `over_unix`; with `tls` its API is asked over https. `program` is what Python
+    runs in place of the sidecar's own `__main__`; with `headers` the API's clients send these each time.
     """
 
     def __init__(
@@ -48,7 +49,9 @@ class Sidecar:
         flags: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         socket_path: Path | None = None,
+        program: Sequence[str] = ("-m", "service"),
         tls: ssl.SSLContext | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self._folder = folder
         self._log = folder / "sidecar.log"
@@ -56,7 +59,7 @@ class Sidecar:
         settings = {"bootstrap.servers": bootstrap_servers, **(kafka or {})}
         self._command = [
             *("env", *(f"{name}={value}" for name, value in (environment or {}).items())),
-            *(sys.executable, "-m", "service", "serve"),
+            *(sys.executable, *program, "serve"),
             *("--api-port", str(self.api_port), "--admin-port", str(self.admin_port)),
             *(word for name, value in settings.items() for word in ("--kafka", f"{name}={value}")),
             *(() if socket_path is None else ("--api-socket", str(socket_path))),
@@ -65,7 +68,9 @@ class Sidecar:
         limits = httpx.Limits(max_connections=None)
         self._scheme = "http" if tls is None else "https"
         verify = NO_TLS if tls is None else tls
-        self.api = httpx.Client(base_url=self.api_url, timeout=ANSWER_TIMEOUT_S, limits=limits, verify=verify)
+        self.api = httpx.Client(
+            base_url=self.api_url, timeout=ANSWER_TIMEOUT_S, limits=limits, verify=verify, headers=headers
+        )
         self.admin = httpx.Client(base_url=f"http://127.0.0.1:{self.admin_port}", timeout=10, verify=NO_TLS)
         unix = None if socket_path is None else httpx.HTTPTransport(uds=str(socket_path), verify=NO_TLS)
         self.over_unix = httpx.Client(base_url="http://localhost", timeout=10, transport=unix, verify=NO_TLS)

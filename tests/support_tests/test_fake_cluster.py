@@ -726,3 +726,13 @@ def test_librdkafka_takes_it_for_a_kafka_cluster(cluster: FakeCluster, idempoten
     assert producer.flush(30) == 0
     assert sorted(ends) == [(r.partition, r.offset, r.value) for r in cluster.records("orders")]
     assert sorted(value for *_, value in ends) == sorted(values)
+
+
+def test_its_history_can_be_forgotten_and_offsets_go_on(cluster: FakeCluster) -> None:
+    _metadata(cluster)
+    cluster.react_next(ApiKey.METADATA, Disconnect(), times=0)
+    produced = _produce(cluster, _request(batch(b"a")))
+    cluster.forget_history()
+    assert not cluster.requests()
+    assert not cluster.records("orders")
+    assert _produce(cluster, _request(batch(b"b"))).base_offset == produced.base_offset + 1

@@ -315,6 +315,14 @@ class FakeCluster:
             for log in self._state.logs.values():
                 log.forget_producers()
 
+    def forget_history(self) -> None:
+        """Drops the requests that were seen and the batches that were stored; offsets go on."""
+        with self._changed:
+            self._seen.clear()
+            self._orders.forget_spent()
+            for log in self._state.logs.values():
+                log.batches.clear()
+
     # -- orders for the next requests ------------------------------------------------------------------------
 
     def react_next(

@@ -45,6 +45,10 @@ class Orders:
     def add(self, order: Order) -> None:
         self._orders.append(order)
 
+    def forget_spent(self) -> None:
+        """Drops the orders that no request is left for."""
+        self._orders = [order for order in self._orders if order.times_left > 0]
+
     def reaction(self, api: ApiKey, broker_id: int) -> Reaction | None:
         """How to send the answer to this request; None where nobody has said."""
         for order in self._orders:

@@ -1,0 +1,106 @@
+"""By how much each number of a soak may vary from one part of the rounds to the next, and why.
+
+What has a bound of its own in the code may fill it up, which takes longer than a warm-up: it is allowed as
+much as the bound. All else is allowed the noise of a moment: a connection that is just being made, a batch of
+events that waits for the next send.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from client_core.client import metadata_news
+from client_core.producer.transaction_manager import MOST_LEFT
+from service.http_metrics import METHODS
+from service.slowness.collector import LEADER_CHANGES
+from tests.soak.growth import Allowance, Verdict, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_MEGABYTE: Final = 1024 * 1024
+_OURS: Final = ("client_core.", "service.")
+
+#: Of what is measured from outside, and of what the sidecar tells.
+_OUTSIDE: Final[Mapping[str, Allowance]] = {
+    # Arenas that are taken and not given back. See the self-test: a leak shows in objects long before.
+    "anonymous_bytes": Allowance(2 * _MEGABYTE, 0.03),
+    # The same, and pages of libraries that other processes of the machine load and let go of.
+    "rss_bytes": Allowance(4 * _MEGABYTE, 0.05),
+    "uss_bytes": Allowance(8 * _MEGABYTE, 0.1),
+    # Two producers and three brokers each, of which connections idle away and come back.
+    "descriptors": Allowance(6),
+    "threads": Allowance(0),
+    # A kind of error, or a status, that comes for the first time: 18 series at most are of one histogram.
+    "metric_series": Allowance(18),
+    "metrics_bytes": Allowance(4_000),
+    # It lists the last leader changes and failures.
+    "status_bytes": Allowance(16_000),
+    "buffer_held_bytes": Allowance(0),
+    # Sums, for people: as much as all that is bounded below may fill up together. Each part is judged alone.
+    "our objects": Allowance(2_000),
+    "our lengths": Allowance(5_000),
+    "all objects": Allowance(4_000, 0.05),
+}
+
+#: Of types and containers with a bound, by the end of their names.
+_BOUNDED: Final[Mapping[str, Allowance]] = {
+    "MetadataNews._told_topics": Allowance(metadata_news.MOST_TOPICS),
+    "events.LeaderChange": Allowance(LEADER_CHANGES),
+    "collector.LeaderMove": Allowance(LEADER_CHANGES),
+    "Slowness._leader_moves": Allowance(LEADER_CHANGES),
+    # Partitions that nobody writes to any more, until an epoch lets go of them.
+    "TransactionManager._partitions": Allowance(MOST_LEFT),
+    "TransactionManager._left": Allowance(MOST_LEFT),
+    "partition_sequences.PartitionSequences": Allowance(MOST_LEFT),
+    "cluster.TopicPartition": Allowance(MOST_LEFT),
+    # A minute's times, in slots of some seconds: seven collections of them.
+    "recent_times._Slot.counts": Allowance(7 * 12 * 60),
+    "recent_times._Slot": Allowance(7 * 12),
+    "recent_times.Second": Allowance(61),
+    # Routes and statuses are met one by one.
+    "http_metrics.RouteTally": Allowance(20 * len(METHODS)),
+    # Events that wait for the next send to their topic, each record in some pieces.
+    "MemoryRecordsBuilder._pieces": Allowance(8_000),
+    "inbox.Inbox._notices": Allowance(1_000),
+    "outbox.Line": Allowance(2_000),
+    "outbox.Outbox._lines": Allowance(2_000),
+}
+
+#: Of our own types and containers: what one moment has and another has not.
+_OUR_MOMENT: Final = Allowance(40, 0.05)
+#: Of Python's and the libraries' types. A leak of one object a request is more, in two rounds of 200.
+_ANY_MOMENT: Final = Allowance(150, 0.02)
+
+
+def allowance_of(name: str) -> Allowance:
+    """What a number may vary by, by the name that `measure` gave it."""
+    if name in _OUTSIDE:
+        return _OUTSIDE[name]
+    _, _, thing = name.rpartition(" ")
+    for ending, allowance in _BOUNDED.items():
+        if thing == ending or thing.endswith(f".{ending}"):
+            return allowance
+    return _OUR_MOMENT if thing.startswith(_OURS) else _ANY_MOMENT
+
+
+def judge_rounds(rounds: Sequence[Mapping[str, float]]) -> list[Verdict]:
+    """Judges every number of the rounds; where a round has none of a name, it had 0 of it."""
+    names = sorted({name for measured in rounds for name in measured})
+    return [judge(name, [measured.get(name, 0) for measured in rounds], allowance_of(name)) for name in names]
+
+
+def growing(rounds: Sequence[Mapping[str, float]]) -> list[Verdict]:
+    """What grows."""
+    return [verdict for verdict in judge_rounds(rounds) if verdict.grows]
+
+
+def with_totals(measured: Mapping[str, float]) -> dict[str, float]:
+    """The same with the sums by which people judge: all objects, our objects, what our containers hold."""
+    objects = {name: n for name, n in measured.items() if name.startswith("objects ")}
+    return {
+        **measured,
+        "all objects": sum(objects.values()),
+        "our objects": sum(n for name, n in objects.items() if name.split(" ")[1].startswith(_OURS)),
+        "our lengths": sum(n for name, n in measured.items() if name.startswith("length ")),
+    }

@@ -1,0 +1,97 @@
+"""A sidecar that can be looked into: `pilotfish` as ever, and a thread that answers on a Unix socket.
+
+    python -m tests.soak.observed SOCKET [--leak] serve --kafka …
+
+    inventory     what it holds, as JSON (inventory.py)
+    trace         begins to trace allocations; slow from then on
+    grown         the lines that allocated most since `trace`, or since the last `grown`, as JSON
+
+With `--leak` it keeps one object for each line of the access log: what a soak must find. The sidecar knows
+nothing of all this, and nothing in it is replaced.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import socket
+import sys
+import threading
+import tracemalloc
+from typing import Final
+
+from tests.soak.inventory import take_inventory
+
+_MOST_LINES: Final = 40
+
+
+class LeakedRequest:
+    """What the planted leak keeps."""
+
+    def __init__(self, line: str) -> None:
+        self.line = line
+
+
+class _LeakyHandler(logging.Handler):
+    """Keeps something of every request, for ever."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[LeakedRequest] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.kept.append(LeakedRequest(record.getMessage()))
+
+
+class Observer:
+    """Answers questions about this process, one at a time."""
+
+    def __init__(self, path: str) -> None:
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(path)
+        self._listening.listen()
+        self._before: tracemalloc.Snapshot | None = None
+
+    def run(self) -> None:
+        while True:
+            connection, _ = self._listening.accept()
+            with connection, connection.makefile("rw") as talk:
+                question = talk.readline().strip()
+                json.dump(self._answer(question), talk)
+
+    def _answer(self, question: str) -> object:
+        match question:
+            case "inventory":
+                gc.unfreeze()  # what the start has made holds what grows; see service/garbage.py
+                return take_inventory()._asdict()
+            case "trace":
+                tracemalloc.start(6)
+                self._before = tracemalloc.take_snapshot()
+                return None
+            case "grown":
+                return self._grown()
+        raise ValueError(f"nobody answers {question!r}")
+
+    def _grown(self) -> object:
+        gc.collect()
+        now, before = tracemalloc.take_snapshot(), self._before
+        self._before = now
+        assert before is not None, "ask for a trace first"
+        return [str(line) for line in now.compare_to(before, "lineno")[:_MOST_LINES]]
+
+
+def main() -> None:
+    path, *arguments = sys.argv[1:]
+    if arguments[0] == "--leak":
+        del arguments[0]
+        logging.getLogger("service.access_log").addHandler(_LeakyHandler())
+    threading.Thread(target=Observer(path).run, name="observer", daemon=True).start()
+    sys.argv[1:] = arguments
+    from service.__main__ import main as pilotfish
+
+    pilotfish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""A sidecar process under everything at once, round after round, and what it holds after each.
+
+    with SidecarSoak(folder, seed=7) as soak:
+        soak.round(acts=200)             # callers, brokers and topics do what they do
+        measured = soak.measure()        # drained: nothing is under way
+
+The brokers are the fake cluster's, over sockets, in this process; the callers are threads of this process.
+Kafka's options compress time: what takes minutes in operation takes a second. `leak` has the sidecar keep an
+object of each request, to see that it is found.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+from collections import Counter
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from client_core.error_codes import Errors
+from client_core.protocol.api_keys import ApiKey
+from tests.soak.callers import Caller, Names
+from tests.soak.process_sizes import sizes_of
+from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.fake_cluster.reactions import Delay, Disconnect, Garbage, HalfFrame, Silence
+from tests.support.sidecar import Sidecar
+from tests.support.tokens import TokensFile
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_ROOT: Final = __file__.rsplit("/", 3)[0]
+_STEADY: Final = tuple(f"steady-{number}" for number in range(8))
+_EVENTS: Final = "pilotfish.events"
+_PARTITIONS: Final = 3
+_BROKERS: Final = 3
+_CALLERS: Final = 3
+_DRAINED_S: Final = 60.0
+#: Topics that come and go in a round, and how many there are at a time.
+_NEW_TOPICS: Final = 15
+_MOST_CHURNING: Final = 20
+
+#: Time in the small. metadata.max.idle.ms is as short as Kafka lets it be.
+_KAFKA: Final[Mapping[str, str]] = {
+    "metadata.max.age.ms": "1000",
+    "metadata.max.idle.ms": "5000",
+    "connections.max.idle.ms": "1000",
+    "reconnect.backoff.ms": "20",
+    "reconnect.backoff.max.ms": "100",
+    "retry.backoff.ms": "20",
+    "retry.backoff.max.ms": "100",
+    "request.timeout.ms": "400",
+    "delivery.timeout.ms": "1500",
+    "max.block.ms": "500",
+    "compression.type": "gzip",
+}
+_FLAGS: Final[Mapping[str, str]] = {
+    "request-timeout-ms": "1000",
+    "stall-timeout-ms": "1000",
+    "unknown-topic-wait-ms": "100",
+    "topic-configs-wait-ms": "200",
+    "topic-configs-max-age-ms": "1000",
+    "listing-max-age-ms": "200",
+    "watch-history-events": "100",
+    "watch-linger-ms": "500",
+    "watch-look-up-ms": "500",
+    "watch-heartbeat-ms": "500",
+    "idempotency-max-keys": "50",
+    "idempotency-memory-ms": "3000",
+    "events-window-ms": "1000",
+    "events-heartbeat-ms": "1000",
+    "events-file-max-age-ms": "1000",
+    "events-files": "3",
+    "topic-metrics-limit": "20",
+}
+
+#: Series, but for the exposition's own comments.
+_SERIES: Final = re.compile(r"^[^#\n].*$", re.MULTILINE)
+
+
+class SidecarSoak:
+    """One sidecar, its brokers and its callers."""
+
+    def __init__(self, folder: Path, seed: int, *, leak: bool = False) -> None:
+        self._random = Random(f"sidecar soak {seed}")
+        self._seed = seed
+        self._socket = folder / "observer"
+        self._cluster = FakeCluster(_BROKERS, seed=seed)
+        tokens = TokensFile(folder, soak={"read": ["*"], "produce": ["*"]})
+        (folder / "events").mkdir()
+        #: What callers and brokers did.
+        self.counts: Counter[str] = Counter()
+        self._cluster.start()
+        for topic in (*_STEADY, _EVENTS):
+            self._cluster.create_topic(topic, partitions=_PARTITIONS, replication_factor=_BROKERS)
+        flags = [f"--{name}={value}" for name, value in _FLAGS.items()]
+        self._sidecar = Sidecar(
+            folder,
+            bootstrap_servers=self._cluster.bootstrap_servers,
+            kafka=_KAFKA,
+            flags=[
+                *flags,
+                "--topic-metrics",
+                f"--tokens-file={tokens.setting}",
+                f"--events-topic={_EVENTS}",
+                f"--events-folder={folder / 'events'}",
+                *(["--access-log"] if leak else []),
+            ],
+            environment={"PYTHONPATH": _ROOT},
+            program=("-m", "tests.soak.observed", str(self._socket), *(["--leak"] if leak else [])),
+            headers=tokens.of("soak"),
+        )
+        self._names = Names(_STEADY, self._cluster.cluster_id)
+        self._headers = tokens.of("soak")
+        self._churned = 0
+
+    def __enter__(self) -> Self:
+        try:
+            self._sidecar.__enter__()
+        except BaseException:
+            self._cluster.close()
+            raise
+        address = ("127.0.0.1", self._sidecar.api_port)
+        self._callers = [
+            Caller(address, self._names, Random(f"{self._seed}/{number}"), self._headers)
+            for number in range(_CALLERS)
+        ]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for caller in self._callers:
+            caller.close()
+        self._sidecar.__exit__()
+        self._cluster.close()
+
+    def log(self) -> str:
+        """What the sidecar has logged."""
+        return self._sidecar.log()
+
+    # -- a round ---------------------------------------------------------------------------------------------
+
+    def round(self, acts: int) -> None:
+        """So many acts of the callers, while brokers and topics have their troubles; then quiet."""
+        threads = [threading.Thread(target=self._call, args=(c, acts // _CALLERS)) for c in self._callers]
+        for thread in threads:
+            thread.start()
+        self._trouble()
+        for thread in threads:
+            thread.join()
+        self._cluster.forget_history()
+        wait_until(
+            self._is_drained, what="a drained sidecar", timeout_s=_DRAINED_S, last_seen=self._status_text
+        )
+
+    @staticmethod
+    def _call(caller: Caller, acts: int) -> None:
+        for _ in range(acts):
+            caller.act()
+
+    def _trouble(self) -> None:
+        """What goes wrong in a round, one thing after the other."""
+        cluster, random = self._cluster, self._random
+        self._churn()
+        cluster.move_leader(
+            random.choice(_STEADY), random.randrange(_PARTITIONS), random.randint(1, _BROKERS)
+        )
+        for reaction in (Silence(), Delay(200), Disconnect(), HalfFrame(then_close=True), Garbage()):
+            api = random.choice((ApiKey.PRODUCE, ApiKey.PRODUCE, ApiKey.METADATA))
+            cluster.react_next(api, reaction)
+        cluster.fail_next_produces(Errors.NOT_LEADER_OR_FOLLOWER, times=2)
+        cluster.fail_next_produces(Errors.NOT_ENOUGH_REPLICAS, times=2)
+        cluster.fail_next_produces(Errors.MESSAGE_TOO_LARGE)
+        cluster.drop_connections(random.randint(1, _BROKERS))
+        # The first one stays where bootstrap.servers says, or nobody could ever begin again.
+        broker_id = random.randint(2, _BROKERS)
+        cluster.kill(broker_id)
+        cluster.revive(broker_id, new_port=True)
+        self.counts["brokers at new ports"] += 1
+
+    def _churn(self) -> None:
+        names = list(self._names.churning)
+        for _ in range(_NEW_TOPICS):
+            self._churned += 1
+            name = f"churn-{self._churned}-{self._random.getrandbits(32):08x}"
+            self._cluster.create_topic(name, partitions=_PARTITIONS, replication_factor=_BROKERS)
+            names.append(name)
+        gone, self._names.churning = names[:-_MOST_CHURNING], tuple(names[-_MOST_CHURNING:])
+        for name in gone:
+            self._cluster.delete_topic(name)
+        self.counts["topics made"] += _NEW_TOPICS
+        self.counts["topics deleted"] += len(gone)
+
+    def _is_drained(self) -> bool:
+        status = self._status()
+        return not (
+            status["waiting_requests"]
+            or status["watchers"]
+            or status["buffer"]["batches"]
+            or status["waiting_bytes"]
+        )
+
+    def _status(self) -> Mapping[str, Any]:
+        told: Mapping[str, Any] = self._sidecar.api.get("/v1/status").json()
+        return told
+
+    def _status_text(self) -> str:
+        return json.dumps(self._status())[:2_000]
+
+    # -- what it holds ---------------------------------------------------------------------------------------
+
+    def measure(self) -> dict[str, float]:
+        """What the sidecar holds, from outside and inside, by name."""
+        inventory = self.ask("inventory")
+        scraped = self._sidecar.admin.get("/metrics").text
+        status = self._status()
+        sizes = sizes_of(self._pid())
+        return {
+            **{f"objects {name}": count for name, count in inventory["objects"].items()},
+            **{f"length {name}": count for name, count in inventory["containers"].items()},
+            "rss_bytes": sizes.rss_bytes,
+            "uss_bytes": sizes.uss_bytes,
+            "anonymous_bytes": sizes.anonymous_bytes,
+            "descriptors": sizes.descriptors,
+            "threads": sizes.threads,
+            "metric_series": len(_SERIES.findall(scraped)),
+            "metrics_bytes": len(scraped),
+            "status_bytes": len(json.dumps(status)),
+            "buffer_held_bytes": status["buffer"]["total_bytes"] - status["buffer"]["available_bytes"],
+        }
+
+    def requests(self) -> Counter[str]:
+        """What the callers did so far, and what they were answered."""
+        return sum((caller.counts for caller in self._callers), self.counts.copy())
+
+    def ask(self, question: str) -> Any:
+        """What the observer in the sidecar answers."""
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.settimeout(_DRAINED_S)
+            peer.connect(str(self._socket))
+            peer.sendall(question.encode() + b"\n")
+            with peer.makefile() as answer:
+                return json.loads(answer.read())
+
+    def _pid(self) -> int:
+        return self._sidecar.process.pid
+
+
+def live_through(
+    folder: Path, seed: int, *, rounds: int, acts: int, leak: bool = False
+) -> tuple[Counter[str], Sequence[dict[str, float]]]:
+    """So many rounds, and what was held after each."""
+    with SidecarSoak(folder, seed, leak=leak) as soak:
+        measured = []
+        for _ in range(rounds):
+            soak.round(acts)
+            measured.append(soak.measure())
+        return soak.requests(), measured

@@ -1,0 +1,23 @@
+"""A sidecar process under everything at once keeps nothing of it; one that keeps something is found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.soak.allowances import growing
+from tests.soak.sidecar_soak import live_through
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_sidecar_keeps_nothing(tmp_path: Path) -> None:
+    happened, rounds = live_through(tmp_path, 3, rounds=9, acts=150)
+    assert growing(rounds) == [], happened
+    assert happened["200"] > 300, happened
+    assert "level=error" not in (tmp_path / "sidecar.log").read_text()
+
+
+def test_a_sidecar_that_keeps_one_object_a_request_is_found(tmp_path: Path) -> None:
+    _, rounds = live_through(tmp_path, 3, rounds=6, acts=200, leak=True)
+    assert "objects __main__.LeakedRequest" in [verdict.name for verdict in growing(rounds)]
