@@ -24,7 +24,7 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS ?= true
 endif
 
-.PHONY: help setup run demo pipeline-demo check format docs dashboard behaviours test test-pipeline-killed check-deploy test-fast fuzz soak bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
+.PHONY: help setup run demo pipeline-demo check format docs dashboard behaviours test test-pipeline-killed check-deploy test-fast fuzz chaos soak bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -90,8 +90,13 @@ fuzz: setup  ## thousands of lying brokers, in simulated time and over sockets: 
 	$(BIN)/python -m tests.support.fake_cluster.hostile --seeds 2000
 	$(BIN)/python -m tests.support.fake_cluster.hostile --seeds 100 --sockets
 
+chaos: setup java kafka-jars  ## every fault under load on real brokers, for docs/reliability.md: a quarter of an hour. SEED=any
+	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
+	$(BIN)/python docs/tables.py
+
 soak: setup  ## hours of load and trouble in compressed time: does anything grow? MINUTES=10, SEED=any
 	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python docs/tables.py
 
 bench: bench-venv java kafka-jars  ## the figures of README and docs, measured here
 	.cache/bench-venv/bin/python -m benchmarks

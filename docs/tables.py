@@ -1,4 +1,4 @@
-"""Writes the tables in the documentation that say what the code and the last benchmark run say.
+"""Writes the tables in the documentation that say what the code, the last benchmarks and the last faults say.
 
     python docs/tables.py            writes them
     python docs/tables.py --check    exits 1 and names the file where one is out of date
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from service.event_log.schema import common_fields_table, fields_tables, schema_text
 from service.settings import kafka_settings_table, settings_table
+from tests.chaos.report import chaos_tables
+from tests.soak.report import soak_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +29,7 @@ FILES: Final = (
     "docs/settings.md",
     "docs/events.md",
     "docs/pipeline-cluster.md",
+    "docs/reliability.md",
     "benchmarks/README.md",
 )
 PIPELINE: Final = "results-pipeline.json"
@@ -126,6 +129,8 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
     "event-types": fields_tables,
     "speed": lambda: goals_table(*SHOWN),
     "pipeline-goals": lambda: measured_pipeline(lambda: goals_table(file=PIPELINE)),
+    "chaos": chaos_tables,
+    "soak": soak_table,
     "pipeline-costs": lambda: measured_pipeline(pipeline_costs),
 }
 

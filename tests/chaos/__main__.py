@@ -1,7 +1,7 @@
-"""`python -m tests.chaos`: all faults under load, and docs/reliability.md from what they did.
+"""`python -m tests.chaos`: all faults under load, and results.json for docs/reliability.md.
 
     --seed N         draws the combinations and the victims; printed, random unless given
-    --only WORDS     faults whose name contains these words; the page is not written then
+    --only WORDS     faults whose name contains these words; nothing is kept then
     --list           their names
 
 Ends with 1 where a promise was broken, and after --minutes, twenty unless given, with what it has.
@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import sys
 import tempfile
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING
 from tests.chaos import report
 from tests.chaos.faults import all_faults
 from tests.chaos.play import play
-from tests.chaos.stage import PARTITIONS, Stage
+from tests.chaos.stage import Stage
 from tests.support.chaos_kraft import ChaosCluster
 from tests.support.kafka_home import find_kafka_home
 from tests.support.kafka_jars import KAFKA_VERSION
@@ -56,10 +58,11 @@ def main() -> int:
     if not arguments.only:
         report.write(
             {
+                "date": datetime.now(UTC).date().isoformat(),
+                "machine": _machine(),
                 "kafka": KAFKA_VERSION,
                 "seed": arguments.seed,
                 "seconds": seconds,
-                "partitions": PARTITIONS,
                 "rows": [row.document() for row in rows],
             }
         )
@@ -83,6 +86,10 @@ def _played(faults: Sequence[Fault], seed: int, deadline_s: float) -> list[Row]:
                 rows.append(row)
                 _tell(row)
     return rows
+
+
+def _machine() -> str:
+    return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
 def _tell(row: Row) -> None:
