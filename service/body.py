@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from service.asgi import BODY, Body, Receive, Scope, header
-from service.errors import refused
+from service.errors import out_of_memory, refused
 from service.listener.guards import CLOSE
 from service.waiting import CallerGoneError
 from service.waiting_room import Place
@@ -23,7 +23,8 @@ def announced_bytes(scope: Scope) -> int:
 async def read_body(scope: Scope, receive: Receive, place: Place, within_ms: int) -> bytes:
     """The whole body; bytes beyond what its head said are counted as they come.
 
-    Raises CallerGoneError, or ProblemError: 408 where it does not come in time, 429 where it does not fit.
+    Raises CallerGoneError, or ProblemError: 408 where it does not come in time, 429 where it does not fit,
+    503 where memory does not hold it.
     """
     of_server: Body | None = scope.get(BODY)
     here = None if of_server is None else of_server()
@@ -36,6 +37,8 @@ async def read_body(scope: Scope, receive: Receive, place: Place, within_ms: int
     except TimeoutError as e:
         detail = f"the body did not come within {within_ms} ms"
         raise refused(408, detail, CLOSE, retriable=True) from e
+    except MemoryError as e:
+        raise out_of_memory() from e
 
 
 async def _read(receive: Receive, place: Place) -> bytes:

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from service.asgi import HeaderPairs
 from service.error_faces import ErrorFaces
-from service.errors import Problem, ProblemError, problem_of_body
+from service.errors import Problem, ProblemError, problem_of_body, problem_of_bug
 from service.produce.produce_endpoint import CALLER_GONE
 from service.responses import of_refusal
 from service.retry_after import RetryAfter
@@ -58,8 +58,7 @@ def answer_errors(api: FastAPI, faces: ErrorFaces, retry_after: RetryAfter) -> N
 
     async def on_bug(request: Request, error: Exception) -> Response:
         _log.error("a request failed in a way that nobody foresaw", exc_info=error)
-        detail = "the sidecar failed in a way that nobody foresaw; its log has the stack"
-        return answered(request, Problem(500, detail))
+        return answered(request, problem_of_bug())
 
     api.add_exception_handler(ProblemError, on_problem)
     api.add_exception_handler(BodyError, on_body)

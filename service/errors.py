@@ -207,3 +207,14 @@ def refused(
     """A refusal of the sidecar's own, before Kafka had a say. `place` is put before the detail."""
     said = detail if place is None else f"{place}: {detail}"
     return ProblemError(Problem(status, said, retriable=retriable, place=place, headers=headers))
+
+
+def out_of_memory() -> ProblemError:
+    """Where a request does not fit into what memory is left, and nothing of it was taken on."""
+    return refused(503, "memory ran out while the request was taken in; send less at once", retriable=True)
+
+
+def problem_of_bug(written: str | None = None) -> Problem:
+    """Who is answered with it has met an error that no code foresaw; the log has the rest."""
+    detail = "the sidecar failed in a way that nobody foresaw; its log has the stack"
+    return Problem(500, detail, written=written)

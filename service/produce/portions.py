@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
+from service.errors import out_of_memory
+
 T = TypeVar("T")
 
 #: Some milliseconds' worth of events.
@@ -17,14 +19,20 @@ PORTION: Final = 200
 
 
 async def gathered(portions: Iterable[list[T]]) -> list[T]:
-    """The items of all portions; what making them raises comes through. A single portion is what it is."""
+    """The items of all portions; what making them raises comes through. A single portion is what it is.
+
+    Raises ProblemError where memory does not hold them.
+    """
     taken: list[T] = []
-    for portion in portions:
-        if not taken:
-            taken = portion
-            continue
-        await asyncio.sleep(0)
-        taken += portion
+    try:
+        for portion in portions:
+            if not taken:
+                taken = portion
+                continue
+            await asyncio.sleep(0)
+            taken += portion
+    except MemoryError as e:
+        raise out_of_memory() from e
     return taken
 
 

@@ -16,6 +16,7 @@ unusual way, and documents them. Event loop only.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Awaitable
 from dataclasses import replace
 from time import perf_counter
@@ -26,7 +27,7 @@ from service.access.caller import caller_of
 from service.asgi import ASGIApp, Receive, Scope, Send, answer_at_once, header_values, respond
 from service.body import announced_bytes, read_body
 from service.deps import Sidecar
-from service.errors import Problem, ProblemError, problem_of_body, refused
+from service.errors import Problem, ProblemError, problem_of_body, problem_of_bug, refused
 from service.http_metrics import RouteTally
 from service.listener.guards import BodyTooLargeError
 from service.produce.idempotency import Name, key_of
@@ -42,6 +43,8 @@ from service.waiting import CallerGoneError
 if TYPE_CHECKING:
     from service.produce.spooled import SpooledProduce
     from service.spool.spool import Spool
+
+_log: Final = logging.getLogger(__name__)
 
 ROUTE: Final = "/v1/topics/{topic}/records"
 
@@ -140,6 +143,12 @@ class ProduceEndpoint:
             return answer_of_problem(problem_of_body(e))
         except BodyTooLargeError as e:
             return answer_of_problem(Problem(413, e.detail, written="no"))
+        except CallerGoneError:
+            raise
+        except Exception:  # noqa: BLE001
+            # What serves without FastAPI would be answered by the server, and not as a problem.
+            _log.exception("a produce failed in a way that nobody foresaw")
+            return answer_of_problem(problem_of_bug(written="unknown"))
 
     async def _produce(self, topic: str, scope: Scope, receive: Receive) -> Answer:
         now_ms = self._clock.now_ms()

@@ -11,6 +11,7 @@ import re
 import resource
 import signal
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,7 +33,9 @@ _GROUP: Final = "the sidecar"
 _VIRTUAL: Final = re.compile(r"^VmSize:\s+(\d+) kB$", re.MULTILINE)
 _KEYS_FORGOTTEN: Final = "a restart forgets keys of idempotency, and their caller sends again"
 _SPOOL: Final = "the spool may deliver twice"
-_BODY_BYTES: Final = 4_000_000
+_BODY_BYTES: Final = 8_000_000
+_LARGE_BODIES: Final = 24
+_LARGE_AT_ONCE: Final = 6
 _ROOM_BYTES: Final = 8_000_000
 _EAGER_CONNECTIONS: Final = 50
 #: Of the loopback network, where nothing listens.
@@ -114,22 +117,29 @@ def _use_up_descriptors(scene: Scene) -> None:
 
 
 def _near_the_limit_of_memory(scene: Scene) -> None:
-    """Room for two large bodies and no more, and many of them."""
+    """Room for one large body or two, and many at once. None is written: they end before their JSON does."""
     pid = scene.sidecar.process.pid
     found = _VIRTUAL.search(Path(f"/proc/{pid}/status").read_text())
     assert found is not None
-    with _limited(pid, resource.RLIMIT_AS, int(found[1]) * 1024 + _ROOM_BYTES):
-        for _ in range(12):
-            # Refused, answered or cut off: what counts is what happens to everybody else.
-            with contextlib.suppress(httpx.TransportError):
-                httpx.post(
-                    f"{scene.sidecar.api_url}/v1/topics/{scene.topic}/records",
-                    content=b"[" * _BODY_BYTES,
-                    headers={"Content-Type": "application/json"},
-                    timeout=10,
-                    verify=NO_TLS,
-                )
-        scene.hold(1)
+    body = b'{"records":[' + b'{"value":"x"},' * (_BODY_BYTES // 14)
+
+    def post(_: int) -> int | None:
+        try:
+            answer = httpx.post(
+                f"{scene.sidecar.api_url}/v1/topics/{scene.topic}/records",
+                content=body,
+                headers={"Content-Type": "application/json"},
+                timeout=30,
+                verify=NO_TLS,
+            )
+        except httpx.TransportError:
+            return None
+        return answer.status_code
+
+    limited = _limited(pid, resource.RLIMIT_AS, int(found[1]) * 1024 + _ROOM_BYTES)
+    with limited, ThreadPoolExecutor(_LARGE_AT_ONCE) as callers:
+        statuses = list(callers.map(post, range(_LARGE_BODIES)))
+    assert set(statuses) != {400}, "memory was never short"
 
 
 def _full_disk(scene: Scene) -> None:

@@ -100,3 +100,14 @@ def test_a_body_that_grows_beyond_the_room_is_429() -> None:
 @pytest.mark.parametrize(("headers", "expected"), [([], 0), ([(b"content-length", b"17")], 17)])
 def test_the_announced_length_is_that_of_the_head(headers: list[Any], expected: int) -> None:
     assert announced_bytes({"headers": headers}) == expected
+
+
+def test_a_body_that_memory_does_not_hold_is_503_and_says_what_to_do() -> None:
+    async def receive() -> dict[str, Any]:
+        raise MemoryError
+
+    with pytest.raises(ProblemError) as refused:
+        run(read_body({}, receive, place_in(WaitingRoom(MockClock(), 10, 1_000)), 1_000))
+    problem = refused.value.problem
+    assert (problem.status, problem.retriable) == (503, True)
+    assert "send less" in problem.detail

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from service.errors import ProblemError
 from service.produce.portions import PORTION, drawn, gathered
 from service.produce.records_codec import parse_records
 from service.strict_json import BodyError
@@ -72,3 +73,13 @@ def test_a_fault_behind_sound_portions_is_told_with_its_place() -> None:
     twice = b'{"records":[' + b'{"value":1},' * 4_000 + b'{"value":1,"value":2}]}'
     with pytest.raises(BodyError, match=r"^records\[4000\]\.value: "):
         list(parse_records("orders", twice))
+
+
+def test_records_that_memory_does_not_hold_are_503() -> None:
+    def too_many() -> Iterator[list[int]]:
+        yield [1]
+        raise MemoryError
+
+    with pytest.raises(ProblemError) as refused:
+        run(gathered(too_many()))
+    assert refused.value.problem.status == 503

@@ -92,7 +92,7 @@ class FakeProducer:
     #: Produce requests whose caller left, and whose records are still to be delivered.
     undelivered: list[FakeTicket] = field(default_factory=list)
     #: What `submit` raises, as for a record that is too large.
-    refuses: KafkaError | None = None
+    refuses: Exception | None = None
     waiting: list[FakeTicket] = field(default_factory=list)
     submitted: list[list[ProducerRecord]] = field(default_factory=list)
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
