@@ -198,6 +198,9 @@ from client_core.producer.ticket import (
 from client_core.producer.turn_times import (
     LoopWork,
 )
+from client_core.uncaught import (
+    UncaughtErrors,
+)
 
 __all__ = [
     "FOREVER_MS",
@@ -321,6 +324,7 @@ __all__ = [
     "TopicTable",
     "TopicWait",
     "Unacknowledged",
+    "UncaughtErrors",
     "UnknownProducerIdError",
     "UnknownServerError",
     "UnknownTopicIdError",

@@ -7,6 +7,7 @@ nor waits for a scrape. It touches nothing but the producer's status and tallies
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import threading
 from collections.abc import Callable, Iterable
@@ -17,13 +18,19 @@ from prometheus_client import GC_COLLECTOR, CollectorRegistry, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from client_core import SystemClock, UncaughtErrors
 from service.app import App
-from service.asgi import Receive, Scope, Send, header, respond_with
+from service.asgi import ASGIApp, Receive, Scope, Send, header, respond_with
 from service.deps import Sidecar
 from service.exposition import encoder_for
 from service.health import Health
 from service.status_metrics import StatusCollector
 from service.version import pilotfish_version
+
+_log: Final = logging.getLogger(__name__)
+
+#: Before a listener that ended by itself is begun again.
+_PAUSE_S: Final = 1.0
 
 _TEXT: Final = b"text/plain; charset=utf-8"
 
@@ -113,10 +120,13 @@ async def _probe(send: Send, fault: str | None) -> None:
 
 
 class AdminThread:
-    """Serves an admin app on a bound socket until it is stopped."""
+    """Serves an admin app on a bound socket until it is stopped, and closes that then.
 
-    def __init__(self, app: AdminApp, bound: socket.socket) -> None:
-        config = uvicorn.Config(
+    Whatever ends the server, it begins anew.
+    """
+
+    def __init__(self, app: ASGIApp, bound: socket.socket, *, pause_s: float = _PAUSE_S) -> None:
+        self._config = uvicorn.Config(
             app,
             http="httptools",
             ws="none",
@@ -127,8 +137,10 @@ class AdminThread:
             proxy_headers=False,
             timeout_graceful_shutdown=1,
         )
-        self._server = uvicorn.Server(config)
+        self._server: uvicorn.Server | None = None
         self._bound = bound
+        self._pause_s = pause_s
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pilotfish-admin", daemon=True)
 
     def start(self) -> None:
@@ -136,11 +148,30 @@ class AdminThread:
 
     def stop(self, timeout_s: float) -> None:
         """Lets open answers end, for so long at most."""
-        self._server.should_exit = True
+        self._stopped.set()
+        if self._server is not None:
+            self._server.should_exit = True
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        asyncio.run(self._server.serve(sockets=[self._bound]))
+        clock = SystemClock()
+        uncaught = UncaughtErrors(_log, "the admin listener")
+        with self._bound:
+            while not self._stopped.is_set():
+                try:
+                    self._serve()
+                except BaseException as error:  # noqa: BLE001 -- without this thread nobody probes or scrapes
+                    uncaught.tell(error, clock.now_ms())
+                if not self._stopped.wait(self._pause_s):
+                    _log.warning("the admin listener has ended by itself and begins anew")
+
+    def _serve(self) -> None:
+        self._server = server = uvicorn.Server(self._config)
+        if self._stopped.is_set():
+            return  # by somebody who knew of no server to stop
+        bound = self._bound.dup()  # the server closes what it was given
+        with bound:
+            asyncio.run(server.serve(sockets=[bound]))
 
 
 def start_admin(
@@ -151,6 +182,7 @@ def start_admin(
     `collectors` are those of the server; the app's own are known.
     """
     health = Health(app.sidecar, asyncio.get_running_loop(), listening)
-    admin = AdminThread(AdminApp(make_registry(app, collectors), health), bound)
+    registry = make_registry(app, [*collectors, health.standstills])
+    admin = AdminThread(AdminApp(registry, health), bound)
     admin.start()
     return admin

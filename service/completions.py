@@ -75,6 +75,6 @@ def _call_each(finished: Sequence[tuple[Done, Result]]) -> None:
     for done, result in finished:
         try:
             done(result)
-        except Exception:  # noqa: BLE001
+        except (Exception, asyncio.CancelledError):  # noqa: BLE001
             # One caller's fault must not cost the others their answers.
             _log.exception("a completion failed")

@@ -1,7 +1,8 @@
 """What probes ask: is it alive, is it ready, has it started. Answers are None for yes, or the reason for no.
 
     livez     the poll loop turns when it is woken (an idle one sleeps for long), and the event loop turns.
-              Never whether Kafka is reachable: restarting the sidecar mends no broker
+              Never whether Kafka is reachable: restarting the sidecar mends no broker. The first probe that
+              finds one of them standing still has all stacks logged (`standstills.py`)
     readyz    metadata is there, a broker is within reach, nobody is shutting down
     startupz  the API listens, and the first metadata came or startup_require_metadata does without
 
@@ -16,6 +17,7 @@ from collections.abc import Callable
 
 from client_core import ClientStatus
 from service.deps import Sidecar
+from service.standstills import EVENT_LOOP, POLL_LOOP, Standstills
 
 #: Between two looks at whether a loop has turned.
 _LOOK_S = 0.005
@@ -25,13 +27,18 @@ class Health:
     """Judges one sidecar. `listening` says whether the API's socket is open; `api_loop` is its event loop."""
 
     def __init__(
-        self, sidecar: Sidecar, api_loop: asyncio.AbstractEventLoop, listening: Callable[[], bool]
+        self,
+        sidecar: Sidecar,
+        api_loop: asyncio.AbstractEventLoop,
+        listening: Callable[[], bool],
+        standstills: Standstills | None = None,
     ) -> None:
         self._sidecar = sidecar
         self._producer = sidecar.producer
         self._clock = sidecar.producer.clock
         self._api_loop = api_loop
         self._listening = listening
+        self.standstills = standstills or Standstills()
         self._made_ms = self._clock.now_ms()
 
     async def fault_of_life(self) -> str | None:
@@ -48,15 +55,20 @@ class Health:
         polls = not self._sidecar.drain.begun
         if polls:
             self._producer.wakeup()
+        within_ms = self._sidecar.settings.liveness_timeout_ms
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._sidecar.settings.liveness_timeout_ms / 1000
+        deadline = loop.time() + within_ms / 1000
         while True:
             polled = not polls or self._producer.status().loop_turns != status.loop_turns
-            if polled and turned.is_set():
+            stand = [name for name, well in ((POLL_LOOP, polled), (EVENT_LOOP, turned.is_set())) if not well]
+            is_late = loop.time() >= deadline
+            if is_late or not stand:
+                asked = {POLL_LOOP, EVENT_LOOP} if polls else {EVENT_LOOP}
+                self.standstills.judged(turned=asked.difference(stand), stand=stand, after_ms=within_ms)
+            if not stand:
                 return None
-            if loop.time() >= deadline:
-                which = "the event loop" if polled else "the poll loop"
-                return f"{which} did not turn within {self._sidecar.settings.liveness_timeout_ms} ms"
+            if is_late:
+                return f"the {' and the '.join(stand)} did not turn within {within_ms} ms"
             await asyncio.sleep(_LOOK_S)
 
     def fault_of_readiness(self) -> str | None:

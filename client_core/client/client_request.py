@@ -57,5 +57,7 @@ class ClientResponse(NamedTuple):
         """The same; what the caller's handler raises is logged, and costs no other its call (NET-23)."""
         try:
             self.on_complete()
-        except Exception:  # noqa: BLE001 - a caller's code
+        except KeyboardInterrupt:  # which only the main thread gets, and never the I/O thread
+            raise
+        except BaseException:  # noqa: BLE001 -- a caller's code, its sys.exit() and CancelledError too
             _log.exception("Uncaught error in request completion")

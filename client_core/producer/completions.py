@@ -56,5 +56,7 @@ class Completions:
     def _post(self, finished: list[tuple[Done, Result]]) -> None:
         try:
             self._sink.post(finished)
-        except Exception:  # noqa: BLE001 -- a user's code
+        except KeyboardInterrupt:  # which only the main thread gets, and never the I/O thread
+            raise
+        except BaseException:  # noqa: BLE001 -- a user's code, its sys.exit() and CancelledError too
             _log.exception("The completion sink failed on %d finished tickets", len(finished))

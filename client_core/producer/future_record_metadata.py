@@ -121,7 +121,9 @@ class FutureRecordMetadata:
     def _call(self, callback: Callable[[FutureRecordMetadata], None]) -> None:
         try:
             callback(self)
-        except Exception:  # noqa: BLE001 -- a user's code
+        except KeyboardInterrupt:  # which only the main thread gets, and never the I/O thread
+            raise
+        except BaseException:  # noqa: BLE001 -- a user's code, its sys.exit() and CancelledError too
             _log.exception("A callback failed on %r", self)
 
     def _wait(self, timeout_s: float | None) -> None:

@@ -4,10 +4,10 @@
     completions
 
 Others put requests and commands into deques and wake the poll; nothing they call here blocks. A turn that
-fails is a bug: it is logged with its stack, counted, and followed by a growing pause, so that a bug neither
-kills the thread nor burns a core. The thread ends by `initiate_close` (what was appended is sent first) or
-`force_close` (it is given up); whatever ends it, everyone who waits is told. Source: Sender.run,
-KafkaProducer.close, Kafka 4.3 (SND-13).
+fails is a bug: it is counted, logged with its stack once (`uncaught.py`), and followed by a growing pause, so
+that a bug neither kills the thread, nor burns a core, nor fills the log. The thread ends by `initiate_close`
+(what was appended is sent first) or `force_close` (it is given up); whatever ends it, everyone who waits is
+told. Source: Sender.run, KafkaProducer.close, Kafka 4.3 (SND-13).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from client_core.clock import FOREVER_MS
 from client_core.errors import KafkaError, ProducerClosedError
 from client_core.producer.turn_times import TurnTimes
+from client_core.uncaught import UncaughtErrors
 
 if TYPE_CHECKING:
     from client_core.backoff import ExponentialBackoff
@@ -67,6 +68,14 @@ class LifeCycle(Enum):
     CLOSING = "closing"
     CLOSED = "closed"
     FAILED = "failed"
+
+
+def _attempt(what: str, step: Callable[[], None]) -> None:
+    """A step of the end. A bug in one must not leave those waiting whom the next one tells."""
+    try:
+        step()
+    except BaseException:  # noqa: BLE001 -- nobody is above
+        _log.exception("Failed to %s", what)
 
 
 class IoThread:
@@ -118,7 +127,7 @@ class IoThread:
         #: Turns since the start, and when the last one began: written by the I/O thread only.
         self.turns = 0
         self.last_turn_ms = clock.now_ms()
-        self.failed_turns = 0
+        self._uncaught = UncaughtErrors(_log, "the I/O thread")
         #: How long they took, without their sleep.
         self.turn_times: Final = TurnTimes()
         #: What a forced close gave up.
@@ -127,6 +136,11 @@ class IoThread:
 
     def __repr__(self) -> str:
         return f"<IoThread {self.life_cycle.name} turns={self.turns} failed_turns={self.failed_turns}>"
+
+    @property
+    def failed_turns(self) -> int:
+        """Turns that ended with a bug."""
+        return self._uncaught.count
 
     # -- for others ------------------------------------------------------------------------------------------
 
@@ -206,6 +220,7 @@ class IoThread:
             self.life_cycle = LifeCycle.FAILED
             _log.critical("The I/O thread has died", exc_info=True)
         finally:
+            self._uncaught.end(self._clock.now_ms())
             try:
                 self._end()
             finally:
@@ -215,9 +230,9 @@ class IoThread:
     def _guarded_turn(self) -> None:
         try:
             self.turn()
-        except Exception:  # noqa: BLE001 -- the outermost turn: a bug must not end the thread
-            self.failed_turns += 1
-            _log.exception("Uncaught error in the I/O thread, turn %d", self.turns)
+        except BaseException as error:  # noqa: BLE001 -- the outermost turn: a bug must not end the thread
+            # Those that are no Exception too: asyncio's CancelledError, or a sys.exit() in somebody's sink.
+            self._uncaught.tell(error, self._clock.now_ms())
             self._completions.post()
             pause_ms = self._pause_after_failure.backoff_ms(self._failures_in_a_row)
             self._failures_in_a_row += 1
@@ -226,6 +241,8 @@ class IoThread:
                 self._clock.wait_for(self._pause, lambda: self._forced, deadline_ms)
         else:
             self._failures_in_a_row = 0
+            if self._uncaught.untold:
+                self._uncaught.sum_up_when_due(self._clock.now_ms())
 
     def turn(self) -> None:
         """One turn. I/O thread, or a test in its stead."""
@@ -308,29 +325,35 @@ class IoThread:
     def _fail_waiting(self) -> None:
         """Whoever waits for metadata or memory would wait in vain (PROD-08)."""
         now_ms = self._clock.now_ms()
-        self._take_what_came(now_ms)
+        while self._commands or self._requests:
+            _attempt("take what came", lambda: self._take_what_came(now_ms))
+        _attempt("fail requests that wait", lambda: self._fail_parked(now_ms))
+        metadata = ProducerClosedError("Producer closed while waiting for metadata")
+        _attempt("fail look-ups", lambda: self._lookups.fail_all(metadata, now_ms))
+        configs = ProducerClosedError("Producer closed while waiting for configs")
+        _attempt("fail look-ups of configs", lambda: self._configs.fail_all(configs, now_ms))
+
+    def _fail_parked(self, now_ms: int) -> None:
         self.given_up += self._parked.not_appended()
         self._parked.fail_all_parked(ProducerClosedError(CLOSED_WHILE_WAITING), now_ms)
-        self._lookups.fail_all(ProducerClosedError("Producer closed while waiting for metadata"), now_ms)
-        self._configs.fail_all(ProducerClosedError("Producer closed while waiting for configs"), now_ms)
 
     def _end(self) -> None:
         """Tells everyone, and closes the client. Runs once, whatever ended the thread."""
         self._fail_waiting()
-        self.given_up += self._accumulator.unacknowledged()
-        if self._accumulator.has_incomplete:
-            self._accumulator.abort_incomplete_batches(ProducerClosedError(FORCED))
-        try:
-            self._client.close()
-        except Exception:  # noqa: BLE001 -- the last thing that this thread does
-            _log.exception("Failed to close the network client")
-        self._metadata.close()
+        _attempt("give up batches", self._give_up_batches)
+        _attempt("close the network client", self._client.close)
+        _attempt("close the metadata", self._metadata.close)
         if self.life_cycle is not LifeCycle.FAILED:
             self.life_cycle = LifeCycle.CLOSED
         # Whoever puts something in after this looks at `_over` behind it, and sweeps for himself.
         self._over = True
         self._sweep_if_over()
         self._completions.post_from_now_on()
+
+    def _give_up_batches(self) -> None:
+        self.given_up += self._accumulator.unacknowledged()
+        if self._accumulator.has_incomplete:
+            self._accumulator.abort_incomplete_batches(ProducerClosedError(FORCED))
 
     def _sweep_if_over(self) -> None:
         """There is no thread any more to fail what comes too late: whoever brings it does."""

@@ -107,5 +107,7 @@ class CallInline:
         for done, result in finished:
             try:
                 done(result)
-            except Exception:  # noqa: BLE001 -- a user's code
+            except KeyboardInterrupt:  # which only the main thread gets, and never the I/O thread
+                raise
+            except BaseException:  # noqa: BLE001 -- a user's code, its sys.exit() and CancelledError too
                 _log.exception("A callback failed on %r", result)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from client_core import FOREVER_MS, Clock, NodeReady
+from client_core import FOREVER_MS, Clock, NodeReady, UncaughtErrors
 from service.event_log.event_metrics import Channel
 from service.event_log.event_v1 import (
     TYPE_NAMES,
@@ -100,7 +100,7 @@ class EventLog:
         self._window = ProduceWindow(self._began_ms)
         self._window_events: list[WindowEvent] = []
         self._heartbeat_at_ms = self._began_ms
-        self.failed_turns = 0
+        self._uncaught = UncaughtErrors(_log, "the event log")
 
     def __repr__(self) -> str:
         sinks = ", ".join(channel.sink.name for channel in self._channels)
@@ -140,6 +140,11 @@ class EventLog:
             _log.warning("not all events were handed on within %d ms", timeout_ms)
 
     @property
+    def failed_turns(self) -> int:
+        """Turns that ended with a bug, of the log or of one of its sinks."""
+        return self._uncaught.count
+
+    @property
     def queued(self) -> Mapping[str, int]:
         """Events by type, since the start."""
         return self._queued
@@ -171,16 +176,18 @@ class EventLog:
             self._guarded(self.begin)
             while self._close_by_ms is None:
                 self._wait_until(self._guarded(self.turn))
+                if self._uncaught.untold:
+                    self._uncaught.sum_up_when_due(self._clock.now_ms())
             self._guarded(lambda: self.end(self._close_by_ms or 0))
+            self._uncaught.end(self._clock.now_ms())
         finally:
             self._ended.set()
 
     def _guarded(self, step: Callable[[], int | None]) -> int | None:
         try:
             return step()
-        except Exception:  # noqa: BLE001 -- the outermost turn, and a sink's: a bug must not end the log
-            self.failed_turns += 1
-            _log.exception("Uncaught error in the event log")
+        except BaseException as error:  # noqa: BLE001 -- outermost, and a sink's: a bug must not end the log
+            self._uncaught.tell(error, self._clock.now_ms())
             return None
 
     def _wait_until(self, due_ms: int | None) -> None:

@@ -165,11 +165,11 @@ class SpanQueue(SpanProcessor):
 
     def _export(self, batch: list[ReadableSpan]) -> bool:
         """Whether the collector has it. Told when that changes, not each time."""
-        self._why()
         try:
+            self._why()
             is_exported = self._exporter.export(batch) is SpanExportResult.SUCCESS
             why = "" if is_exported else self._why()
-        except Exception as error:  # noqa: BLE001 - another's code, on a thread that must go on
+        except BaseException as error:  # noqa: BLE001 - another's code, on a thread that must go on
             is_exported, why = False, type(error).__name__  # its text may hold what is sent along
         if not self._under_way:
             return is_exported  # the end came first, and tells of it

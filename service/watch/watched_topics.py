@@ -83,7 +83,7 @@ class WatchedTopics:
             _log.debug("topics that are watched could not be looked up: %s", e.problem.detail)
         finally:
             self._asking = None
-        self._ask_later()
+            self._ask_later()  # whatever failed: nobody else would ask again
 
 
 async def _nobody_leaves() -> Message:

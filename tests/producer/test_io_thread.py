@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import TYPE_CHECKING
 
@@ -9,18 +10,25 @@ import pytest
 
 from client_core.error_codes import Errors
 from client_core.errors import ProducerClosedError
+from client_core.producer.future_record_metadata import FutureRecordMetadata
 from client_core.producer.io_thread import LifeCycle
 from client_core.producer.producer_record import ProducerRecord
+from client_core.producer.results import ProduceResult
+from client_core.producer.ticket import CallInline
 from tests.support.producer_rig import ProducerRig, Waiting
 from tests.support.sender_rig import ORDERS_0, ORDERS_1, produced, producer_id_given, together
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from client_core.producer.ticket import Result
+
 PATIENCE_S = 30
+NO_RESULT = ProduceResult(0, (), 0)
 
 
-def break_turns(rig: ProducerRig, times: int) -> threading.Event:
+def break_turns(rig: ProducerRig, times: int, error: BaseException | None = None) -> threading.Event:
     """Makes so many turns fail as a bug would; set when the first good one comes."""
     good = threading.Event()
     run_once = rig.producer._sender.run_once
@@ -30,12 +38,21 @@ def break_turns(rig: ProducerRig, times: int) -> threading.Event:
         nonlocal left
         if left:
             left -= 1
-            raise RuntimeError("a bug")
+            raise error or RuntimeError("a bug")
         run_once(now_ms)
         good.set()
 
     rig.producer._sender.run_once = run  # type: ignore[method-assign]
     return good
+
+
+def pauses_until_well(rig: ProducerRig, good: threading.Event) -> None:
+    """Lets each pause pass, once it has begun: a thread that spins would wait for nothing, and hang this."""
+    failed = 0
+    while not good.is_set():
+        if rig.producer.io_thread.failed_turns > failed and rig.clock.waiters:
+            failed += 1
+            rig.clock.advance(1_000)
 
 
 def test_what_a_turn_finished_is_posted_together() -> None:
@@ -83,15 +100,100 @@ def test_a_forced_close_ends_the_pause_of_a_broken_thread() -> None:
     assert rig.producer.status().state == "closed"
 
 
+def test_a_bug_of_every_turn_is_told_once_with_its_stack_and_each_turn_is_followed_by_a_pause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    good = break_turns(rig, 5)
+    rig.producer.start()
+    try:
+        pauses_until_well(rig, good)
+        assert rig.producer.io_thread.failed_turns == 5
+        assert caplog.text.count("RuntimeError: a bug") == 1
+        assert caplog.text.count("Uncaught error in the I/O thread") == 1
+    finally:
+        rig.producer.close(1_000)
+    assert "Uncaught error in the I/O thread again: RuntimeError at " in caplog.text
+    assert "4 times since it was last told" in caplog.text
+
+
+def test_repetitions_of_a_bug_that_is_over_are_told_by_a_good_turn_when_the_minute_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    good = break_turns(rig, 3)
+    rig.producer.start()
+    try:
+        pauses_until_well(rig, good)
+        rig.clock.advance(60_000)
+        good.clear()
+        rig.producer.wakeup()
+        assert good.wait(PATIENCE_S)
+        wait_until(lambda: "2 times since it was last told" in caplog.text, what="the sum")
+    finally:
+        rig.producer.close(1_000)
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(1), GeneratorExit()], ids=repr)
+def test_no_kind_of_error_in_a_turn_ends_the_thread(error: BaseException) -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    good = break_turns(rig, 1, error)
+    rig.producer.start()
+    try:
+        pauses_until_well(rig, good)
+        assert (rig.producer.status().state, rig.producer.io_thread.failed_turns) == ("running", 1)
+    finally:
+        rig.producer.close(1_000)
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(1)], ids=repr)
+def test_a_callback_that_exits_costs_the_others_nothing(error: BaseException) -> None:
+    def leave(_: object) -> None:
+        raise error
+
+    posted: list[Result] = []
+    CallInline().post([(leave, NO_RESULT), (posted.append, NO_RESULT)])
+    assert posted == [NO_RESULT]
+    told: list[FutureRecordMetadata] = []
+    future = FutureRecordMetadata(leave)
+    future.add_done_callback(told.append)
+    future.fail(ProducerClosedError("over"))
+    assert told == [future]
+
+
+def test_an_interrupt_in_a_callback_reaches_who_pressed_the_key() -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        CallInline().post([(interrupt, NO_RESULT)])
+
+
+def test_a_bug_at_the_end_keeps_nobody_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    rig.turn()
+    waiting = rig.submit("orders", b"a")
+
+    def fail(error: object, now_ms: int) -> None:
+        raise RuntimeError("a bug")
+
+    rig.producer._lookups.fail_all = fail  # type: ignore[method-assign]
+    rig.producer.start()
+    rig.producer.close(0)
+    assert isinstance(waiting.failures[0].error, ProducerClosedError)
+    assert "Failed to fail look-ups" in caplog.text
+
+
 @pytest.mark.behaviour("BAT-01")
 def test_a_thread_that_dies_says_so_and_tells_who_waits() -> None:
     rig = ProducerRig(topics={})
     waiting = rig.submit("orders", b"a")
+    break_turns(rig, 10**9)
 
-    def die(now_ms: int | None = None) -> None:
+    def die(condition: threading.Condition, predicate: Callable[[], bool], deadline_ms: int) -> bool:
         raise SystemExit
 
-    rig.producer._sender.run_once = die  # type: ignore[method-assign]
+    rig.clock.wait_for = die  # type: ignore[method-assign]  # in the pause, where no turn is around it
     rig.producer.start()
     assert rig.producer.io_thread.join(PATIENCE_S * 1_000)
     assert rig.producer.io_thread.life_cycle is LifeCycle.FAILED

@@ -291,6 +291,28 @@ def test_a_bug_in_a_sink_is_counted_costs_the_other_nothing_and_the_next_turn_co
     assert caplog.text.count("Uncaught error in the event log") == 1
 
 
+class AlwaysBuggy(KeptLines):
+    """A sink whose every turn fails."""
+
+    def turn(self, outbox: Outbox, now_ms: int) -> None:
+        raise RuntimeError("a bug")
+
+    def close(self, outbox: Outbox, deadline_ms: int) -> None:
+        """Nothing is left to hand on."""
+
+
+def test_a_bug_of_every_turn_is_told_once_with_its_stack_and_summed_up_at_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log, _ = on_thread(AlwaysBuggy("buggy"))
+    for turns in range(1, 4):
+        wait_until(lambda least=turns: log.failed_turns >= least, what="a turn that fails", every_s=0.001)  # type: ignore[misc]
+        log.call()
+    log.close(int(PATIENCE_S * 1_000))
+    assert caplog.text.count("Uncaught error in the event log\n") == 1
+    assert caplog.text.count("Uncaught error in the event log again: RuntimeError at ") == 1
+
+
 def test_a_bug_in_a_turn_is_counted_and_the_next_turn_comes() -> None:
     kept, producer = KeptLines(), FakeProducer()
     healthy = producer.status

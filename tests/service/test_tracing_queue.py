@@ -27,7 +27,7 @@ LONG_MS = 600_000
 class Collector(SpanExporter):
     """Takes batches, once it is let; `outcome` is what becomes of them."""
 
-    def __init__(self, outcome: SpanExportResult | Exception = SpanExportResult.SUCCESS) -> None:
+    def __init__(self, outcome: SpanExportResult | BaseException = SpanExportResult.SUCCESS) -> None:
         self.outcome = outcome
         self.batches: list[int] = []
         self.asked = threading.Event()
@@ -38,7 +38,7 @@ class Collector(SpanExporter):
         self.asked.set()
         assert self.open.wait(20)
         self.batches.append(len(spans))
-        if isinstance(self.outcome, Exception):
+        if isinstance(self.outcome, BaseException):
             raise self.outcome
         return self.outcome
 
@@ -165,6 +165,28 @@ def test_a_collector_that_hangs_at_the_end_costs_no_more_than_the_time(
     collector.open.set()
     wait_until(lambda: threading.active_count() == threads, what="the end of the thread")
     assert (queue.dropped["export_failed"], queue.exported) == (0, 0)
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), RuntimeError("a bug")], ids=repr)
+def test_no_error_of_the_exporter_or_of_who_says_why_ends_the_thread(error: BaseException) -> None:
+    collector = Collector(error)
+    faults = [error]
+
+    def why() -> str:
+        if faults and len(collector.batches) == 2:
+            raise faults.pop()
+        return "HTTP status 503"
+
+    queue = SpanQueue(collector, QueueLimits(delay_ms=LONG_MS, batch_spans=1), why)
+    for exported in (0, 0, 0, 1):
+        end_spans(queue, 1)
+        assert queue.force_flush(20_000)
+        assert queue.exported == exported
+        if len(collector.batches) == 2:
+            collector.outcome = SpanExportResult.SUCCESS
+    assert not faults
+    assert queue.dropped["export_failed"] == 3
+    queue.close(0)
 
 
 def test_what_an_exporter_gives_up_at_the_end_was_cut_off_and_did_not_fail(

@@ -159,6 +159,7 @@ class OAuthBearerLogin:
         while not self._is_closed:
             try:
                 token = self._fetch()
+                refresh_ms = self._refresh.refresh_ms(token, self._clock.wall_ms())
             except DisconnectError as error:
                 self._failed(error)
                 self._wait_ms(self._backoff.backoff_ms(attempts))
@@ -166,14 +167,14 @@ class OAuthBearerLogin:
             except SaslAuthenticationError as error:
                 self._failed(error)
                 self._wait_ms(self._backoff.max_ms)
-            except Exception as error:  # noqa: BLE001 - a bug must not end the thread: tokens expire in silence
+            except BaseException as error:  # noqa: BLE001 - a bug must not end the thread: tokens expire in silence
                 name = type(error).__name__  # its text may hold anything
                 self._failed(SaslAuthenticationError(f"{self._retriever.shown} can't be asked: {name}"))
                 self._wait_ms(self._backoff.max_ms)
             else:
                 attempts = 0
                 self._succeeded(token)
-                self._wait_until(self._refresh.refresh_ms(token, self._clock.wall_ms()))
+                self._wait_until(refresh_ms)
 
     def _fetch(self) -> OAuthBearerToken:
         self._is_wanted = False
@@ -199,7 +200,7 @@ class OAuthBearerLogin:
             "Got an OAUTHBEARER token from %s",
             self._retriever.shown,
         )
-        self._events.emit(SecretReloaded(TOKEN_ENDPOINT_URL, None))
+        self._tell(None)
 
     def _failed(self, error: DisconnectError | SaslAuthenticationError) -> None:
         with self._condition:
@@ -209,7 +210,13 @@ class OAuthBearerLogin:
                 return
         if told is None or told.message != error.message:
             _log.warning("No new OAUTHBEARER token: %s", error.message)
-            self._events.emit(SecretReloaded(TOKEN_ENDPOINT_URL, error.message))
+            self._tell(error.message)
+
+    def _tell(self, fault: str | None) -> None:
+        try:
+            self._events.emit(SecretReloaded(TOKEN_ENDPOINT_URL, fault))
+        except BaseException:  # noqa: BLE001 - a user's sink: without this thread tokens expire in silence
+            _log.exception("An event sink failed")
 
     def _wait_until(self, wall_ms: int) -> None:
         while not self._is_over and (left_ms := wall_ms - self._clock.wall_ms()) > 0:

@@ -24,6 +24,7 @@ from tests.support.recorded_events import RecordedEvents
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from client_core.events import Event
     from client_core.network.sasl.oauth_bearer_token import OAuthBearerToken
 
 URL_SETTING: Final = "sasl.oauthbearer.token.endpoint.url"
@@ -86,11 +87,11 @@ class FakeRetriever:
 class Rig:
     """A login by a clock that stands still; the test goes along with its thread, step by step."""
 
-    def __init__(self) -> None:
+    def __init__(self, events: RecordedEvents | None = None) -> None:
         self._steps: queue.Queue[str] = queue.Queue()
         self.clock = SteppingClock(self._steps)
         self.retriever = FakeRetriever(self._steps)
-        self.events = RecordedEvents()
+        self.events = RecordedEvents() if events is None else events
         self.login = OAuthBearerLogin(
             CONFIG, self.retriever, ClientJwtValidator(), self.clock, random.Random(1), self.events
         )
@@ -119,8 +120,8 @@ class Rig:
 
 
 @contextmanager
-def rig() -> Iterator[Rig]:
-    made = Rig()
+def rig(events: RecordedEvents | None = None) -> Iterator[Rig]:
+    made = Rig(events)
     try:
         yield made
     finally:
@@ -266,6 +267,24 @@ def test_a_bug_does_not_end_the_thread() -> None:
         it.clock.advance(10_000)
         it.answer(it.token("alice", 100 * MINUTE_MS))
         assert it.valid_token().principal_name == "alice"
+
+
+class BrokenSink(RecordedEvents):
+    """A user's sink with a bug."""
+
+    def emit(self, event: Event, /) -> None:
+        raise RuntimeError("a bug")
+
+
+def test_a_sink_with_a_bug_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) -> None:
+    with rig(BrokenSink()) as it:
+        it.answer(it.token("alice", 100 * MINUTE_MS))
+        it.clock.advance(80 * MINUTE_MS)
+        it.answer(DisconnectError("not now"))
+        it.clock.advance(10_000)
+        it.answer(it.token("bob", 100 * MINUTE_MS))
+        assert it.valid_token().principal_name == "bob"
+    assert "An event sink failed" in caplog.text
 
 
 def test_close_ends_a_thread_that_waits() -> None:

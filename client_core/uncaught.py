@@ -1,0 +1,98 @@
+"""Errors that nobody foresaw, on threads that must go on: each is told once with its stack, then counted.
+
+    new bug           one line with its stack
+    the same again    counted, and summed up in one line a minute
+    another one       what was not summed up yet, then one line with its own stack
+
+A bug that fails every turn of a loop would else write its stack until the disk is full, and push what led to
+it out of the log. Two errors are the same where their class and the last places that they went through are;
+their texts don't count, since those may name what differs each time. So many kinds are remembered; where
+there are more, the one that was seen longest ago is told again.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import logging
+
+#: How often repetitions are summed up.
+SUM_UP_EVERY_MS: Final = 60_000
+
+#: Kinds of errors that are remembered.
+MAX_KINDS: Final = 32
+
+#: Innermost places that tell one bug from another.
+_PLACES: Final = 3
+
+_Kind = tuple[str, tuple[tuple[str, int], ...]]
+
+
+class UncaughtErrors:
+    """Those of one thread, which is the only one to call it; `count` may be read by any."""
+
+    def __init__(self, log: logging.Logger, where: str) -> None:
+        """`where` is the thread in words: "the I/O thread"."""
+        self._log = log
+        self._where = where
+        self._repeated: dict[_Kind, int] = {}
+        self._summed_up_ms: int | None = None
+        #: All of them.
+        self.count = 0
+        #: Those that no line tells of yet.
+        self.untold = 0
+
+    def __repr__(self) -> str:
+        return f"<UncaughtErrors in {self._where} count={self.count} kinds={len(self._repeated)}>"
+
+    def tell(self, error: BaseException, now_ms: int) -> None:
+        """Counts an error; logs it where it is a new one, with its stack."""
+        self.count += 1
+        kind = _kind_of(error)
+        repeated = self._repeated.pop(kind, None)
+        if repeated is None:
+            self._sum_up(now_ms)
+            if len(self._repeated) >= MAX_KINDS:
+                del self._repeated[next(iter(self._repeated))]
+            self._repeated[kind] = 0
+            self._log.error("Uncaught error in %s", self._where, exc_info=error)
+            return
+        self._repeated[kind] = repeated + 1  # and is the last one seen
+        self.untold += 1
+        self.sum_up_when_due(now_ms)
+
+    def sum_up_when_due(self, now_ms: int) -> None:
+        """Logs how often which came again, unless that was told less than a minute ago."""
+        if self._summed_up_ms is None:
+            self._summed_up_ms = now_ms
+        elif now_ms - self._summed_up_ms >= SUM_UP_EVERY_MS:
+            self._sum_up(now_ms)
+
+    def end(self, now_ms: int) -> None:
+        """The thread ends: logs what was not summed up yet."""
+        self._sum_up(now_ms)
+
+    def _sum_up(self, now_ms: int) -> None:
+        self._summed_up_ms = now_ms
+        for kind, repeated in self._repeated.items():
+            if repeated:
+                name, places = kind
+                file, line = places[-1] if places else ("nowhere", 0)
+                self._log.error(
+                    "Uncaught error in %s again: %s at %s:%d, %d times since it was last told",
+                    self._where,
+                    name,
+                    file,
+                    line,
+                    repeated,
+                )
+                self._repeated[kind] = 0
+        self.untold = 0
+
+
+def _kind_of(error: BaseException) -> _Kind:
+    """Strings only: what held on to the stack would hold on to all that its functions work on."""
+    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    return type(error).__qualname__, tuple(places[-_PLACES:])

@@ -1,0 +1,195 @@
+"""Loops that stand still: their stacks are told once, and again only after they have turned."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from service.admin import AdminThread, make_registry
+from service.health import Health
+from service.server import bound_socket
+from service.stacks import ThreadStack
+from service.standstills import EVENT_LOOP, POLL_LOOP, Standstills
+from tests.support.http_app import HttpApp, run
+from tests.support.plain_http import NO_TLS
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+
+    from service.asgi import Message, Receive, Scope, Send
+
+THREADS = [ThreadStack("pilotfish-admin", "a.py:1 in look"), ThreadStack("pilotfish-io", "b.py:2 in resolve")]
+HEAD = "did not turn within 50 ms; where each of 2 threads stands:"
+
+
+class Lines(logging.Handler):
+    """What is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """Fills with what is logged of standstills from here on."""
+    log, handler = logging.getLogger("service.standstills"), Lines()
+    log.addHandler(handler)
+    yield handler.lines
+    log.removeHandler(handler)
+
+
+class Probed:
+    """A sidecar whose poll loop turns or not, and a probe of it."""
+
+    def __init__(self) -> None:
+        self.web = HttpApp(liveness_timeout_ms=50)
+        self.web.producer.start()
+        self.standstills = Standstills(lambda: THREADS)
+
+    def probe(self, *, poll: bool, event: bool = True) -> str | None:
+        self.web.producer.turns_when_woken = poll
+
+        async def scenario() -> str | None:
+            stuck = asyncio.new_event_loop()
+            try:
+                loop = asyncio.get_running_loop() if event else stuck
+                health = Health(self.web.app.sidecar, loop, lambda: True, self.standstills)
+                return await health.fault_of_life()
+            finally:
+                stuck.close()
+
+        return run(scenario())
+
+    def counted(self) -> dict[str, float]:
+        registry = make_registry(self.web.app, [self.standstills])
+        return {
+            sample.labels["loop"]: sample.value
+            for family in registry.collect()
+            for sample in family.samples
+            if sample.name == "pilotfish_loop_standstills_total"
+        }
+
+
+def test_the_stacks_of_a_standstill_are_told_once_however_often_it_is_probed(logged: list[str]) -> None:
+    probed = Probed()
+    for _ in range(3):
+        assert probed.probe(poll=False) == "the poll loop did not turn within 50 ms"
+    assert logged == [
+        f"the poll loop {HEAD}",
+        "thread pilotfish-admin stands at\na.py:1 in look",
+        "thread pilotfish-io stands at\nb.py:2 in resolve",
+    ]
+    assert probed.counted() == {"poll": 1, "event": 0}
+
+
+def test_when_it_turns_that_is_told_and_the_next_standstill_is_told_anew(logged: list[str]) -> None:
+    probed = Probed()
+    probed.probe(poll=False)
+    assert probed.probe(poll=True) is None
+    assert logged[-1] == "the poll loop turns again"
+    assert probed.probe(poll=True) is None
+    probed.probe(poll=False)
+    assert logged.count(f"the poll loop {HEAD}") == 2
+    assert logged.count("the poll loop turns again") == 1
+    assert probed.counted() == {"poll": 2, "event": 0}
+
+
+def test_each_loop_has_a_standstill_of_its_own(logged: list[str]) -> None:
+    probed = Probed()
+    probed.probe(poll=True, event=False)
+    assert probed.probe(poll=False, event=False) == (
+        "the poll loop and the event loop did not turn within 50 ms"
+    )
+    probed.probe(poll=False, event=True)
+    assert [line for line in logged if not line.startswith("thread ")] == [
+        f"the event loop {HEAD}",
+        f"the poll loop {HEAD}",
+        "the event loop turns again",
+    ]
+    assert probed.counted() == {"poll": 1, "event": 1}
+
+
+def test_both_at_once_are_told_with_one_set_of_stacks(logged: list[str]) -> None:
+    probed = Probed()
+    probed.probe(poll=False, event=False)
+    assert logged[0] == f"the poll loop and the event loop {HEAD}"
+    assert len(logged) == 1 + len(THREADS)
+
+
+def test_a_client_that_closes_is_not_said_to_turn_again(logged: list[str]) -> None:
+    probed = Probed()
+    probed.probe(poll=False)
+    probed.web.app.sidecar.drain.begun = True
+    assert probed.probe(poll=False) is None
+    assert "the poll loop turns again" not in logged
+
+
+def test_without_a_standstill_no_stack_is_taken() -> None:
+    def take() -> list[ThreadStack]:
+        raise AssertionError("nobody stands")
+
+    Standstills(take).judged(turned=[POLL_LOOP, EVENT_LOOP], stand=[], after_ms=50)
+
+
+# -- the thread that answers probes --------------------------------------------------------------------------
+
+
+async def ok(scope: Scope, receive: Receive, send: Send) -> None:
+    start: Message = {"type": "http.response.start", "status": 200, "headers": []}
+    await send(start)
+    await send({"type": "http.response.body", "body": b"ok\n"})
+
+
+def answers(bound: socket.socket) -> bool:
+    port = bound.getsockname()[1]
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/livez", verify=NO_TLS, timeout=5).text == "ok\n"
+    except httpx.TransportError:
+        return False
+
+
+def test_an_admin_listener_that_ended_by_itself_begins_anew(caplog: pytest.LogCaptureFixture) -> None:
+    with bound_socket("127.0.0.1", 0, "admin_port") as bound:
+        admin = AdminThread(ok, bound, pause_s=0.01)
+        admin.start()
+        wait_until(lambda: answers(bound), what="an answer")
+        first = admin._server
+        assert first is not None
+        first.should_exit = True
+        wait_until(lambda: admin._server is not first, what="another server")
+        wait_until(lambda: answers(bound), what="an answer of the next one")
+        admin.stop(timeout_s=10)
+        assert not admin._thread.is_alive()
+    assert "the admin listener has ended by itself and begins anew" in caplog.text
+
+
+def test_an_admin_listener_that_can_not_begin_is_told_of_once_and_can_be_stopped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bound = bound_socket("127.0.0.1", 0, "admin_port")
+    bound.close()
+    admin = AdminThread(ok, bound, pause_s=0.001)
+    admin.start()
+    again = "the admin listener has ended by itself and begins anew"
+    wait_until(lambda: caplog.text.count(again) > 3, what="more attempts")
+    assert caplog.text.count("Uncaught error in the admin listener\n") == 1
+    admin.stop(timeout_s=10)
+    assert not admin._thread.is_alive()
+
+
+def test_an_admin_listener_that_is_stopped_at_once_ends() -> None:
+    with bound_socket("127.0.0.1", 0, "admin_port") as bound:
+        admin = AdminThread(ok, bound)
+        admin.start()
+        admin.stop(timeout_s=10)
+        assert not admin._thread.is_alive()
