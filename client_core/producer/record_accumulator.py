@@ -246,12 +246,14 @@ class RecordAccumulator:
         Queues, partitioner, ratio, and with the next epoch their sequences. Java keeps all of these for as
         long as the process lives, which one that writes to ever new topics does not survive.
         """
-        for topic in [topic for topic in self._queues.topics if not is_held(topic)]:
+        left: list[TopicPartition] = []
+        for topic in [topic for topic in tuple(self._queues.topics) if not is_held(topic)]:
             partitions = self._queues.forget(topic)
-            if topic not in self._queues.topics:
+            if partitions is not None:
+                left += partitions
                 self._ratios.reset_estimation(topic)
-                if self._sequences is not None:
-                    self._sequences.leave(partitions)
+        if left and self._sequences is not None:
+            self._sequences.leave(left)
 
     # -- time: I/O thread ------------------------------------------------------------------------------------
 

@@ -99,17 +99,15 @@ class WaitingQueues:
         with queues.lock:
             return queues.partition(topic_partition.partition)
 
-    def forget(self, name: str) -> Sequence[TopicPartition]:
-        """Drops a topic's queues, and returns whose they were; none of it while a batch waits in them.
+    def forget(self, name: str) -> Sequence[TopicPartition] | None:
+        """Drops a topic's queues, and returns whose they were; None while a batch waits, and all stay.
 
         Java keeps them for as long as the process lives. I/O thread.
         """
-        queues = self.topics.get(name)
-        if queues is None:
-            return ()
+        queues = self.topics[name]
         with queues.lock:
             if any(queue.batches for queue in queues.partitions.values()):
-                return ()
+                return None
             partitions = tuple(queue.topic_partition for queue in queues.partitions.values())
             queues.is_forgotten = True
             queues.partitions.clear()

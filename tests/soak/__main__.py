@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from tests.soak.growth import Verdict
 
 _ACTS: Final = 400
-_SIMULATED_MINUTES: Final = 20
+_SIMULATED_MINUTES: Final = 120
+_SIMULATED_STEP_MS: Final = 10_000
 #: Of the time, what goes to the sidecar.
-_PART_OF_SIDECAR: Final = 0.7
+_PART_OF_SIDECAR: Final = 0.6
 #: What the results keep of every round; of all else the verdict is enough.
 _TOLD: Final = (
     "anonymous_bytes",
@@ -98,7 +99,7 @@ def _soak_sidecar(seed: int, seconds: float, *, trace: bool) -> dict[str, Any]:
 
 
 def _soak_simulated(seed: int, seconds: float) -> dict[str, Any]:
-    soak = SimulatedSoak(seed)
+    soak = SimulatedSoak(seed, step_ms=_SIMULATED_STEP_MS)
 
     def a_round() -> dict[str, float]:
         soak.live(_SIMULATED_MINUTES)

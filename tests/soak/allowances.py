@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _MEGABYTE: Final = 1024 * 1024
 _OURS: Final = ("client_core.", "service.")
 
+#: Topics whose configs a sidecar keeps (lookup/topic_configs.py).
+_MOST_CONFIGS: Final = 1_000
+
 #: Of what is measured from outside, and of what the sidecar tells.
 _OUTSIDE: Final[Mapping[str, Allowance]] = {
     # Arenas that are taken and not given back. See the self-test: a leak shows in objects long before.
@@ -58,6 +61,10 @@ _BOUNDED: Final[Mapping[str, Allowance]] = {
     "recent_times._Slot.counts": Allowance(7 * 12 * 60),
     "recent_times._Slot": Allowance(7 * 12),
     "recent_times.Second": Allowance(61),
+    # Ids of topics: the last 1,024 of produce answers (quick_produce.py), and those of kept configs.
+    "uuid.UUID": Allowance(1_024 + _MOST_CONFIGS),
+    "ConfigsOfTopics._kept": Allowance(_MOST_CONFIGS),
+    "topic_configs._Kept": Allowance(_MOST_CONFIGS),
     # Routes and statuses are met one by one.
     "http_metrics.RouteTally": Allowance(20 * len(METHODS)),
     # Events that wait for the next send to their topic, each record in some pieces.

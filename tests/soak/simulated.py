@@ -41,7 +41,7 @@ _START_MS: Final = 1_000_000
 _BROKERS: Final = 3
 _STEADY: Final = tuple(f"steady-{number}" for number in range(10))
 _PARTITIONS: Final = 3
-#: A moment in which something is asked of the producer.
+#: Between two moments in which something is asked of the producer.
 _STEP_MS: Final = 2_000
 _MINUTE_MS: Final = 60_000
 #: Longer than delivery.timeout.ms and max.block.ms, so that batches and waits expire.
@@ -69,9 +69,12 @@ class _Told:
 
 
 class SimulatedSoak:
-    """One producer and its brokers. `more` is a sink of a test's own, which hears every event."""
+    """One producer and its brokers. `more` are sinks of a test's own, which hear every event. Every `step_ms`
+    something is asked of the producer.
+    """
 
-    def __init__(self, seed: int, *more: EventSink) -> None:
+    def __init__(self, seed: int, *more: EventSink, step_ms: int = _STEP_MS) -> None:
+        self._step_ms = step_ms
         self.random = Random(f"simulated soak {seed}")
         self.clock = MockClock(now_ms=_START_MS)
         self.brokers = InProcessBrokers(_BROKERS, seed=seed)
@@ -115,7 +118,7 @@ class SimulatedSoak:
             until_ms = self.clock.now_ms() + _MINUTE_MS
             while self.clock.now_ms() < until_ms:
                 self._ask()
-                self._turn_for(_STEP_MS)
+                self._turn_for(self._step_ms)
         self._turn_for(_SETTLE_MS)
         assert self.asked == self.told, f"{self.asked - self.told} of {self.asked} requests were never told"
         assert not self.producer.io_thread.failed_turns
@@ -268,7 +271,7 @@ class SimulatedSoak:
         until_ms = self.clock.now_ms() + _OUTAGE_MS
         while self.clock.now_ms() < until_ms:
             self._ask()
-            self._turn_for(_STEP_MS)
+            self._turn_for(self._step_ms)
         self.brokers.ports.update(ports)
 
     def _change_credentials(self) -> None:
