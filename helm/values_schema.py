@@ -169,6 +169,7 @@ def sidecar() -> Schema:
             "fullnameOverride": {"type": "string", "maxLength": 52},
             "secrets": many(secret),
             "readiness": closed({"enabled": SWITCH}),
+            "spool": closed({"enabled": SWITCH, "volume": ANYTHING}),
             "resources": ANYTHING,
             "securityContext": ANYTHING,
             "extraEnv": many(ANYTHING),

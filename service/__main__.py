@@ -25,6 +25,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "quit": ("service.cli.quit", "quit_command"),
     "serve": ("service.cli.serve", "serve"),
     "settings": ("service.cli.serve", "settings"),
+    "spool": ("service.cli.spool", "spool"),
     "status": ("service.cli.commands", "status"),
     "token": ("service.cli.token", "token"),
     "topic": ("service.cli.commands", "topic"),

@@ -253,6 +253,19 @@ def buffer() -> Panels:
             unit="bytes",
         ),
         graph(
+            "Spool",
+            "Records that wait on the disk, and those that were set aside, where there is a spool.",
+            (chosen("pilotfish_spool_records"), f"{_POD}, waiting"),
+            (chosen("pilotfish_spool_aside_records"), f"{_POD}, set aside"),
+        ),
+        graph(
+            "Records through the spool",
+            "Spooled and delivered; the gap between the two is what waits.",
+            (rate("pilotfish_spool_spooled_records_total"), "spooled"),
+            (rate("pilotfish_spool_delivered_records_total"), "delivered"),
+            unit="cps",
+        ),
+        graph(
             "Events",
             "Of the event log, where there is one: written and lost, by sink.",
             (rate("pilotfish_events_written_total", by=["sink"]), "{{sink}}"),

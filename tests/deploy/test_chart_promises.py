@@ -260,6 +260,40 @@ def test_secrets_are_directories_and_never_variables() -> None:
         assert not [variable for variable in sidecar_of(pod)["env"] if "valueFrom" in variable]
 
 
+def test_a_spool_has_a_volume_that_survives_and_the_sidecar_a_folder_of_its_own_on_it() -> None:
+    claim = {"persistentVolumeClaim": {"claimName": "orders-spool"}}
+    pod = workload(spool={"enabled": True, "volume": claim})
+    (volume,) = [one for one in pod["spec"]["volumes"] if one["name"] == "pilotfish-spool"]
+    assert volume == {"name": "pilotfish-spool", **claim}
+    (mount,) = [one for one in sidecar_of(pod)["volumeMounts"] if one["name"] == "pilotfish-spool"]
+    folder = environment(sidecar_of(pod))["PILOTFISH_SPOOL_FOLDER"]
+    assert folder.startswith(mount["mountPath"] + "/")
+    assert not mount.get("readOnly")
+    user = sidecar_of(pod)["securityContext"]["runAsGroup"]
+    assert pod["spec"]["securityContext"] == {"fsGroup": user}
+
+
+def test_two_pods_never_have_the_spool_at_once() -> None:
+    values = {
+        "pilotfish": {"spool": {"enabled": True, "volume": {"persistentVolumeClaim": {"claimName": "s"}}}},
+        "demo": {"deployment": {"enabled": True}, "job": {"enabled": True}},
+    }
+    manifests = render("pilotfish", "minimal", values=values)
+    with_spool = [
+        manifest["kind"]
+        for manifest in manifests
+        if (pod := pod_template(manifest)) is not None
+        and "pilotfish-spool" in [volume["name"] for volume in pod["spec"]["volumes"]]
+    ]
+    assert with_spool == ["Deployment"]
+    assert of_kind(manifests, "Deployment")["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_without_a_spool_nothing_of_it_is_there() -> None:
+    pod = workload()
+    assert "spool" not in str(pod).lower()
+
+
 def test_tmp_is_small_and_in_memory() -> None:
     volume = next(volume for volume in workload()["spec"]["volumes"] if volume["name"] == "pilotfish-tmp")
     assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "16Mi"}

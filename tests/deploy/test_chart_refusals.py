@@ -99,6 +99,16 @@ def test_a_secret_among_the_settings_is_refused_with_what_to_do_and_not_shown() 
             "sasl.password.file names a file in /etc/pilotfish/secrets/sasl, and pilotfish.secrets has "
             'nothing of the name "sasl"',
         ),
+        ({"settings": {"spool_folder": "/spool"}}, "settings.spool_folder: is set by pilotfish.spool"),
+        ({"spool": {"enabled": True}}, "pilotfish.spool.volume: must be one volume source"),
+        (
+            {"spool": {"enabled": True, "volume": {"emptyDir": {"medium": "Memory"}}}},
+            "pilotfish.spool.volume: an emptyDir in memory forgets what was answered with 202",
+        ),
+        (
+            {"spool": {"size": "1Gi"}},
+            "pilotfish.spool.size: there is no such value; there are enabled, volume",
+        ),
     ],
 )
 def test_the_library_refuses_and_names_the_place(pilotfish: dict[str, Any], said: str) -> None:
@@ -133,6 +143,15 @@ def test_a_job_beside_the_older_form_without_a_token_is_refused() -> None:
     said = complaint("pilotfish", values)
     assert "demo.job: with pilotfish.nativeSidecar=false a Job never completes" in said
     assert "pilotfish.settings.quit_token_file" in said
+
+
+def test_a_demo_of_two_pods_with_one_spool_is_refused() -> None:
+    spool = {"enabled": True, "volume": {"persistentVolumeClaim": {"claimName": "spool"}}}
+    values = {
+        "pilotfish": {"bootstrapServers": "kafka:9092", "spool": spool},
+        "demo": {"deployment": {"enabled": True, "replicas": 2}},
+    }
+    assert "demo.deployment.replicas: with pilotfish.spool there may be one" in complaint("pilotfish", values)
 
 
 def test_a_demo_without_brokers_is_refused_and_the_rest_is_not() -> None:
@@ -196,6 +215,14 @@ def test_notes_of_a_plain_installation_warn_of_nothing(telling_chart: Path) -> N
         ({"pilotfish": {"resources": {"limits": {"memory": None}}}}, "without a memory limit"),
         ({"pilotfish": {"image": {"tag": "latest"}}}, "latest is another image tomorrow"),
         ({"pilotfish": {"configMapName": "ours"}}, "pods are not replaced when ours changes"),
+        (
+            {"pilotfish": {"spool": {"enabled": True, "volume": {"emptyDir": {}}}}},
+            "an emptyDir goes with its",
+        ),
+        (
+            {"pilotfish": {"spool": {"enabled": True, "volume": {"ephemeral": {}}}}},
+            "an ephemeral volume goes",
+        ),
         ({"networkPolicy": {"enabled": True}}, "nothing reaches the app's own ports"),
         ({"prometheusRule": {"enabled": True}}, "alerts without podMonitor see nothing"),
     ],

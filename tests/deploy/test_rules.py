@@ -52,7 +52,7 @@ def first_scrape(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrape]:
         Sidecar(
             folder,
             bootstrap_servers=cluster.bootstrap_servers,
-            flags=("--events-folder", str(folder / "events")),
+            flags=("--events-folder", str(folder / "events"), "--spool-folder", str(folder / "spool")),
         ) as sidecar,
     ):
         wait_until(lambda: sidecar.admin.get("/readyz").is_success, what="the first metadata")

@@ -241,6 +241,18 @@ def test_a_record_larger_than_a_request_is_refused_with_javas_words() -> None:
         rig.submit("orders", b"fine", value)
 
 
+def test_what_could_never_be_sent_is_found_without_sending_it() -> None:
+    rig = ProducerRig(topics={"orders": 1}, max_request_size=1_000)
+    fine, large = ProducerRecord("orders", b"fine"), ProducerRecord("orders", b"x" * 1_000)
+    rig.producer.check("unknown", [fine])
+    with pytest.raises(RecordTooLargeError) as refused:
+        rig.producer.check("orders", [fine, large])
+    assert refused.value.record_index == 1
+    with pytest.raises(IllegalArgumentError):
+        rig.producer.check("orders", [ProducerRecord("orders", b"fine", partition=-1)])
+    assert not rig.producer._accumulator.has_incomplete
+
+
 @pytest.mark.behaviour("PROD-07")
 def test_a_record_larger_than_the_buffer_is_refused_with_javas_words() -> None:
     rig = ProducerRig(topics={"orders": 1}, buffer_memory=500, batch_size=100)

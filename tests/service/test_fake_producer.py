@@ -20,6 +20,7 @@ CALLS = (
     "request_update",
     "list_topics",
     "describe_topic_configs",
+    "check",
     "submit",
 )
 

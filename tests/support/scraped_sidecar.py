@@ -58,7 +58,8 @@ class Scrape:
 
 def busy_scrape(folder: Path) -> Scrape:
     """After a look-up, produces, and failures of each kind."""
-    flags = ("--topic-metrics", "--events-folder", str(folder / "events"), "--events-window-ms", "1000")
+    flags = ["--topic-metrics", "--events-folder", str(folder / "events"), "--events-window-ms", "1000"]
+    flags += ["--spool-folder", str(folder / "spool")]
     with FakeCluster(3) as cluster:
         cluster.create_topic("orders", partitions=3, replication_factor=3)
         with Sidecar(folder, bootstrap_servers=cluster.bootstrap_servers, flags=flags) as sidecar:

@@ -18,15 +18,16 @@ Takes the merged values, prints nothing.
 {{- end }}
 {{- include "pilotfish.checkNames" . }}
 {{- include "pilotfish.checkSecrets" . }}
+{{- include "pilotfish.checkSpool" . }}
 {{- end -}}
 
-{{/* Each value of the kind that its default is, and so are the parts of image and readiness. */}}
+{{/* Each value of the kind that its default is, and so are the parts of image, readiness and spool. */}}
 {{- define "pilotfish.checkKinds" -}}
 {{- $defaults := include "pilotfish.defaults" . | fromYaml }}
 {{- range $name, $value := . }}
 {{- include "pilotfish.checkKind" (dict "place" $name "value" $value "like" (index $defaults $name)) }}
 {{- end }}
-{{- range $place := list "image" "readiness" }}
+{{- range $place := list "image" "readiness" "spool" }}
 {{- $known := index $defaults $place }}
 {{- range $name, $value := index $ $place }}
 {{- if not (hasKey $known $name) }}
@@ -78,6 +79,21 @@ Takes the merged values, prints nothing.
 {{- end }}
 {{- if not (has $name $kafka) }}
 {{- fail (printf "pilotfish.kafka: %s is no setting that Pilotfish honours; `pilotfish settings --kafka` lists them" $name) }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* A spool has a volume of its own, and one that is still there after a restart. */}}
+{{- define "pilotfish.checkSpool" -}}
+{{- if hasKey .settings "spool_folder" }}
+{{- fail "pilotfish.settings.spool_folder: is set by pilotfish.spool, which mounts its volume: set pilotfish.spool.enabled and pilotfish.spool.volume" }}
+{{- end }}
+{{- if .spool.enabled }}
+{{- if ne (len .spool.volume) 1 }}
+{{- fail "pilotfish.spool.volume: must be one volume source as Kubernetes has them, such as persistentVolumeClaim: {claimName: orders-spool}" }}
+{{- end }}
+{{- if eq (toString (((.spool.volume).emptyDir).medium)) "Memory" }}
+{{- fail "pilotfish.spool.volume: an emptyDir in memory forgets what was answered with 202; name a disk that survives, such as a persistentVolumeClaim" }}
 {{- end }}
 {{- end }}
 {{- end -}}

@@ -20,6 +20,9 @@ fullnameOverride: ""
 secrets: []
 readiness:
   enabled: false
+spool:
+  enabled: false
+  volume: {}
 resources:
   requests:
     cpu: 50m
@@ -46,7 +49,7 @@ extraVolumes: []
 {{- define "pilotfish.given" -}}
 {{- $given := dict }}
 {{- range $name, $value := . }}
-{{- if and (kindIs "map" $value) (has $name (list "image" "readiness" "settings" "kafka")) }}
+{{- if and (kindIs "map" $value) (has $name (list "image" "readiness" "spool" "settings" "kafka")) }}
 {{- $part := dict }}
 {{- range $key, $of := $value }}
 {{- if not (kindIs "invalid" $of) }}

@@ -24,6 +24,11 @@ are files.
 - name: PILOTFISH_DRAIN_DELAY_MS
   value: {{ include "pilotfish.drainDelayMs" $values | quote }}
 {{- end }}
+{{- if $values.spool.enabled }}
+# Below the mount, where a disk has its lost+found, and where the folder can be its owner's alone.
+- name: PILOTFISH_SPOOL_FOLDER
+  value: /var/lib/pilotfish/spool/log
+{{- end }}
 {{- with $values.extraEnv }}
 {{ toYaml . }}
 {{- end }}

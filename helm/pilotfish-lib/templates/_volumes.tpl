@@ -22,6 +22,10 @@ renewed. Kubelet makes the folders of secrets inside that of the config.
       {{- toYaml . | nindent 6 }}
     {{- end }}
 {{- end }}
+{{- if $values.spool.enabled }}
+- name: pilotfish-spool
+  {{- toYaml $values.spool.volume | nindent 2 }}
+{{- end }}
 {{- with $values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
@@ -40,6 +44,10 @@ renewed. Kubelet makes the folders of secrets inside that of the config.
 - name: pilotfish-secret-{{ .name }}
   mountPath: /etc/pilotfish/secrets/{{ .name }}
   readOnly: true
+{{- end }}
+{{- if $values.spool.enabled }}
+- name: pilotfish-spool
+  mountPath: /var/lib/pilotfish/spool
 {{- end }}
 {{- with $values.extraVolumeMounts }}
 {{ toYaml . }}

@@ -29,6 +29,11 @@ automountServiceAccountToken: false
 # A Service that is called pilotfish would put variables into the pod that look like settings.
 enableServiceLinks: false
 terminationGracePeriodSeconds: {{ include "pilotfish.terminationGracePeriodSeconds" . }}
+{{- $values := include "pilotfish.values" . | fromYaml }}
+{{- if and $values.spool.enabled ($values.securityContext).runAsGroup }}
+securityContext:
+  fsGroup: {{ $values.securityContext.runAsGroup | int }}
+{{- end }}
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}

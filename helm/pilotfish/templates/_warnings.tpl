@@ -16,6 +16,14 @@
 {{- if $values.readiness.enabled }}
   - pilotfish.readiness: a moment without Kafka takes the whole pod, the app too, out of its Services
 {{- end }}
+{{- if and $values.spool.enabled (hasKey $values.spool.volume "emptyDir") }}
+  - pilotfish.spool: an emptyDir goes with its pod, and with it what was answered with 202 and is not delivered;
+    a persistentVolumeClaim stays
+{{- end }}
+{{- if and $values.spool.enabled (hasKey $values.spool.volume "ephemeral") }}
+  - pilotfish.spool: an ephemeral volume goes with its pod, and with it what was answered with 202 and is not
+    delivered; a persistentVolumeClaim stays
+{{- end }}
 {{- if not $values.nativeSidecar }}
   - pilotfish.nativeSidecar=false: every pod takes {{ include "pilotfish.drainDelayMs" $values }} ms longer to end, and a Job must call
     `pilotfish quit` as its last step

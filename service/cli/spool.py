@@ -1,0 +1,129 @@
+"""`pilotfish spool show` and `pilotfish spool requeue`: what a spool holds, and what was set aside of it.
+
+They read the folder itself and ask no sidecar. `show` may be called beside one that runs; `requeue` needs the
+folder alone, and says so where a sidecar has it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from client_core import SystemClock
+from service.cli.options import topic_name
+from service.cli.tables import render
+from service.spool.aside import REASONS, SetAside
+from service.spool.contents import Contents, RequeueError, contents_of, requeue
+from service.spool.folder import FolderError
+
+#: How many of the records that were set aside are listed, unless more are asked for.
+_LISTED: Final = 50
+
+_folder: Final = click.option(
+    "--folder",
+    envvar="PILOTFISH_SPOOL_FOLDER",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The sidecar's spool_folder (PILOTFISH_SPOOL_FOLDER).",
+)
+
+
+@click.group(short_help="Shows what a spool holds, and puts back what was set aside.")
+def spool() -> None:
+    """Look into the spool of a sidecar, and put back what it set aside."""
+
+
+@spool.command("show", short_help="Lists what is to be delivered, and what was set aside and why.")
+@_folder
+@click.option("--json", "as_json", is_flag=True, help="As JSON, with every record.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=_LISTED,
+    show_default=True,
+    help="How many of the records that were set aside to list.",
+)
+def show(folder: Path, as_json: bool, limit: int) -> None:
+    """List what is to be delivered by topic, and what was set aside and why. Changes nothing."""
+    contents = _doing(lambda: contents_of(folder))
+    click.echo(json.dumps(_document(contents)) if as_json else _text(contents, limit))
+
+
+@spool.command("requeue", short_help="Puts back what was set aside, to be delivered.")
+@_folder
+@click.option("--topic", type=topic_name, help="Only records of this topic.")
+@click.option("--reason", type=click.Choice(list(REASONS)), help="Only records set aside for this reason.")
+def requeue_command(folder: Path, topic: str | None, reason: str | None) -> None:
+    """Put back what was set aside, behind what is to be delivered. The sidecar must not run meanwhile."""
+
+    def chosen(one: SetAside) -> bool:
+        return (reason is None or one.reason == reason) and (topic is None or _topic(one) == topic)
+
+    put_back = _doing(lambda: requeue(folder, chosen, SystemClock()))
+    if not put_back:
+        raise click.ClickException("nothing to requeue: no such record lies set aside")
+    click.echo(f"{put_back} records will be delivered when a sidecar starts on {folder}")
+
+
+def _doing(work: Callable[[], Any]) -> Any:
+    """What the work gives; its failures as sentences, with exit code 1."""
+    try:
+        return work()
+    except (FolderError, RequeueError) as e:
+        raise click.ClickException(str(e)) from e
+    except OSError as e:
+        raise click.ClickException(f"{e.filename or 'the folder'}: {e.strerror or e}") from e
+
+
+def _text(contents: Contents, limit: int) -> str:
+    records = sum(topic.records for topic in contents.topics)
+    parts = [f"{records} records to deliver, {contents.bytes} bytes"]
+    if contents.topics:
+        rows = [(topic, count, _at(oldest_ms)) for topic, count, oldest_ms in contents.topics]
+        parts.append(render(("topic", "records", "oldest accepted"), rows))
+    if contents.aside:
+        reasons = Counter(one.reason for one in contents.aside)
+        said = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+        parts.append(f"{len(contents.aside)} records set aside: {said}")
+        head = ("number", "topic", "reason", "set aside", "detail")
+        listed = [(o.sequence, _topic(o), o.reason, _at(o.at_wall_ms), o.detail) for o in contents.aside]
+        parts.append(render(head, listed[:limit]))
+        if len(listed) > limit:
+            parts.append(f"and {len(listed) - limit} more: --limit lists them")
+    if contents.damaged:
+        parts.append(render(("damaged file", "bytes"), contents.damaged))
+    return "\n\n".join(parts)
+
+
+def _document(contents: Contents) -> dict[str, Any]:
+    return {
+        "records": sum(topic.records for topic in contents.topics),
+        "bytes": contents.bytes,
+        "topics": [topic._asdict() for topic in contents.topics],
+        "set_aside": [
+            {
+                "sequence": one.sequence,
+                "topic": _topic(one),
+                "reason": one.reason,
+                "detail": one.detail,
+                "at_wall_ms": one.at_wall_ms,
+            }
+            for one in contents.aside
+        ],
+        "damaged_files": [{"name": name, "bytes": size} for name, size in contents.damaged],
+    }
+
+
+def _topic(one: SetAside) -> str | None:
+    entry = one.entry
+    return None if entry is None else entry.record.topic
+
+
+def _at(wall_ms: int) -> str:
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

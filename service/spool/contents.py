@@ -1,0 +1,136 @@
+"""A spool from outside, for people: what is in its folder, and putting back what was set aside.
+
+`contents_of` changes nothing and needs no lock: a sidecar may use the folder meanwhile, so that what it tells
+may be a moment old. `requeue` needs the folder for itself. Called by the CLI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from client_core import Clock
+from service.spool.aside import Aside, SetAside
+from service.spool.disk import Disk
+from service.spool.entry import Entry, EntryError, entry_of, next_frame
+from service.spool.folder import FolderError, SpoolFolder
+from service.spool.mark import read_mark
+from service.spool.segments import Segments, segments_in
+from service.spool.writer import Spooled, SpoolFault, SpoolWriter, WriterLimits
+
+#: Records that are put back at once.
+_PORTION: Final = 1_000
+#: It only moves what is in the folder already.
+_NO_LIMIT: Final = 2**63
+_SEGMENT_BYTES: Final = 16 * 1024 * 1024
+
+
+class TopicContents(NamedTuple):
+    """What is to be delivered to one topic."""
+
+    topic: str
+    records: int
+    oldest_wall_ms: int
+
+
+class Contents(NamedTuple):
+    """What a spool holds: records to deliver by topic, what was set aside, damaged files with their bytes."""
+
+    topics: list[TopicContents]
+    bytes: int
+    aside: list[SetAside]
+    damaged: list[tuple[str, int]]
+
+
+class RequeueError(Exception):
+    """The records could not be put back; they lie where they were."""
+
+
+def contents_of(path: Path) -> Contents:
+    """What is in the folder. Raises FolderError where it is no spool's, OSError where it can't be read."""
+    _check(path)
+    mark = read_mark(path)
+    topics: dict[str, TopicContents] = {}
+    for sequence, entry in _entries(path):
+        topic = entry.record.topic
+        if mark.is_done(sequence, topic):
+            continue
+        _, records, oldest_wall_ms = topics.get(topic, TopicContents(topic, 0, entry.accepted_wall_ms))
+        oldest_wall_ms = min(oldest_wall_ms, entry.accepted_wall_ms)
+        topics[topic] = TopicContents(topic, records + 1, oldest_wall_ms)
+    total_bytes = sum(segments_in(path).values())
+    aside = Aside(path, Disk())
+    return Contents(sorted(topics.values()), total_bytes + aside.total_bytes, aside.all(), aside.damaged())
+
+
+def requeue(path: Path, chosen: Callable[[SetAside], bool], clock: Clock) -> int:
+    """Puts records that were set aside behind those of the spool, to be delivered; how many.
+
+    Those that this version can't read stay. Raises FolderError where the folder is in use or no spool's,
+    RequeueError where the disk does not take them, OSError.
+    """
+    _check(path)
+    folder = SpoolFolder(path)
+    try:
+        disk = Disk()
+        aside = Aside(path, disk)
+        found = [one for one in aside.all() if one.entry is not None and chosen(one)]
+        segments = Segments(path, disk)
+        segments.next_sequence = max(segments.next_sequence, read_mark(path).done)
+        writer = SpoolWriter(
+            segments,
+            clock,
+            WriterLimits(_NO_LIMIT, _SEGMENT_BYTES),
+            call=lambda function: function(),
+            committed=lambda: None,
+            aside_bytes=lambda: 0,
+        )
+        for first in range(0, len(found), _PORTION):
+            portion = found[first : first + _PORTION]
+            _put_back(writer, portion)
+            aside.remove({one.sequence for one in portion})
+        return len(found)
+    finally:
+        folder.close()
+
+
+def _put_back(writer: SpoolWriter, portion: list[SetAside]) -> None:
+    """Has them on the disk once more. Records without a time keep that at which they were accepted."""
+    told: list[Spooled | SpoolFault] = []
+    entries = [entry for one in portion if (entry := one.entry) is not None]
+    records = [
+        record if record.timestamp_ms is not None else record._replace(timestamp_ms=accepted_wall_ms)
+        for record, accepted_wall_ms in entries
+    ]
+    writer.submit(records, told.append)
+    writer.turn()
+    (outcome,) = told
+    if isinstance(outcome, SpoolFault):
+        raise RequeueError(outcome.detail)
+
+
+def _entries(path: Path) -> Iterator[tuple[int, Entry]]:
+    """All sound records of all files, void ones left out."""
+    segments = list(segments_in(path))
+    untils = [segment.first_sequence for segment in segments[1:]] + [_NO_LIMIT]
+    for segment, until in zip(segments, untils, strict=True):
+        try:
+            data = (path / segment.name).read_bytes()
+        except FileNotFoundError:
+            continue  # delivered meanwhile
+        at = 0
+        while (found := next_frame(data, at)) is not None:
+            _, frame = found
+            at = frame.end
+            if frame.sequence >= until:
+                break
+            try:
+                yield frame.sequence, entry_of(frame.version, frame.payload)
+            except EntryError:
+                continue  # it will be set aside, and shown there
+
+
+def _check(path: Path) -> None:
+    if not (path / "lock").is_file():
+        raise FolderError(f"{path} is not the folder of a spool: there is no file lock in it")

@@ -1,0 +1,154 @@
+"""`pilotfish spool`: what people see of a spool, and how what was set aside comes back."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner, Result
+
+from client_core import Phase, ProducerRecord, RecordFailure, TopicAuthorizationError, Written
+from service.__main__ import main
+from service.spool.entry import frame_of
+from tests.support.spooling import SpoolRig, record, records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.fake_producer import Outcome
+
+FORBIDDEN = RecordFailure(TopicAuthorizationError("not allowed"), Phase.DELIVERY, Written.UNKNOWN, 5)
+
+
+def spool(*words: str) -> Result:
+    return CliRunner().invoke(main, ["spool", *words])
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> SpoolRig:
+    """Two records are to be delivered, and of another topic one was, and two were set aside."""
+    rig = SpoolRig(tmp_path / "spool")
+    rig.producer.set_topics({"orders": 3, "payments": 3})
+
+    def tell(index: int, one: ProducerRecord) -> Outcome:
+        return FORBIDDEN if one.value != b"payments-1" else rig.producer.receipt(index, one)
+
+    rig.producer.outcome_of = tell
+    rig.spool_in(records(3, "payments"))
+    rig.settle()
+    rig.spool_in(records(2))
+    return rig
+
+
+def test_what_is_to_be_delivered_and_what_was_set_aside_is_listed(rig: SpoolRig) -> None:
+    ended = spool("show", "--folder", str(rig.folder))
+    assert ended.exit_code == 0, ended.output
+    lines = ended.output.splitlines()
+    assert lines[0] == f"2 records to deliver, {rig.spool.bytes} bytes"
+    assert lines[2:4] == [
+        "topic   records  oldest accepted",
+        "orders        2  2023-11-14T22:13:21Z",
+    ]
+    assert lines[5] == "2 records set aside: 2 forbidden"
+    assert lines[8].split() == [
+        "1",
+        "payments",
+        "forbidden",
+        "2023-11-14T22:13:20Z",
+        "TopicAuthorizationError:",
+        "not",
+        "allowed",
+    ]
+
+
+def test_a_long_list_is_cut_and_says_so(rig: SpoolRig) -> None:
+    ended = spool("show", "--folder", str(rig.folder), "--limit", "1")
+    assert ended.output.endswith("and 1 more: --limit lists them\n")
+
+
+def test_all_of_it_is_there_as_json(rig: SpoolRig) -> None:
+    told = json.loads(spool("show", "--folder", str(rig.folder), "--json").output)
+    assert (told["records"], [topic["topic"] for topic in told["topics"]]) == (2, ["orders"])
+    assert [(one["sequence"], one["reason"]) for one in told["set_aside"]] == [
+        (1, "forbidden"),
+        (3, "forbidden"),
+    ]
+    assert told["damaged_files"] == []
+
+
+def test_a_damaged_file_is_listed(rig: SpoolRig) -> None:
+    (rig.folder / "aside" / "x.segment.damaged").write_bytes(b"12345")
+    ended = spool("show", "--folder", str(rig.folder))
+    assert ended.output.endswith("damaged file       bytes\nx.segment.damaged      5\n")
+
+
+def test_what_was_set_aside_is_put_back_and_delivered(rig: SpoolRig) -> None:
+    rig.let_go()
+    ended = spool("requeue", "--folder", str(rig.folder))
+    assert ended.exit_code == 0, ended.output
+    assert ended.output.startswith("2 records will be delivered when a sidecar starts")
+    accepted_ms = rig.clock.wall_ms() - 1_000
+    rig = rig.again()
+    rig.producer.set_topics({"orders": 3, "payments": 3})
+    rig.settle()
+    assert sorted(rig.sent) == ["orders-0", "orders-1", "payments-0", "payments-2"]
+    sent = [one for chunk in rig.producer.submitted for one in chunk if one.topic == "payments"]
+    assert {one.timestamp_ms for one in sent} == {accepted_ms}
+    assert rig.spool.aside.records == 0
+    assert rig.spool.entries == 0
+
+
+def test_it_can_be_chosen_what_is_put_back(rig: SpoolRig) -> None:
+    rig.let_go()
+    folder = str(rig.folder)
+    assert "nothing to requeue" in spool("requeue", "--folder", folder, "--topic", "orders").output
+    assert "nothing to requeue" in spool("requeue", "--folder", folder, "--reason", "too_large").output
+    ended = spool("requeue", "--folder", folder, "--topic", "payments", "--reason", "forbidden")
+    assert ended.exit_code == 0, ended.output
+    again = spool("requeue", "--folder", folder)
+    assert (again.exit_code, again.output) == (
+        1,
+        "Error: nothing to requeue: no such record lies set aside\n",
+    )
+
+
+def test_beside_a_sidecar_that_runs_nothing_is_put_back(rig: SpoolRig) -> None:
+    ended = spool("requeue", "--folder", str(rig.folder))
+    assert ended.exit_code == 1
+    assert "another process uses" in ended.output
+    assert "end the other one first" in ended.output
+    assert rig.spool.aside.records == 2
+
+
+def test_what_this_version_can_not_read_stays_where_it_is(rig: SpoolRig) -> None:
+    path = rig.segments[-1]
+    path.write_bytes(path.read_bytes() + frame_of(6, b"of the future", version=9))
+    rig = rig.again()
+    rig.producer.set_topics({"orders": 3})
+    rig.settle()
+    rig.let_go()
+    assert spool("requeue", "--folder", str(rig.folder), "--reason", "forbidden").exit_code == 0
+    assert "nothing to requeue" in spool("requeue", "--folder", str(rig.folder)).output
+    assert "- " in spool("show", "--folder", str(rig.folder)).output.splitlines()[-1]
+
+
+def test_a_folder_that_is_no_spools_is_named_and_left_alone(tmp_path: Path) -> None:
+    for words in (["show"], ["requeue"]):
+        ended = spool(*words, "--folder", str(tmp_path))
+        assert ended.exit_code == 1
+        assert f"{tmp_path} is not the folder of a spool" in ended.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_folder_it_is_a_wrong_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PILOTFISH_SPOOL_FOLDER", raising=False)
+    assert spool("show").exit_code == 2
+
+
+def test_the_folder_may_come_from_the_sidecars_own_environment(
+    rig: SpoolRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PILOTFISH_SPOOL_FOLDER", str(rig.folder))
+    rig.spool_in([record("third")])
+    assert spool("show").output.startswith("3 records to deliver")
