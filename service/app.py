@@ -22,15 +22,16 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from pydantic import BaseModel
+from starlette.routing import BaseRoute
 
 from client_core import Clock, CloseReport, EventSink, KafkaProducer, SystemClock
 from service.access.access import Access
 from service.advice.advice_at_start import AdviceAtStart
 from service.asgi import Receive, Scope, Send
 from service.completions import LoopCompletions
-from service.console import OPEN_PATHS, console_router
+from service.console import OPEN_PATHS, console_routes
 from service.deps import Sidecar, build_sidecar
 from service.dialects.table import dialects_of
 from service.error_answers import answer_errors
@@ -133,11 +134,11 @@ class App:
         endpoint = ProduceEndpoint(_never, self.sidecar)
         dialects = dialects_of(self.sidecar)
         faces = ErrorFaces({prefix: d.error_face for d in dialects for prefix in d.prefixes})
-        routers = [records_router(endpoint), *(d.router for d in dialects)]
+        routes = [*records_router(endpoint).routes, *(route for d in dialects for route in d.routes)]
         if settings.console:
-            routers.append(console_router())
+            routes += console_routes()
         models: list[type[BaseModel]] = [ProblemAnswer, *(d.error_model for d in dialects)]
-        self.api: Final = _make_api(self.sidecar, routers, models, faces, self._lifespan)
+        self.api: Final = _make_api(self.sidecar, routes, models, faces, self._lifespan)
         inner = ProduceEndpoint(Observed(self.api, self.sidecar.http), self.sidecar)
         parked = ParkedLookups(inner, self.sidecar.lookups, self._knows, self.sidecar.http)
         in_traces = self.traces.around(parked, self.sidecar.config.client_id)
@@ -290,11 +291,12 @@ async def _never(scope: Scope, receive: Receive, send: Send) -> None:
 
 def _make_api(
     sidecar: Sidecar,
-    own_routers: Iterable[APIRouter],
+    own_routes: Iterable[BaseRoute],
     error_models: Collection[type[BaseModel]],
     faces: ErrorFaces,
     lifespan: Any,
 ) -> FastAPI:
+    shared = (cluster.router, topics.router, leaders.router, watch.router, operations.router)
     api = FastAPI(
         title="Pilotfish",
         version=pilotfish_version(),
@@ -304,11 +306,11 @@ def _make_api(
         redoc_url=None,
         redirect_slashes=False,
         telemetry=_NO_TELEMETRY,
+        # As they are, for they need nothing of the app's: include_router would make each of them once more
+        # when the first request comes, which costs as much as all the rest of a start.
+        routes=[*(route for router in shared for route in router.routes), *own_routes],
     )
     api.state.sidecar = sidecar
-    routers = (cluster.router, topics.router, leaders.router, watch.router, operations.router)
-    for router in (*routers, *own_routers):
-        api.include_router(router)
     answer_errors(api, faces, sidecar.retry_after)
     make_document = api.openapi
 

@@ -4,6 +4,6 @@
 there: HTML, one style sheet and JavaScript modules, with no build step and no third party.
 """
 
-from service.console.pages import OPEN_PATHS, console_router
+from service.console.pages import OPEN_PATHS, console_routes
 
-__all__ = ["OPEN_PATHS", "console_router"]
+__all__ = ["OPEN_PATHS", "console_routes"]

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from fastapi import APIRouter
+from starlette.routing import Route
 
 from service.console.assets import Asset, served
 
@@ -77,7 +77,7 @@ _VIEWER_FILES: Final = {f"/docs/{name}": name for name in ("swagger-ui.css", "sw
 OPEN_PATHS: Final = frozenset({*_CONSOLE_FILES, *_DOCS_FILES, *_VIEWER_FILES, "/openapi.json"})
 
 
-def console_router() -> APIRouter:
+def console_routes() -> list[Route]:
     """Routes to all pages and their files; none of them is in the OpenAPI document."""
     viewer = _viewer_folder()
     assets = {
@@ -85,10 +85,10 @@ def console_router() -> APIRouter:
         **{path: Asset(_PAGE / name, DOCS_POLICY) for path, name in _DOCS_FILES.items()},
         **{path: Asset(viewer / name, DOCS_POLICY) for path, name in _VIEWER_FILES.items()},
     }
-    router = APIRouter()
-    for path, asset in assets.items():
-        router.add_api_route(path, served(asset), methods=["GET", "HEAD"], include_in_schema=False)
-    return router
+    return [
+        Route(path, served(asset), methods=["GET", "HEAD"], include_in_schema=False)
+        for path, asset in assets.items()
+    ]
 
 
 def _viewer_folder() -> Path:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fastapi import APIRouter
 from pydantic import BaseModel
+from starlette.routing import BaseRoute
 
 from service.asgi import Scope
 from service.error_faces import ErrorFace
@@ -21,7 +21,7 @@ class Dialect(NamedTuple):
     may be read without a token: they hold no data.
     """
 
-    router: APIRouter
+    routes: Sequence[BaseRoute]
     prefixes: tuple[str, ...]
     error_face: ErrorFace
     error_model: type[BaseModel]

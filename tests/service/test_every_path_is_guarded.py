@@ -103,13 +103,9 @@ class Answer(NamedTuple):
 
 
 def routes_of(routes: Iterable[Any]) -> Iterator[Route]:
-    """Every method of every route, those of included routers too."""
+    """Every method of every route."""
     for route in routes:
-        included = getattr(route, "original_router", None)
-        if included is not None:
-            yield from routes_of(included.routes)
-        else:
-            yield from (Route(method, route.path) for method in sorted(route.methods))
+        yield from (Route(method, route.path) for method in sorted(route.methods))
 
 
 ROUTES: Final = sorted(set(routes_of(HttpApp().app.api.routes)))

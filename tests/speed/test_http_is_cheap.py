@@ -139,6 +139,16 @@ def test_a_new_second_costs_one_look_up_its_headers_and_the_others_nothing() -> 
     assert python_calls(call.look_up) == usual
 
 
+@pytest.mark.parametrize("target", ["/v1/status", "/v1.0/metadata"])
+def test_the_first_request_that_a_route_answers_costs_hardly_more_than_the_next(target: str) -> None:
+    """At most 290 calls more, out of 1,900. It was 45,000 more when each route was made anew for it."""
+    HttpApp().get(target)  # what is made once in a process
+    call = Call(HttpApp().app, target)
+    first, second = (python_calls(lambda: run(call.ask())) for _ in range(2))
+    assert call.status == 200
+    assert first <= 1.3 * second
+
+
 # -- produce -------------------------------------------------------------------------------------------------
 
 

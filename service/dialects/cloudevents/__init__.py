@@ -16,4 +16,4 @@ from service.schemas import ProblemAnswer
 
 def dialect(sidecar: Sidecar) -> Dialect:
     """The dialect over one sidecar; its errors are the native problem documents."""
-    return Dialect(events_router(sidecar), ("/cloudevents",), native, ProblemAnswer)
+    return Dialect(events_router(sidecar).routes, ("/cloudevents",), native, ProblemAnswer)

@@ -16,15 +16,15 @@ from fastapi import APIRouter
 
 from service.deps import Sidecar
 from service.dialects.dapr.errors import dapr_face
-from service.dialects.dapr.routes import publish_router
+from service.dialects.dapr.routes import add_publish
 from service.dialects.dapr.schemas import DaprError
-from service.dialects.dapr.sidecar_info import HEALTH_PATHS, info_router
+from service.dialects.dapr.sidecar_info import HEALTH_PATHS, add_info
 from service.dialects.dialect import Dialect
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
     """The dialect over one sidecar."""
     router = APIRouter(tags=["dapr"])
-    router.include_router(publish_router(sidecar))
-    router.include_router(info_router(sidecar))
-    return Dialect(router, ("/v1.0", "/v1.0-alpha1"), dapr_face, DaprError, open_paths=HEALTH_PATHS)
+    add_publish(router, sidecar)
+    add_info(router, sidecar)
+    return Dialect(router.routes, ("/v1.0", "/v1.0-alpha1"), dapr_face, DaprError, open_paths=HEALTH_PATHS)

@@ -33,9 +33,8 @@ _BULK_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
 Serve = Callable[[Request, str, str], Awaitable[Response]]
 
 
-def publish_router(sidecar: Sidecar) -> APIRouter:
-    """The routes over one sidecar. Those of bulk stand first: a topic could be called like them."""
-    router = APIRouter()
+def add_publish(router: APIRouter, sidecar: Sidecar) -> None:
+    """Adds the routes over one sidecar. Those of bulk stand first: a topic could be called like them."""
     publishing = Publishing(sidecar)
     for version in ("/v1.0", "/v1.0-alpha1"):
         _add(
@@ -47,7 +46,6 @@ def publish_router(sidecar: Sidecar) -> APIRouter:
             _BULK_ERRORS,
         )
     _add(router, "Publish", "/v1.0/publish", publishing.publish, PUBLISH_REQUEST, _ERRORS)
-    return router
 
 
 def _add(

@@ -50,9 +50,8 @@ class Labels:
         return dict(self._values)
 
 
-def info_router(sidecar: Sidecar) -> APIRouter:
-    """The routes over one sidecar, and the labels that belong to it."""
-    router = APIRouter()
+def add_info(router: APIRouter, sidecar: Sidecar) -> None:
+    """Adds the routes over one sidecar, and the labels that belong to it."""
     settings = sidecar.settings
     labels = Labels(settings.dapr_labels_max_bytes)
 
@@ -100,8 +99,6 @@ def info_router(sidecar: Sidecar) -> APIRouter:
                 errors.OUTBOUND_NOT_READY, "dapr outbound is not ready: no broker has answered yet"
             )
         return Response(status_code=204)
-
-    return router
 
 
 def _metadata(sidecar: Sidecar, labels: Labels) -> dict[str, Any]:

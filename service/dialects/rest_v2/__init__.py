@@ -17,4 +17,4 @@ from service.dialects.rest_v2.schemas import ErrorV2
 
 def dialect(sidecar: Sidecar) -> Dialect:
     """The dialect over one sidecar."""
-    return Dialect(rest_v2_router(sidecar), ("/topics", "/brokers"), error_face, ErrorV2)
+    return Dialect(rest_v2_router(sidecar).routes, ("/topics", "/brokers"), error_face, ErrorV2)

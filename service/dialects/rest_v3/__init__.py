@@ -7,8 +7,6 @@ POST /v3/clusters/{id}/topics/{t}/records:batch    up to ten records
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
 from service.deps import Sidecar
 from service.dialects.dialect import Dialect
 from service.dialects.rest_v3 import batch_route, metadata_routes, records_route
@@ -19,7 +17,11 @@ from service.dialects.rest_v3.schemas import ErrorAnswer
 
 def dialect(sidecar: Sidecar) -> Dialect:
     """The dialect; its routes find the sidecar by the request."""
-    router = APIRouter()
-    for routes in (records_route, batch_route, metadata_routes):
-        router.include_router(routes.router)
-    return Dialect(router, ("/v3",), error_face, ErrorAnswer, is_record_stream)
+    routers = (records_route.router, batch_route.router, metadata_routes.router)
+    return Dialect(
+        [route for router in routers for route in router.routes],
+        ("/v3",),
+        error_face,
+        ErrorAnswer,
+        is_record_stream,
+    )
