@@ -235,7 +235,7 @@ class SidecarSoak:
         }
 
     def _inventory(self) -> Mapping[str, Mapping[str, int]]:
-        """The least of several counts of each name: some of the sidecar's own events are always under way, but
+        """The least of several counts of each name: some of the sidecar's events are always under way, but
         not the same ones.
         """
         counted = [self.ask("inventory") for _ in range(_COUNTS)]
