@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from tests.chaos import harms
-from tests.chaos.fault import Fault
+from tests.chaos.fault import BROKERS_FORGET, Fault
 from tests.chaos.routes import by_proxies_with_short_requests
 
 if TYPE_CHECKING:
@@ -45,7 +45,11 @@ def combinations(count: int, seed: int) -> tuple[Fault, ...]:
         drawn = [random.choice(_OF_BROKERS), *random.sample(_OF_NETWORK, 2)]
         name = " + ".join(harm.name for harm in drawn)
         faults[name] = Fault(
-            name, "combined", _at_once(drawn, random.randrange(2**32)), by_proxies_with_short_requests
+            name,
+            "combined",
+            _at_once(drawn, random.randrange(2**32)),
+            by_proxies_with_short_requests,
+            at_least_once=BROKERS_FORGET if harms.KILLED_LEADER in drawn else "",
         )
     return tuple(faults.values())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
     Strike = Callable[[Scene], None]
     Route = Callable[[Stage], Client]
+
+
+#: Of a producer's last five batches, by which a broker knows a repetition, it keeps the last one over a kill: a
+#: client with more of them on their way is told that its sequence is out of order, and begins a new epoch. That
+#: is Kafka's (ProducerStateManager's snapshots), and Java's client does the same.
+BROKERS_FORGET: Final = "a broker that was killed knows the last batch of a producer only"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tests.chaos import harms
-from tests.chaos.fault import Fault
+from tests.chaos.fault import BROKERS_FORGET, Fault
 from tests.chaos.routes import by_proxies, by_the_front_door, by_their_own_addresses
 from tests.chaos.stage import MIN_IN_SYNC, PARTITIONS
 from tests.support.java_peer import now_ms
@@ -26,10 +26,18 @@ def _broker(
     short: bool = False,
     spool: bool = False,
     own_sidecar: bool = False,
+    restarts_killed: bool = False,
 ) -> Fault:
-    why = "the spool may deliver twice" if spool else ""
+    why = [BROKERS_FORGET] * restarts_killed + ["the spool may deliver twice"] * spool
     return Fault(
-        name, _GROUP, strike, route, short=short, spool=spool, at_least_once=why, own_sidecar=own_sidecar
+        name,
+        _GROUP,
+        strike,
+        route,
+        short=short,
+        spool=spool,
+        at_least_once="; ".join(why),
+        own_sidecar=own_sidecar,
     )
 
 
@@ -174,18 +182,20 @@ def _fail_disk(scene: Scene) -> None:
 FAULTS: Final = (
     _broker("kill -9 of a leader, until another is elected", _kill_until_elected, short=True),
     _broker("kill -9 of a leader, with the spool", _kill_until_elected, spool=True),
-    _broker("kill -9 of a leader, back before anybody is elected", _kill_and_restart_at_once),
+    _broker(
+        "kill -9 of a leader, back before anybody is elected", _kill_and_restart_at_once, restarts_killed=True
+    ),
     _broker("kill -9 of a follower", _kill_follower),
-    _broker("kill -9 of two of three brokers, both back", _kill_two),
-    _broker("kill -9 of all brokers, all back", _kill_all),
-    _broker("kill -9 of all brokers, all back, with the spool", _kill_all, spool=True),
+    _broker("kill -9 of two of three brokers, both back", _kill_two, restarts_killed=True),
+    _broker("kill -9 of all brokers, all back", _kill_all, restarts_killed=True),
+    _broker("kill -9 of all brokers, all back, with the spool", _kill_all, spool=True, restarts_killed=True),
     _broker(harms.PAUSED_LEADER.name, harms.PAUSED_LEADER.held(4)),
     _broker("SIGSTOP of a leader until another is elected, SIGCONT", _pause_until_elected),
     _broker("SIGSTOP and SIGCONT of each broker in turn", _pause_each),
     _broker(harms.PAUSED_BROKERS.name, harms.PAUSED_BROKERS.held(4)),
     _broker("a leader stopped in order", _stop_leader),
     _broker("rolling restart in order", _rolling_restart),
-    _broker("rolling restart by kill -9", _rolling_kill),
+    _broker("rolling restart by kill -9", _rolling_kill, restarts_killed=True),
     _broker(harms.KILLED_CONTROLLER.name, harms.KILLED_CONTROLLER.held(3)),
     _broker(harms.PAUSED_CONTROLLER.name, harms.PAUSED_CONTROLLER.held(4)),
     _broker("kill -9 of the controller and a leader, the controller back", _kill_leader_without_controller),
@@ -205,11 +215,13 @@ MOVES: Final = (
         _move_each_broker,
         route=by_their_own_addresses,
         own_sidecar=True,
+        restarts_killed=True,
     ),
     _broker(
         "all brokers moved to other ports at once",
         _move_all_brokers,
         route=by_the_front_door,
         own_sidecar=True,
+        restarts_killed=True,
     ),
 )

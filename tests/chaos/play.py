@@ -12,6 +12,7 @@ The window of "longest time without success" is from strike to recovery.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,6 +58,7 @@ class Row:
     strangers: int
     gap_ms: int | None
     java_gap_ms: int | None
+    java_duplicated: int | None
     before_mb: float | None
     after_mb: float | None
     seconds: float
@@ -97,6 +99,8 @@ def play(stage: Stage, fault: Fault) -> Row:
         kept_since_ms=scene.kept_since_ms,
         requests=load.requests,
     )
+    javas = Counter(record.value for record in read if _is_javas(record))
+    acted.java_duplicated = sum(copies > 1 for copies in javas.values()) if java is not None else None
     return _row(fault, acted, verdict, (now_ms() - began_ms) / 1_000)
 
 
@@ -115,6 +119,7 @@ class _Act:
         self.sentences: list[str] = []
         self.gap_ms: int | None = None
         self.java_gap_ms: int | None = None
+        self.java_duplicated: int | None = None
         self.before_mb: float | None = None
         self.after_mb: float | None = None
 
@@ -192,6 +197,7 @@ def _row(fault: Fault, act: _Act, verdict: Verdict, seconds: float) -> Row:
         strangers=verdict.strangers,
         gap_ms=act.gap_ms,
         java_gap_ms=act.java_gap_ms,
+        java_duplicated=act.java_duplicated,
         before_mb=act.before_mb,
         after_mb=act.after_mb,
         seconds=seconds,

@@ -47,7 +47,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in rows:
         doubled = f"{row['duplicated']}"
         if row["at_least_once"]:
-            doubled += f" (at least once: {row['at_least_once']})"
+            javas = f"; Java's client {row['java_duplicated']}" if row["java_duplicated"] is not None else ""
+            doubled += f" (at least once: {row['at_least_once']}{javas})"
         cells = (
             row["fault"] + ("" if row["withstood"] else ": **not withstood**"),
             f"{row['requests']:,}",

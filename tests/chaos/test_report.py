@@ -25,6 +25,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "duplicated": 0,
         "gap_ms": 9_101,
         "java_gap_ms": 9_055,
+        "java_duplicated": None,
         "before_mb": 70.4,
         "after_mb": 71.6,
         "withstood": True,
@@ -48,6 +49,8 @@ def test_what_was_not_withstood_stands_out_and_what_may_be_twice_says_why(tmp_pa
     )
     assert "| a storm: **not withstood** |" in text
     assert "| 3 (at least once: it is posted twice) |" in text
+    beside_java = tables(tmp_path, row(duplicated=1, at_least_once="brokers forget", java_duplicated=4))
+    assert "| 1 (at least once: brokers forget; Java's client 4) |" in beside_java
 
 
 def test_what_was_not_measured_is_a_dash(tmp_path: Path) -> None:

@@ -19,11 +19,17 @@ import socket
 import sys
 import threading
 import tracemalloc
-from typing import Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 from tests.soak.inventory import take_inventory
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _MOST_LINES: Final = 40
+_LONGER_THAN_IT_TAKES_S: Final = 30.0
+_A_MOMENT_S: Final = 0.01
 
 
 class LeakedRequest:
@@ -42,6 +48,22 @@ class _LeakyHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.kept.append(LeakedRequest(record.getMessage()))
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Keeps the interpreter to this thread for as long as the block lasts.
+
+    Of all objects that there are, some are only being made. A tuple that another thread goes on filling
+    while somebody else holds it is a SystemError there ("bad argument to internal function").
+    """
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(_LONGER_THAN_IT_TAKES_S)
+    threading.Event().wait(_A_MOMENT_S)  # who waits for the interpreter by the old interval gets it now
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before_s)
 
 
 class Observer:
@@ -64,7 +86,8 @@ class Observer:
         match question:
             case "inventory":
                 gc.unfreeze()  # what the start has made holds what grows; see service/garbage.py
-                return take_inventory()._asdict()
+                with _undisturbed():
+                    return take_inventory()._asdict()
             case "trace":
                 tracemalloc.start(6)
                 self._before = tracemalloc.take_snapshot()
