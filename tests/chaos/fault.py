@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     Route = Callable[[Stage], Client]
 
 
-#: Of a producer's last five batches, by which a broker knows a repetition, it keeps the last one over a kill: a
-#: client with more of them on their way is told that its sequence is out of order, and begins a new epoch. That
-#: is Kafka's (ProducerStateManager's snapshots), and Java's client does the same.
+#: Of a producer's last five batches, by which a broker knows a repetition, it keeps the last over a kill. A
+#: client with more of them on their way is told that its sequence is out of order, and begins a new epoch.
+#: That is Kafka's (ProducerStateManager's snapshots), and Java's client does the same.
 BROKERS_FORGET: Final = "a broker that was killed knows the last batch of a producer only"
 
 
