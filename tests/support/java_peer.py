@@ -133,8 +133,9 @@ class JavaPeer:
         return sum(each.error is None for each in self.results())
 
     def longest_gap_ms(self, since_ms: int, until_ms: int) -> int:
-        """The longest time within the window in which some partition had no success."""
-        self.mark()
+        """The longest time within the window in which some partition had no success; after `quit` too."""
+        if "end" not in self._said:
+            self.mark()
         successes = ((each.partition, each.done_ms) for each in self.results() if each.error is None)
         return longest_gap_ms(successes, self._partitions, since_ms, until_ms)
 
