@@ -55,6 +55,9 @@ _SERVICE_LINK: Final = re.compile(
 
 _NAME: Final = re.compile(r"[\w.-]*")
 
+#: What is shown of a number that is refused: no setting needs more.
+_SHOWN_BITS: Final = 128
+
 #: The settings whose file the client itself reads and watches: `sasl.password` to `sasl.password.file`.
 _WATCHED_FILES: Final[Mapping[str, str]] = {
     option.name: option.file_name for option in OPTIONS if option.file_name is not None
@@ -473,7 +476,7 @@ def _from_file(path: str | None) -> dict[str, Any]:
         raise SettingsError(f"config: there is no file {path}")
     try:
         read = TomlConfigSettingsSource(Settings, toml_file=path)()
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise SettingsError(f"config: {path} is not TOML: {e}") from e
     for name in read:
         if name not in Settings.model_fields:
@@ -490,7 +493,10 @@ def _flattened(table: object, prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             flat.update(_flattened(value, f"{prefix}{key}."))
         else:
-            flat[f"{prefix}{key}"] = _kafka_text(value)
+            try:
+                flat[f"{prefix}{key}"] = _kafka_text(value)
+            except ValueError as e:  # thousands of digits, which TOML may write in hexadecimal
+                raise SettingsError(f"kafka: {prefix}{key}: {e}") from e
     return flat
 
 
@@ -569,7 +575,7 @@ def _explained(error: Any) -> str:
     if error["type"] == "extra_forbidden":
         return f"{name}: unknown setting{_hint(name, Settings.model_fields)}"
     value = error["input"]
-    got = f", got {value!r}" if isinstance(value, str | int | float) else ""
+    got = f", got {value!r}" if isinstance(value, str | float) or _is_short(value) else ""
     return f"{name}: {error['msg']}{got}"
 
 
@@ -578,3 +584,8 @@ def _hint(name: str, known: Sequence[str] | Mapping[str, object], prefix: str = 
     if not near:
         return ""
     return f"; did you mean {prefix}{near[0].upper()}?" if prefix else f"; did you mean {near[0]}?"
+
+
+def _is_short(value: object) -> bool:
+    """Whether it is a number that Python can spell: TOML's hexadecimal ones may have any length."""
+    return isinstance(value, int) and value.bit_length() <= _SHOWN_BITS

@@ -44,8 +44,9 @@ class Authenticator(Protocol):
 
         None: there is nothing to answer; either it is complete now, or another frame must come first, or it
         awaits credentials.
-        Raises AuthenticationError when the broker refuses us or we refuse the broker, ProtocolError when it
-        answers another question, DisconnectError when there is nothing to prove it with at the moment.
+        Raises AuthenticationError when the broker refuses us or we refuse the broker, another ApiError where
+        that is what the broker's code means (SASL-03), ProtocolError when it answers another question,
+        DisconnectError when there is nothing to prove it with at the moment.
         """
         ...
 

@@ -18,6 +18,7 @@ import binascii
 import os
 import re
 import tempfile
+from bisect import bisect_left
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -27,7 +28,10 @@ from client_core.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+#: One dash may belong to an END and to the BEGIN behind it, so the last ones are only looked at.
+_BEGIN: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)(?=-----)")
+_END: Final = re.compile(r"-----END ([A-Z0-9 ]+)(?=-----)")
+_DASHES: Final = 5
 _LINE_ENDS: Final = re.compile(r"\s+|\\[nr]")
 _LINE_CHARS: Final = 64  # RFC 7468, section 2
 _CERTIFICATE_LABELS: Final = frozenset({"CERTIFICATE", "X509 CERTIFICATE"})
@@ -111,7 +115,23 @@ def private_file(text: str) -> Iterator[str]:
 
 
 def _blocks(text: str) -> list[PemBlock]:
-    return [PemBlock(label, body) for label, body in _BLOCK.findall(text)]
+    """The blocks in their order: each BEGIN with the first END of its label behind it, if there is one.
+
+    Two passes over the text: a file of nothing but BEGINs must not keep the I/O thread.
+    """
+    ends: dict[str, list[int]] = {}
+    for end in _END.finditer(text):
+        ends.setdefault(end[1], []).append(end.start())
+    blocks, behind = [], 0
+    for begin in _BEGIN.finditer(text):
+        label, body_at = begin[1], begin.end() + _DASHES
+        of_label = ends.get(label, [])
+        place = bisect_left(of_label, body_at)
+        if begin.start() >= behind and place < len(of_label):
+            end_at = of_label[place]
+            blocks.append(PemBlock(label, text[body_at:end_at]))
+            behind = end_at + len(f"-----END {label}-----")
+    return blocks
 
 
 def _count(blocks: list[PemBlock]) -> Iterator[tuple[int, PemBlock]]:

@@ -27,6 +27,7 @@ _V = TypeVar("_V", covariant=True)
 SHORT_MAX: Final = 2**15 - 1
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
+_MOST_DIGITS: Final = len(str(LONG_MAX))
 
 
 def invalid_value(name: str, value: object, why: str) -> ConfigError:
@@ -54,7 +55,10 @@ def _parse_integer(name: str, value: object, kind: str, bits: int, largest: int)
         # int() would take underscores and foreign digits too, parseInt doesn't.
         if not (digits.isascii() and digits.isdigit()):
             raise invalid_value(name, value, f"Not a number of type {kind}")
-        number = int(text)
+        # int() refuses thousands of digits by an error of its own, zeros among them.
+        digits = digits.lstrip("0") or "0"
+        number = int(digits) if len(digits) <= _MOST_DIGITS else largest + 2
+        number = -number if text[0] == "-" else number
     elif isinstance(value, int) and not isinstance(value, bool):
         number = value
     else:
@@ -87,7 +91,7 @@ def _parse_double(name: str, value: object) -> float:
     try:
         # float() would take underscores too, parseDouble doesn't.
         number = math.nan if isinstance(value, str) and "_" in value else float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         number = math.nan
     if math.isnan(number):
         raise invalid_value(name, value, "Not a number of type DOUBLE")

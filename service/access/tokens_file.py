@@ -115,7 +115,7 @@ def _entries(path: str | Path, content: bytes) -> list[Any]:
         document = tomllib.loads(content.decode())
     except UnicodeDecodeError as e:
         raise FileFaultError(f"{path} is not UTF-8; save it as that") from e
-    except (tomllib.TOMLDecodeError, RecursionError) as e:
+    except (ValueError, RecursionError) as e:  # not TOMLDecodeError alone: a number of thousands of digits
         raise FileFaultError(f"{path} is not TOML: {e}; `pilotfish token NAME` prints an entry") from e
     unknown = [member for member in document if member != "token"]
     if unknown:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import stat
 import tempfile
+from random import Random
 
 import pytest
 
@@ -119,3 +121,28 @@ def test_the_private_file_is_a_temporary_one_where_there_is_none_in_memory(
         assert path.startswith(os.fspath(tmp_path))
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     assert os.listdir(tmp_path) == []
+
+
+def test_blocks_are_those_of_the_plain_expression() -> None:
+    plain = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+    pieces = (
+        "-----BEGIN A-----",
+        "-----END A-----",
+        "-----BEGIN B",
+        "-----END B-----",
+        "-----",
+        "A",
+        "\n",
+        "-",
+    )
+    for seed in range(3_000):
+        random = Random(seed)
+        text = "".join(random.choices(pieces, k=random.randrange(12)))
+        assert [(block.label, block.body) for block in ssl_pem._blocks(text)] == plain.findall(text), text
+
+
+def test_a_file_of_nothing_but_beginnings_is_refused_in_one_pass() -> None:
+    """It may lie where a certificate did, and is read on the I/O thread: each one searched for its end."""
+    text = "-----BEGIN CERTIFICATE-----\n" * 100_000
+    with pytest.raises(ConfigError, match="there is no certificate in it"):
+        ssl_pem.certificates(text, NAME)

@@ -11,6 +11,7 @@ from client_core.producer.config_def import (
     DOUBLE,
     INT,
     LIST,
+    LONG,
     PASSWORD,
     STRING,
     Option,
@@ -65,3 +66,17 @@ def test_only_what_may_be_a_file_has_a_companion() -> None:
         Option("sasl.password", PASSWORD, None, None, "", may_be_file=True).file_name == "sasl.password.file"
     )
     assert Option("client.id", STRING, "", None, "").file_name is None
+
+
+@pytest.mark.parametrize("value", ["9" * 5_000, "-" + "9" * 5_000, 10**400, -(10**400)])
+def test_a_number_of_any_length_is_refused_by_its_name(value: object) -> None:
+    """Python refuses to read text of thousands of digits, and to make a float of the like."""
+    for kind in (INT, LONG):
+        with pytest.raises(ConfigError, match="for configuration n: Not a number of type"):
+            Option("n", kind, None, None, "A number.").read(value)
+    with pytest.raises(ConfigError, match="for configuration x: "):
+        Option("x", DOUBLE, None, between(0.5, 1.0), "A fraction.").read(value)
+
+
+def test_zeros_in_front_do_not_make_a_number_too_long() -> None:
+    assert Option("n", INT, None, None, "A number.").read("-" + "0" * 5_000 + "7") == -7

@@ -190,8 +190,14 @@ class SaslClientAuthenticator:
         return not self._awaits_credentials
 
     def _choose_versions(self, response: ApiVersionsResponse) -> None:
-        """The greatest that both sides know; SaslHandshake 0 and raw tokens for what is not listed."""
+        """The greatest that both sides know; SaslHandshake 0 and raw tokens for what is not listed.
+
+        Raises IllegalSaslStateError for versions below 0, in which nothing can be asked.
+        """
         listed = {key.api_key: key.max_version for key in response.api_keys}
+        for api in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
+            if listed.get(api.id, 0) < 0:
+                raise IllegalSaslStateError(f"the broker lists {api} up to version {listed[api.id]}")
         handshake = listed.get(ApiKey.SASL_HANDSHAKE.id)
         if handshake is not None:
             self._handshake_version = min(handshake, ApiKey.SASL_HANDSHAKE.max_version)

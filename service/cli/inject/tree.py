@@ -30,6 +30,9 @@ _BLOCK_SCALARS: Final = ("|", ">")
 _MERGE: Final = "<<"
 _COLON: Final = re.compile(r"\s*:")
 
+#: ruamel.yaml goes over all brackets that are open at each further one: at a hundred thousand, for hours.
+_MOST_OPEN: Final = 3_100
+
 
 @dataclass(slots=True, eq=False)
 class Scalar:
@@ -188,14 +191,14 @@ def parse(text: str) -> list[Document]:
         position = getattr(error, "position", 0)
         why = f"has a character that YAML does not allow: {getattr(error, 'reason', 'a special character')}"
         raise NotYamlError(None, text.count("\n", 0, position), why) from error
-    except (ValueError, OverflowError) as error:
-        # ruamel.yaml turns escapes and versions into numbers without looking.
+    except (ValueError, OverflowError, AssertionError) as error:
+        # ruamel.yaml turns escapes and versions into numbers without looking, and asserts what they are.
         raise NotYamlError(builder.number, builder.line, f"can't be read: {error}") from error
     return builder.documents
 
 
 class _Builder:
-    """Puts events together. Holds no recursion: a text may nest as deep as it likes."""
+    """Puts events together. Holds no recursion, and ends what nests deeper than any text that is meant."""
 
     def __init__(self, text: str) -> None:
         self.documents: list[Document] = []
@@ -258,6 +261,8 @@ class _Builder:
     def _begin(self, event: Any, made: Mapping | Sequence) -> None:
         if event.anchor is not None:
             self._anchors[event.anchor] = made
+        if len(self._open) == _MOST_OPEN:
+            raise NotYamlError(self.number, self.line, f"nests deeper than {_MOST_OPEN} levels")
         self._open.append((made, []))
 
     def _finish(self, event: Any) -> None:

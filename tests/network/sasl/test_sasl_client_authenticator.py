@@ -332,3 +332,13 @@ def test_each_authentication_asks_for_the_credentials_anew() -> None:
     authenticator.reauthenticate()
     say(authenticator, None)
     assert b"\0alice\0new" in (say(authenticator, ID_0 + HANDSHAKE_OK) or b"")
+
+
+@pytest.mark.parametrize("api", [b"\x00\x11", b"\x00\x24"])
+def test_a_broker_that_lists_versions_below_zero_is_refused(api: bytes) -> None:
+    """They were taken for versions to ask in, and the error spoke of our own limits."""
+    authenticator = plain()
+    say(authenticator, None)
+    with pytest.raises(IllegalSaslStateError, match=r"the broker lists Sasl[A-Za-z]+ up to version -2"):
+        say(authenticator, ID_0 + b"\x00\x00\x00\x00\x00\x01" + api + b"\x00\x00\xff\xfe")
+    assert not authenticator.complete

@@ -1,0 +1,7 @@
+"""Hostile input by the hundred thousand: decoders, brokers, HTTP.
+
+    python -m tests.fuzz --seed 1 --minutes 5
+
+Each part has a short form among the tests, and says how many inputs it tried. An input is made by a seed
+alone, so what is found can be made again.
+"""

@@ -1,0 +1,180 @@
+"""What is fuzzed: a decoder, how valid input for it is made, and which errors it may raise.
+
+    judge(target, data)      READ or REFUSED; FaultError for anything else
+
+Held to: an error of the documented types or a value, within `DEADLINE_S`, in memory that goes with the size
+of the input; and what the error says is text that can be shown. Main thread: the deadline is a signal's.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import signal
+import tracemalloc
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from tests.fuzz.mutation import mutated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+#: For one input of at most 200,000 bytes, on a machine that does other things too.
+DEADLINE_S: Final = 10
+#: What C code does without looking for signals ends the process, with a stack.
+_HARD_DEADLINE_S: Final = 100
+
+#: What a decoder may take at its peak: for the input, and before it. An empty struct of a wire format is one
+#: byte there and some ninety here, beside its place in a list and a tuple.
+BYTES_PER_BYTE: Final = 220
+BYTES_AT_LEAST: Final = 150_000
+
+
+class Verdict(Enum):
+    """How a decoder ended that did what it promises."""
+
+    READ = "read"
+    REFUSED = "refused"
+
+
+class FaultError(AssertionError):
+    """A decoder broke its promise."""
+
+
+class _TooLateError(BaseException):
+    """Passes by every `except Exception` of the code under test."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """One decoder.
+
+    `make` gives valid input, `read` decodes, `refusals` are the errors that it documents. `spoil` makes of a
+    Random what is tried; by default valid input, mutated as bytes with `tokens`.
+    """
+
+    name: str
+    make: Callable[[Random], bytes]
+    read: Callable[[bytes], object]
+    refusals: tuple[type[Exception], ...]
+    tokens: tuple[bytes, ...] = ()
+    spoil: Callable[[Random], bytes] | None = None
+    bytes_per_byte: int = BYTES_PER_BYTE
+    bytes_at_least: int = BYTES_AT_LEAST
+    #: Whether what its errors say goes out as UTF-8; what a terminal is told of our own settings needs not.
+    is_told: bool = True
+
+    def __repr__(self) -> str:
+        return f"<Target {self.name}>"
+
+    def input(self, random: Random) -> bytes:
+        """One input to try."""
+        if self.spoil is not None and random.random() < 0.6:
+            spoilt = self.spoil(random)
+            if random.random() < 0.7:
+                return spoilt
+        else:
+            spoilt = self.make(random)
+        return mutated(spoilt, lambda: self.make(random), self.tokens, random)
+
+
+def judge(target: Target, data: bytes, *, weighs: bool = False) -> Verdict:
+    """Decodes once; with `weighs` a second time, and looks at the memory."""
+    verdict = _read(target, data)
+    if weighs:
+        # Once before: what is imported or prepared at first use is not this input's.
+        allowed = target.bytes_at_least + target.bytes_per_byte * len(data)
+        peak = min(_peak_bytes(target, data) for _ in range(2))
+        if peak > allowed:
+            raise FaultError(f"{target.name}: {len(data)} bytes took {peak} at their peak: {shown(data)}")
+    return verdict
+
+
+def _read(target: Target, data: bytes) -> Verdict:
+    try:
+        target.read(data)
+    except target.refusals as refusal:
+        try:
+            str(refusal).encode(errors="strict" if target.is_told else "backslashreplace")
+        except UnicodeEncodeError as error:
+            raise FaultError(f"{target.name}: {refusal!r} can't be shown: {shown(data)}") from error
+        return Verdict.REFUSED
+    except _TooLateError as error:
+        raise FaultError(f"{target.name}: not over in time: {shown(data)}") from error
+    except Exception as error:
+        raise FaultError(f"{target.name}: {type(error).__name__}: {error}: {shown(data)}") from error
+    return Verdict.READ
+
+
+def _peak_bytes(target: Target, data: bytes) -> int:
+    tracemalloc.start()
+    try:
+        _read(target, data)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def shown(data: bytes) -> str:
+    """Input for a message: all of it, or its beginning and how long it is."""
+    return repr(data) if len(data) <= 2_000 else f"{data[:2_000]!r}... ({len(data)} bytes)"
+
+
+class Deadline:
+    """The alarm that ends a decoder which goes on; `begin` before each input."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def begin(self) -> None:
+        """From now on; and again after that, should the code under test have swallowed it."""
+        signal.setitimer(signal.ITIMER_REAL, self._seconds, self._seconds)
+
+
+@contextmanager
+def deadline(seconds: float = DEADLINE_S) -> Iterator[Deadline]:
+    """Within this block, decoders end. Main thread only."""
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        raise _TooLateError
+
+    left = signal.setitimer(signal.ITIMER_REAL, 0)  # pytest's own, which goes on thereafter
+    before = signal.signal(signal.SIGALRM, end)
+    try:
+        yield Deadline(seconds)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *left)
+
+
+def try_inputs(target: Target, seeds: range, weigh_every: int, name: str = "") -> dict[Verdict, int]:
+    """Judges an input for each seed; how often each verdict. FaultError names the seed."""
+    counts = dict.fromkeys(Verdict, 0)
+    with deadline() as alarm:
+        for seed in seeds:
+            data = target.input(Random(f"{name}{target.name}/{seed}"))
+            alarm.begin()
+            try:
+                counts[judge(target, data, weighs=seed % weigh_every == 0)] += 1
+            except FaultError as error:
+                raise FaultError(f"seed {name}{seed}: {error}") from error
+    return counts
+
+
+@contextmanager
+def ended_when_stuck() -> Iterator[Callable[[], None]]:
+    """Ends this process, with every stack, where nothing calls what is given for a while: for runs alone."""
+
+    def still_here() -> None:
+        faulthandler.dump_traceback_later(_HARD_DEADLINE_S, exit=True)
+
+    still_here()
+    try:
+        yield still_here
+    finally:
+        faulthandler.cancel_dump_traceback_later()
