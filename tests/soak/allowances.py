@@ -99,9 +99,14 @@ def judge_rounds(rounds: Sequence[Mapping[str, float]]) -> list[Verdict]:
     return [judge(name, [measured.get(name, 0) for measured in rounds], allowance_of(name)) for name in names]
 
 
-def growing(rounds: Sequence[Mapping[str, float]]) -> list[Verdict]:
-    """What grows."""
-    return [verdict for verdict in judge_rounds(rounds) if verdict.grows]
+def growing(rounds: Sequence[Mapping[str, float]], *, least: float = 0) -> list[Verdict]:
+    """What grows, and by that much at least.
+
+    Some nine hundred numbers are judged. In a soak of a few seconds one of them is met in a rare moment now
+    and then; `least` has such a one be loud in proportion to what was done.
+    """
+    grown = [verdict for verdict in judge_rounds(rounds) if verdict.grows]
+    return [verdict for verdict in grown if verdict.later - verdict.settled >= least]
 
 
 def with_totals(measured: Mapping[str, float]) -> dict[str, float]:
