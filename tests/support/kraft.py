@@ -142,6 +142,8 @@ class KraftCluster:
         self._format_arguments = tuple(format_arguments)
         self._guard: ProcessGuard | None = None
         self._admin: KafkaAdmin | None = None
+        #: How often a process was ended or paused: whoever was connected may know of it.
+        self.disturbances = 0
         self.cluster_id = _random_cluster_id()
         ports = free_ports(brokers + 1)
         self._controller_port = ports[-1]
@@ -251,6 +253,7 @@ class KraftCluster:
 
     def pause(self, broker_id: int) -> None:
         """SIGSTOP: connections stay open and nothing answers."""
+        self.disturbances += 1
         os.kill(self.pid(broker_id), signal.SIGSTOP)
 
     def resume(self, broker_id: int) -> None:
@@ -402,6 +405,7 @@ class KraftCluster:
         process = server.process
         if process is None:
             return
+        self.disturbances += 1
         process.send_signal(how)
         try:
             process.wait(timeout=_STOP_TIMEOUT_S)
