@@ -16,6 +16,7 @@ import pytest
 from cloudevents.core.bindings import kafka as ce_kafka
 
 from tests.support.npm_packages import NodeMissingError, find_node, install
+from tests.support.shared_sidecar import SharedSidecar
 from tests.support.sidecar import Sidecar
 from tests.support.tokens import TokensFile
 
@@ -44,10 +45,17 @@ def dapr_sdk() -> list[str]:
         pytest.fail(f"Dapr's JavaScript SDK can't be run: {error}", pytrace=False)
 
 
+@pytest.fixture(scope="module")
+def shared_sidecar(
+    kafka_of_the_session: KraftCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SharedSidecar]:
+    with SharedSidecar(tmp_path_factory.mktemp("dapr"), kafka_of_the_session, flags=PATIENT) as shared:
+        yield shared
+
+
 @pytest.fixture
-def sidecar(kafka: KraftCluster, tmp_path: Path) -> Iterator[Sidecar]:
-    with Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers, flags=PATIENT) as running:
-        yield running
+def sidecar(kafka: KraftCluster, shared_sidecar: SharedSidecar) -> Sidecar:
+    return shared_sidecar.running()
 
 
 @pytest.fixture

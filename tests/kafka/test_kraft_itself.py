@@ -115,8 +115,10 @@ def test_a_stopped_broker_hands_its_partitions_over_first(kafka: KraftCluster, n
 
 def test_whoever_is_killed_the_others_go_on(kafka: KraftCluster, new_topic: NewTopic) -> None:
     topic = new_topic(assignment=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+    before = kafka.disturbances
     kafka.kill(1)
     kafka.kill(2)
+    assert kafka.disturbances == before + 2
     for partition in range(3):
         kafka.admin.wait_for_leader(topic, partition, 3)
 
@@ -139,7 +141,9 @@ def test_all_brokers_come_back_at_other_addresses_with_their_records(
 
 
 def test_a_paused_broker_accepts_connections_and_says_nothing(kafka: KraftCluster) -> None:
+    before = kafka.disturbances
     kafka.pause(2)
+    assert kafka.disturbances > before
     try:
         with socket.create_connection(kafka.address(2), timeout=5) as connection:
             # ApiVersions v0, correlation id 1, no client id: any broker answers that at once.

@@ -6,22 +6,30 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.sidecar import Sidecar
+from tests.support.shared_sidecar import SharedSidecar
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tests.kafka.conftest import NewTopic
     from tests.support.kraft import KraftCluster
+    from tests.support.sidecar import Sidecar
+
+
+@pytest.fixture(scope="module")
+def shared_sidecar(
+    kafka_of_the_session: KraftCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SharedSidecar]:
+    settings = {"metadata.max.age.ms": "1000"}
+    folder = tmp_path_factory.mktemp("lookups")
+    with SharedSidecar(folder, kafka_of_the_session, settings=settings) as shared:
+        yield shared
 
 
 @pytest.fixture
-def sidecar(kafka: KraftCluster, tmp_path: Path) -> Iterator[Sidecar]:
-    settings = {"metadata.max.age.ms": "1000"}
-    with Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers, kafka=settings) as running:
-        yield running
+def sidecar(kafka: KraftCluster, shared_sidecar: SharedSidecar) -> Sidecar:
+    return shared_sidecar.running()
 
 
 def test_brokers_are_those_that_another_client_sees(kafka: KraftCluster, sidecar: Sidecar) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.shared_sidecar import SharedSidecar
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:
@@ -21,10 +22,17 @@ if TYPE_CHECKING:
     from tests.support.kraft import KraftCluster
 
 
+@pytest.fixture(scope="module")
+def shared_sidecar(
+    kafka_of_the_session: KraftCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SharedSidecar]:
+    with SharedSidecar(tmp_path_factory.mktemp("produce"), kafka_of_the_session) as shared:
+        yield shared
+
+
 @pytest.fixture
-def sidecar(kafka: KraftCluster, tmp_path: Path) -> Iterator[Sidecar]:
-    with Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers) as running:
-        yield running
+def sidecar(kafka: KraftCluster, shared_sidecar: SharedSidecar) -> Sidecar:
+    return shared_sidecar.running()
 
 
 def b64(data: bytes | None) -> str | None:

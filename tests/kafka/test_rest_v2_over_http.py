@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.support.other_consumers import read_by_aiokafka
+from tests.support.shared_sidecar import SharedSidecar
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until
 
@@ -39,12 +40,20 @@ MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_REQUEST_BYTES: Final = 1_048_576
 
 
-@pytest.fixture
-def sidecar(kafka: KraftCluster, tmp_path: Path) -> Iterator[Sidecar]:
+@pytest.fixture(scope="module")
+def shared_sidecar(
+    kafka_of_the_session: KraftCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SharedSidecar]:
     settings = {"metadata.max.age.ms": "1000", "delivery.timeout.ms": "4000", "request.timeout.ms": "2000"}
     flags = ("--max-body-bytes", str(MAX_BODY_BYTES), "--listing-max-age-ms", "0")
-    with Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers, kafka=settings, flags=flags) as running:
-        yield running
+    folder = tmp_path_factory.mktemp("rest_v2")
+    with SharedSidecar(folder, kafka_of_the_session, settings=settings, flags=flags) as shared:
+        yield shared
+
+
+@pytest.fixture
+def sidecar(kafka: KraftCluster, shared_sidecar: SharedSidecar) -> Sidecar:
+    return shared_sidecar.running()
 
 
 def post(

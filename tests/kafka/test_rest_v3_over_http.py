@@ -14,30 +14,38 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pytest
 
-from tests.support.sidecar import Sidecar
+from tests.support.shared_sidecar import SharedSidecar
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
     import httpx
 
     from tests.kafka.conftest import NewTopic
     from tests.support.kafka_admin import ReadRecord
     from tests.support.kraft import KraftCluster
+    from tests.support.sidecar import Sidecar
 
 #: Kafka's default: a record may be no larger.
 MAX_REQUEST_BYTES: Final = 1_048_576
 PATIENCE_S: Final = 30.0
 
 
-@pytest.fixture
-def sidecar(kafka: KraftCluster, tmp_path: Path) -> Iterator[Sidecar]:
+@pytest.fixture(scope="module")
+def shared_sidecar(
+    kafka_of_the_session: KraftCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SharedSidecar]:
     settings = {"metadata.max.age.ms": "1000", "delivery.timeout.ms": "4000", "request.timeout.ms": "2000"}
     flags = ("--listing-max-age-ms", "0")
-    with Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers, kafka=settings, flags=flags) as running:
-        yield running
+    folder = tmp_path_factory.mktemp("rest_v3")
+    with SharedSidecar(folder, kafka_of_the_session, settings=settings, flags=flags) as shared:
+        yield shared
+
+
+@pytest.fixture
+def sidecar(kafka: KraftCluster, shared_sidecar: SharedSidecar) -> Sidecar:
+    return shared_sidecar.running()
 
 
 @pytest.fixture

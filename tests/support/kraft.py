@@ -190,6 +190,11 @@ class KraftCluster:
         """The process of a running broker."""
         return self._broker(broker_id).pid
 
+    @property
+    def disturbances(self) -> int:
+        """How often a process was ended or paused: whoever was connected may know of it."""
+        return self._processes.disturbances
+
     def kill(self, broker_id: int) -> None:
         """SIGKILL, and waits for the end; the cluster notices by broker.session.timeout.ms (9 s)."""
         self._processes.end(self._broker(broker_id), signal.SIGKILL)
@@ -200,6 +205,7 @@ class KraftCluster:
 
     def pause(self, broker_id: int) -> None:
         """SIGSTOP: connections stay open and nothing answers."""
+        self._processes.disturbances += 1
         self._broker(broker_id).send_signal(signal.SIGSTOP)
 
     def resume(self, broker_id: int) -> None:

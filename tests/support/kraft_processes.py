@@ -57,6 +57,8 @@ class KafkaProcesses:
         self._folder = folder
         self._java_options = tuple(java_options)
         self._guard: ProcessGuard | None = None
+        #: How often a process was ended or paused.
+        self.disturbances = 0
 
     def open(self) -> None:
         """From now on processes can be started."""
@@ -102,6 +104,7 @@ class KafkaProcesses:
         process = server.process
         if process is None:
             return
+        self.disturbances += 1
         process.send_signal(how)
         try:
             process.wait(timeout=_STOP_TIMEOUT_S)
