@@ -20,6 +20,7 @@ _COLUMNS: Final = (
     "longest without a success, ms",
     "Java's",
     "MB before, after",
+    "at least once, for",
 )
 
 
@@ -45,23 +46,26 @@ def chaos_tables(path: Path = RESULTS) -> str:
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [f"| {' | '.join(_COLUMNS)} |", "|---" * len(_COLUMNS) + "|"]
     for row in rows:
-        doubled = f"{row['duplicated']}"
-        if row["at_least_once"]:
-            javas = f"; Java's client {row['java_duplicated']}" if row["java_duplicated"] is not None else ""
-            doubled += f" (at least once: {row['at_least_once']}{javas})"
         cells = (
             row["fault"] + ("" if row["withstood"] else ": **not withstood**"),
             f"{row['requests']:,}",
             f"{row['acknowledged']:,}",
             f"{row['failed'] + row['unanswered']:,}",
             row["lost"],
-            doubled,
+            row["duplicated"],
             _whole(row["gap_ms"]),
             _whole(row["java_gap_ms"]),
             f"{_whole(row['before_mb'])}, {_whole(row['after_mb'])}",
+            _why_twice(row),
         )
         lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _why_twice(row: Mapping[str, Any]) -> str:
+    """Why a record may be there twice, and how many of Java's were; nothing where it may not."""
+    why, javas = row["at_least_once"], row["java_duplicated"]
+    return f"{why} (Java's client: {javas} twice)" if why and javas is not None else str(why)
 
 
 def _whole(figure: float | None) -> str:
