@@ -28,8 +28,7 @@ endif
 # imports, and each process of pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo pipeline-demo check format docs dashboard behaviours test test-pipeline-killed check-deploy test-fast fuzz chaos soak bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
-
+.PHONY: help setup run demo pipeline-demo check format docs dashboard behaviours test test-pipeline-killed check-deploy test-fast audit fuzz chaos soak bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -91,6 +90,18 @@ check-deploy: setup java kafka-jars  ## image, charts, rules and dashboard, by t
 test-fast: setup  ## what needs no Java
 	$(BIN)/pytest -m "not kafka and not spark"
 
+audit: .cache/audit-venv/.complete  ## asks PyPI which pins have known vulnerabilities; needs the internet
+	@for pins in run otel pipeline dev build bench uv; do \
+		echo "requirements/$$pins.txt:"; \
+		.cache/audit-venv/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/$$pins.txt \
+		|| { echo "NOT AUDITED, or not sound: see above. Without the internet nothing is known of the pins but what tests/security/advisories.toml says." >&2; exit 1; }; \
+	done
+
+.cache/audit-venv/.complete: requirements/audit.txt | $(UV)
+	sh requirements/make-venv.sh "$(PYTHON)" .cache/audit-venv
+	$(UV) pip install --quiet --python .cache/audit-venv/bin/python --require-hashes -r requirements/audit.txt
+	@touch $@
+
 fuzz: setup  ## thousands of lying brokers, in simulated time and over sockets: minutes
 	$(BIN)/python -m tests.support.fake_cluster.hostile --seeds 2000
 	$(BIN)/python -m tests.support.fake_cluster.hostile --seeds 100 --sockets
@@ -151,6 +162,7 @@ lock: $(UV)  ## compiles the pins again
 	$(COMPILE) pyproject.toml --extra embedded --extra otel --extra pipeline --extra test --extra check --extra build -c requirements/otel.txt -o requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra bench --extra build -c requirements/run.txt -o requirements/bench.txt
 	$(COMPILE) requirements/build.in -c requirements/dev.txt -o requirements/build.txt
+	$(COMPILE) requirements/audit.in -c requirements/dev.txt -o requirements/audit.txt
 
 clean:  ## forgets the environment and every cache
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

@@ -2,6 +2,10 @@
 
 Apart from the API, so that a busy or stuck API loop neither fails a probe that asks about something else
 nor waits for a scrape. It touches nothing but the producer's status and tallies that are safe to read.
+
+No web page may read it: what another page makes a browser ask is refused, and on loopback, where a browser
+may be, Host must be one that the sidecar answers to, or a name that was made to point there would do. On
+other addresses kubelet and Prometheus come by whatever name they were given.
 """
 
 from __future__ import annotations
@@ -10,7 +14,8 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
+from ipaddress import ip_address
 from typing import Final
 
 import uvicorn
@@ -24,6 +29,9 @@ from service.asgi import ASGIApp, Receive, Scope, Send, header, respond_with
 from service.deps import Sidecar
 from service.exposition import encoder_for
 from service.health import Health
+from service.listener.fetch_metadata import SITE, is_of_another_page
+from service.listener.guards import hosts_of, without_port
+from service.settings import Settings
 from service.status_metrics import StatusCollector
 from service.version import pilotfish_version
 
@@ -89,12 +97,24 @@ def make_registry(app: App, collectors: Iterable[Collector] = ()) -> CollectorRe
 class AdminApp:
     """The ASGI application of the admin listener."""
 
-    def __init__(self, registry: CollectorRegistry, health: Health) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, health: Health, hosts: Container[bytes] | None = None
+    ) -> None:
+        """`hosts`: what Host may be, without its port and in small letters; None for anything."""
         self._registry = registry
         self._health = health
+        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
+            return
+        if not self._is_known_host(scope):
+            detail = b"this Host is not one that the sidecar answers to (allowed_hosts)\n"
+            await respond_with(send, 421, _TEXT, detail, [])
+            return
+        site = header(scope, SITE)
+        if header(scope, b"origin") is not None or (site is not None and is_of_another_page(scope, site)):
+            await respond_with(send, 403, _TEXT, b"no web page may read this\n", [])
             return
         if scope["method"] not in ("GET", "HEAD"):
             await respond_with(send, 405, _TEXT, b"only GET\n", [(b"allow", b"GET, HEAD")])
@@ -112,6 +132,10 @@ class AdminApp:
                 await _probe(send, self._health.fault_of_startup())
             case _:
                 await respond_with(send, 404, _TEXT, b"there are /metrics /livez /readyz /startupz\n", [])
+
+    def _is_known_host(self, scope: Scope) -> bool:
+        host = header(scope, b"host")
+        return self._hosts is None or (host is not None and without_port(host.lower()) in self._hosts)
 
 
 async def _probe(send: Send, fault: str | None) -> None:
@@ -174,6 +198,22 @@ class AdminThread:
             asyncio.run(server.serve(sockets=[bound]))
 
 
+def admin_hosts(settings: Settings) -> frozenset[bytes] | None:
+    """What Host may be on the admin listener; None where it listens beyond loopback, or any will do."""
+    address = settings.admin_host
+    if "*" in settings.allowed_hosts or not _is_loopback(address):
+        return None
+    names = hosts_of((*settings.allowed_hosts, "localhost", "127.0.0.1", "[::1]"), address)
+    return frozenset(name.lower().encode() for name in names)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def start_admin(
     app: App, bound: socket.socket, listening: Callable[[], bool], collectors: Iterable[Collector] = ()
 ) -> AdminThread:
@@ -183,6 +223,6 @@ def start_admin(
     """
     health = Health(app.sidecar, asyncio.get_running_loop(), listening)
     registry = make_registry(app, [*collectors, health.standstills])
-    admin = AdminThread(AdminApp(registry, health), bound)
+    admin = AdminThread(AdminApp(registry, health, admin_hosts(app.sidecar.settings)), bound)
     admin.start()
     return admin

@@ -253,7 +253,7 @@ def _make_event_log(settings: Settings, clock: Clock) -> EventLog | None:
         return None
     from service.event_log.from_settings import make_event_log
 
-    return make_event_log(settings, clock, Random())
+    return make_event_log(settings, clock, Random())  # noqa: S311 - jitter
 
 
 def _make_spool(settings: Settings, clock: Clock) -> Spool | None:

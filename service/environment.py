@@ -14,4 +14,4 @@ KAFKA_PREFIX: Final = "PILOTFISH_KAFKA_"
 CONFIG_VARIABLE: Final = "PILOTFISH_CONFIG"
 
 #: A caller's token, for the commands that ask a sidecar; no setting of one.
-TOKEN_VARIABLE: Final = "PILOTFISH_TOKEN"
+TOKEN_VARIABLE: Final = "PILOTFISH_TOKEN"  # noqa: S105 - the name of a variable

@@ -47,7 +47,12 @@ def quoted(text: str) -> str:
     if _BARE.fullmatch(text):
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{_UNSAFE.sub(_as_escape, escaped)}"'
+    return f'"{harmless(escaped)}"'
+
+
+def harmless(text: str) -> str:
+    """The text with what would move a terminal's cursor, end a line or turn text round written as escapes."""
+    return _UNSAFE.sub(_as_escape, text)
 
 
 def bounded(text: str, max_chars: int) -> str:

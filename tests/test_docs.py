@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "DESIGN.md", "benchmarks/README.md")]
+PAGES = [
+    ROOT / name for name in ("README.md", "SECURITY.md", "CHANGELOG.md", "DESIGN.md", "benchmarks/README.md")
+]
 PAGES += sorted((ROOT / "docs").glob("*.md"))
 METRIC = re.compile(r"^\| `(pilotfish_\w+)` \| (\w+)", re.MULTILINE)
 TYPE = re.compile(r"^# TYPE (pilotfish_\w+) (\w+)", re.MULTILINE)

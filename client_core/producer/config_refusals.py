@@ -12,7 +12,7 @@ from client_core.errors import ConfigError
 from client_core.producer.config_options import NAMES
 
 _NO_STORE_PASSWORD: Final = (
-    "is for JKS and PKCS12 stores; this client reads PEM stores, which have none: ssl.key.password is for an "
+    "is for JKS and PKCS12 stores; this client reads PEM stores, which have none: ssl.key.password is for an "  # noqa: S105 - a sentence
     "encrypted private key"
 )
 _NO_KERBEROS: Final = (

@@ -109,7 +109,7 @@ class KafkaProducer:
         `metadata` and `client` take the places of what would be built: a test's own.
         """
         clock = clock if clock is not None else SystemClock()
-        random = random if random is not None else Random()
+        random = random if random is not None else Random()  # noqa: S311 - jitter and sticky partitions
         config.log_remarks()
         self.config: Final = config
         self.clock: Final[Clock] = clock

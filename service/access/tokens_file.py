@@ -53,6 +53,10 @@ def digest_of(token: bytes) -> bytes:
     return hashlib.sha256(token).digest()
 
 
+#: What a shell gives that hashes a variable which is not set, by printf or by echo.
+_OF_NOTHING: Final = frozenset(digest_of(nothing) for nothing in (b"", b"\n"))
+
+
 def new_token() -> str:
     """A token that nobody has had."""
     return _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
@@ -150,6 +154,8 @@ def _faults(entry: object) -> Iterator[str]:
         yield f"name: {fault}"
     if not _SHA256.fullmatch(entry["sha256"]):
         yield "sha256: must be the 64 hexadecimal digits that `pilotfish token` prints, not the token itself"
+    elif bytes.fromhex(entry["sha256"]) in _OF_NOTHING:
+        yield "sha256: is that of an empty token, which anybody has; was its variable set?"
     for member in _PATTERNS:
         yield from _faults_of_patterns(member, entry.get(member, []))
     for member in _LIMITS:

@@ -14,6 +14,7 @@ import click
 from service.cli.options import as_json_option, asks_api, max_block_option, text, topic_name
 from service.cli.sidecar import Sidecar
 from service.cli.tables import render
+from service.logs import harmless
 from service.schemas import LeaderAnswer, TopicAnswer, TopicsAnswer
 from service.slowness.schemas import StatusAnswer
 
@@ -149,7 +150,9 @@ def _status(found: StatusAnswer) -> str:
     head = ("broker", "address", "state", "in flight", "backoff", "last error")
     tables = [render(("what", "now"), facts), render(head, nodes)]
     if found.slow:
-        tables.insert(0, "\n".join(["What is slow:", *(f"  {finding.detail}" for finding in found.slow)]))
+        tables.insert(
+            0, "\n".join(["What is slow:", *(f"  {harmless(finding.detail)}" for finding in found.slow)])
+        )
     return "\n\n".join(tables)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from service.cli.sidecar import PORT, Sidecar, SidecarFailedError
+from service.logs import harmless
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -96,4 +97,4 @@ def _probe(sidecar: Sidecar, path: str) -> tuple[int, str]:
             code,
             f"{sidecar.address} has no {path}. Name the port of Pilotfish's probes with --admin-port.",
         )
-    return code, body.decode(errors="replace").strip()
+    return code, harmless(body.decode(errors="replace").strip())

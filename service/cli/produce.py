@@ -22,6 +22,7 @@ from service.cli.lines import LINES_PER_REQUEST, LineTooLongError, Portion, port
 from service.cli.options import as_json_option, asks_api, max_block_option, text, topic_name
 from service.cli.sidecar import InterruptedByUserError, Sidecar, SidecarFailedError
 from service.cli.tables import render
+from service.logs import harmless
 from service.schemas import FailedItem, ProduceAnswer
 
 if TYPE_CHECKING:
@@ -284,7 +285,7 @@ def _row(result: Result) -> tuple[object, ...]:
 
 def _failure(item: FailedItem) -> str:
     perhaps = " (it may have been written all the same)" if item.error.written == "unknown" else ""
-    return f"{item.error.kafka_error or 'error'}: {item.error.message}{perhaps}"
+    return harmless(f"{item.error.kafka_error or 'error'}: {item.error.message}{perhaps}")
 
 
 def _where(results: Sequence[Result]) -> str:

@@ -18,6 +18,7 @@ from urllib.parse import quote, urlencode
 import click
 
 from service.environment import TOKEN_VARIABLE
+from service.logs import harmless
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +33,7 @@ PORT: Final = click.IntRange(1, 65535)
 _PATIENCE_S: Final = 190.0
 
 #: Where to listen on every address; nobody can be reached there, but loopback is among them.
-_LOOPBACK_OF: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+_LOOPBACK_OF: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - asked, not bound
 
 
 class SidecarFailedError(click.ClickException):
@@ -176,11 +177,11 @@ def _problem(status: int, answer: object) -> str:
     """What problem+json says, on one line."""
     if not isinstance(answer, dict):
         return f"the sidecar answered {status}"
-    told = str(answer.get("detail") or answer.get("title") or f"the sidecar answered {status}")
+    told = harmless(str(answer.get("detail") or answer.get("title") or f"the sidecar answered {status}"))
     if status == 401:
         told = f"{told}. Give one in {TOKEN_VARIABLE}, or in a file by --token-file"
     name = answer.get("kafka_error")
-    told = f"{told} [{name}]" if name else told
+    told = f"{told} [{harmless(str(name))}]" if name else told
     return f"{told} (it may have been written all the same)" if answer.get("written") == "unknown" else told
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from service.logs import harmless
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -32,11 +34,11 @@ def _is_numeric(column: Sequence[object]) -> bool:
 
 
 def text(value: object) -> str:
-    """One cell."""
+    """One cell. Brokers choose some of the words, and a terminal does what it is told: see `harmless`."""
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ",".join(text(item) for item in value) or "-"
-    return str(value)
+    return harmless(str(value))

@@ -4,7 +4,9 @@
              in. Over a Unix domain socket any will do: no page gets there, and clients make something up
     Origin   must be our own or an allowed one: a web page can't post behind its reader's back. Over a Unix
              domain socket, where a proxy may have brought it, none is our own: nobody has a page from there
-    once     neither of them may stand twice, or one would be judged and the other believed
+    fetch    a request without an Origin that a page of another site makes a browser send, for an image or a
+             frame, is told by its Sec-Fetch-Site (`fetch_metadata.py`)
+    once     neither Host nor Origin may stand twice, or one would be judged and the other believed
     quit     has a token of its own, and is answered while the sidecar shuts down (`routes/quit.py`)
     token    where tokens are in use, it says who calls (`access/`); a few paths that hold no data are open
     path     an encoded slash is part of a name to us and none to routers: nobody may choose which
@@ -31,6 +33,7 @@ from service.drain import Drain
 from service.error_faces import ErrorFaces
 from service.errors import Problem
 from service.http_metrics import OTHER, HttpMetrics
+from service.listener.fetch_metadata import SITE, is_of_another_page
 from service.listener.head import as_get, head_of
 from service.retry_after import RetryAfter
 from service.routes.quit import PATH as QUIT_PATH
@@ -107,7 +110,7 @@ class Guards:
         """Judges, and hands on: no coroutine of its own, which each request would pay for."""
         if scope["type"] != "http":
             return self._app(scope, receive, send)
-        host = origin = length = None
+        host = origin = length = site = None
         twice = False
         for name, value in scope["headers"]:
             if name == b"host":
@@ -118,8 +121,16 @@ class Guards:
                 origin = value
             elif name == b"content-length":
                 length = value
-        if host not in self._known_hosts or origin is not None or length is not None or twice:
-            problem = self._refusal(scope, host, origin, length, twice=twice)
+            elif name == SITE:
+                site = value
+        if (
+            host not in self._known_hosts
+            or origin is not None
+            or length is not None
+            or site is not None
+            or twice
+        ):
+            problem = self._refusal(scope, host, origin, length, site, twice=twice)
             if problem is not None:
                 return self._refuse(scope, send, problem)
         if self._quit is not None and scope["path"] == QUIT_PATH:
@@ -146,7 +157,14 @@ class Guards:
     # -- judging ---------------------------------------------------------------------------------------------
 
     def _refusal(
-        self, scope: Scope, host: bytes | None, origin: bytes | None, length: bytes | None, *, twice: bool
+        self,
+        scope: Scope,
+        host: bytes | None,
+        origin: bytes | None,
+        length: bytes | None,
+        site: bytes | None,
+        *,
+        twice: bool,
     ) -> Problem | None:
         if twice:
             return Problem(400, "Host or Origin stands twice", written="no", headers=(CLOSE,))
@@ -155,6 +173,8 @@ class Guards:
             return Problem(421, detail, written="no")
         if origin is not None and not self._knows_origin(scope, origin, host):
             return Problem(403, "this Origin may not call the sidecar (allowed_origins)", written="no")
+        if origin is None and site is not None and is_of_another_page(scope, site):
+            return Problem(403, "another site's page may not call the sidecar", written="no")
         if length is not None and not self._fits(scope, length):
             return Problem(413, body_too_large_detail(self._max_body_bytes), written="no", headers=(CLOSE,))
         return None
@@ -217,14 +237,14 @@ def _admitted(
 
 
 def without_port(host: bytes) -> bytes:
-    """`localhost:8085` → `localhost`, `[::1]:8085` → `[::1]`."""
-    if host.startswith(b"["):
-        return host.partition(b"]")[0] + b"]"
-    return host.partition(b":")[0]
+    """`localhost:8085` → `localhost`, `[::1]:8085` → `[::1]`; what has no port there stays as it is."""
+    bare, colon, port = host.rpartition(b":")
+    # `localhost:x@evil.example` is no localhost, and the last colon of `[::1]` parts no port.
+    return bare if colon and (port.isdigit() or not port) else host
 
 
 def hosts_of(allowed: Iterable[str], api_host: str) -> tuple[str, ...]:
     """The allowed hosts, and the address that the API listens on, where it is one."""
-    if api_host in ("", "0.0.0.0", "::"):
+    if api_host in ("", "0.0.0.0", "::"):  # noqa: S104 - compared, not bound
         return tuple(allowed)
     return (*allowed, f"[{api_host}]" if ":" in api_host else api_host)

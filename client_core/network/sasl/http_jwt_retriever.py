@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from client_core.network.sasl.oauth_credentials import ClientCredentials, OAuthCredentials
     from client_core.network.security_config import OAuthBearerConfig
 
-TOKEN_ENDPOINT_URL: Final = "sasl.oauthbearer.token.endpoint.url"
+TOKEN_ENDPOINT_URL: Final = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 - the name of a setting
 
 #: Tokens are some kilobytes.
 _MAX_ANSWER_BYTES: Final = 1024 * 1024

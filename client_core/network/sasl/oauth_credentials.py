@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from client_core.network.security_config import OAuthBearerConfig, SaslConfig
 
 _CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
-_CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"
+_CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105 - the name of a setting
 
 _EXTENSION_PREFIX: Final = "extension_"
 

@@ -41,10 +41,10 @@ _MODULES: Final = {
 }
 
 _USERNAME: Final = "sasl.username"
-_PASSWORD: Final = "sasl.password"
+_PASSWORD: Final = "sasl.password"  # noqa: S105 - the name of a setting
 
 #: ScramLoginModule's option for delegation tokens (KIP-48), which becomes an extension of the exchange.
-_TOKEN_AUTH: Final = "tokenauth"
+_TOKEN_AUTH: Final = "tokenauth"  # noqa: S105 - the name of an option
 
 
 @dataclass(frozen=True, slots=True, repr=False)

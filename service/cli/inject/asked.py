@@ -25,7 +25,7 @@ _BOOTSTRAP: Final = "bootstrap.servers"
 _BROKERS_OF_CONFIG_MAP: Final = "brokers-of-the-config-map:9092"
 
 #: Every address of the pod: probes and Prometheus come to it from outside.
-_EVERY_ADDRESS: Final = ("0.0.0.0", "::", "[::]")
+_EVERY_ADDRESS: Final = ("0.0.0.0", "::", "[::]")  # noqa: S104 - kubelet comes by the pod's address
 _LOOPBACK: Final = ("localhost", "127.", "::1")
 
 #: As the chart has it: a folder, and the end of a volume's name.
@@ -112,7 +112,7 @@ def doubts(options: Options) -> list[str]:
     if own.get("api_host", "127.0.0.1") not in ("127.0.0.1", "localhost", "::1", ""):
         found.append("with api_host the API can be reached from outside of the pod; see docs/security.md")
     folder = own.get("events_folder", "")
-    if folder and not PurePosixPath(folder).is_relative_to("/tmp"):
+    if folder and not PurePosixPath(folder).is_relative_to("/tmp"):  # noqa: S108 - in the container
         found.append(
             f"events_folder {folder} must be a volume that you add: the sidecar can write to /tmp only"
         )

@@ -22,7 +22,7 @@ CONFIG_KEY: Final = "pilotfish.toml"
 SECRETS_FOLDER: Final = "/etc/pilotfish/secrets"
 TMP_VOLUME: Final = "pilotfish-tmp"
 CONFIG_VOLUME: Final = "pilotfish-config"
-SECRET_VOLUME: Final = "pilotfish-secret-"
+SECRET_VOLUME: Final = "pilotfish-secret-"  # noqa: S105 - the name of a volume
 
 #: What Kubernetes gives a pod that does not say how long it may take to end.
 DEFAULT_GRACE_SECONDS: Final = 30
@@ -139,7 +139,7 @@ def is_own_volume(name: object) -> bool:
 
 
 def _mounts(sidecar: Sidecar) -> list[Data]:
-    made: list[Data] = [{"name": TMP_VOLUME, "mountPath": "/tmp"}]
+    made: list[Data] = [{"name": TMP_VOLUME, "mountPath": "/tmp"}]  # noqa: S108 - in the container
     if sidecar.config_map is not None:
         made.append({"name": CONFIG_VOLUME, "mountPath": CONFIG_FOLDER, "readOnly": True})
     for name in sidecar.secrets:
@@ -149,7 +149,7 @@ def _mounts(sidecar: Sidecar) -> list[Data]:
 
 
 def _env(sidecar: Sidecar, app_grace_seconds: int) -> list[Data]:
-    variables = {"PILOTFISH_ADMIN_HOST": "0.0.0.0"}
+    variables = {"PILOTFISH_ADMIN_HOST": "0.0.0.0"}  # noqa: S104 - kubelet comes by the pod's address
     if sidecar.config_map is not None:
         variables["PILOTFISH_CONFIG"] = f"{CONFIG_FOLDER}/{CONFIG_KEY}"
     variables |= sidecar.environment

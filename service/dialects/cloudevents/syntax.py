@@ -33,7 +33,7 @@ _TIME: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.\d++)?(?:[Zz]|[+-](\d\d):(\d\d))", re.ASCII
 )
 
-_TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"  # noqa: S105 - a pattern
 _QUOTED: Final = r'"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[\t -~])*+"'
 _MEDIA_TYPE: Final = re.compile(
     rf"{_TOKEN}/{_TOKEN}(?:[ \t]*+;[ \t]*+(?:{_TOKEN}=(?:{_TOKEN}|{_QUOTED}))?+)*+[ \t]*+"

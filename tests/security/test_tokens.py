@@ -1,0 +1,175 @@
+"""What a caller without a token, or with one for other topics, may try."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from service.access.tokens_file import parse_tokens
+from service.watched_file import FileFaultError
+from tests.support.http_app import HttpApp
+from tests.support.tokens import TokensFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import httpx
+
+RECORDS: Final = b'{"records":[{"value":1}]}'
+JSON: Final = {"content-type": "application/json"}
+PRODUCE: Final = "/v1/topics/orders/records"
+KEY: Final = "9c0d6e9e-6d6a-4b0e-8b1a-0f7c2b9a3a11"
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> TokensFile:
+    return TokensFile(
+        tmp_path,
+        shop={"read": ["orders"], "produce": ["orders"]},
+        other={"read": ["orders"], "produce": ["orders"]},
+        stranger={"read": ["elsewhere"], "produce": ["elsewhere"]},
+    )
+
+
+@pytest.fixture
+def web(tokens: TokensFile) -> HttpApp:
+    app = HttpApp(tokens_file=tokens.setting)
+    app.producer.set_topics({"orders": 3, "elsewhere": 1})
+    app.producer.on_brokers = {"orders": 3, "elsewhere": 1}
+    app.producer.calls.clear()
+    return app
+
+
+# -- no token ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"Bearer",
+        b"Bearer ",
+        b"Bearer \t  ",
+        b"Bearer null",
+        b"Bearer undefined",
+        b"Basic c2hvcDpzaG9w",
+        b"Bearer\tshop-0123456789abcdef",
+        b"Bearer, shop-0123456789abcdef",
+        b"Bearer shop-0123456789abcdef, Bearer x",
+        "Bearer shop-0123456789abcde\uff46".encode(),
+        b"Bearer shop-0123456789abcdef\x00",
+        b"Bearer " + b"x" * 60_000,
+    ],
+    ids=lambda said: repr(said[:40]),
+)
+def test_what_is_no_token_lets_nobody_in(web: HttpApp, said: bytes) -> None:
+    for path in (
+        "/v1/topics/orders",
+        "/v1/topics/%6Frders",
+        "/v1/status",
+        "/v1/watch",
+        "/topics",
+        "/nothing",
+    ):
+        assert web.get(path, headers={b"authorization": said}).status_code == 401
+    assert (
+        web.post(PRODUCE, content=RECORDS, headers={b"authorization": said, **_bytes(JSON)}).status_code
+        == 401
+    )
+    assert web.producer.submitted == []
+
+
+def _bytes(headers: dict[str, str]) -> dict[bytes, bytes]:
+    return {name.encode(): value.encode() for name, value in headers.items()}
+
+
+@pytest.mark.parametrize("name", ["token", "access_token", "authorization", "api_key", "bearer"])
+def test_a_token_counts_in_no_other_place(web: HttpApp, tokens: TokensFile, name: str) -> None:
+    token = tokens.token("shop")
+    assert web.get(f"/v1/topics/orders?{name}={token}").status_code == 401
+    for header in (name.replace("_", "-") if name != "authorization" else "x-authorization", "cookie"):
+        assert web.get("/v1/topics/orders", headers={header: f"Bearer {token}"}).status_code == 401
+
+
+@pytest.mark.parametrize("nothing", [b"", b"\n"])
+def test_the_hash_of_an_empty_variable_is_refused_and_opens_nothing(nothing: bytes) -> None:
+    entry = f'[[token]]\nname = "shop"\nsha256 = "{hashlib.sha256(nothing).hexdigest()}"\nread = ["*"]\n'
+    with pytest.raises(FileFaultError, match="is that of an empty token, which anybody has"):
+        parse_tokens("tokens.toml", entry.encode())
+
+
+# -- a token for other topics --------------------------------------------------------------------------------
+
+
+def replayed(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.text
+
+
+def test_an_idempotency_key_replays_no_other_callers_answer(web: HttpApp, tokens: TokensFile) -> None:
+    headers = {**JSON, "idempotency-key": KEY}
+    first = web.post(PRODUCE, content=RECORDS, headers={**headers, **tokens.of("shop")})
+    assert first.status_code == 200
+    again = web.post(PRODUCE, content=RECORDS, headers={**headers, **tokens.of("shop")})
+    assert replayed(again) == replayed(first)
+    assert len(web.producer.submitted) == 1
+    mine = web.post(PRODUCE, content=RECORDS, headers={**headers, **tokens.of("other")})
+    assert mine.status_code == 200
+    assert len(web.producer.submitted) == 2  # its own request was sent: nothing of the first came back
+
+
+@pytest.mark.parametrize("body", [RECORDS, b'{"records":[{"value":2}]}', b"nonsense"])
+def test_an_idempotency_key_tells_a_caller_without_the_right_nothing(
+    web: HttpApp, tokens: TokensFile, body: bytes
+) -> None:
+    headers = {**JSON, "idempotency-key": KEY}
+    unused = web.post(PRODUCE, content=body, headers={**headers, **tokens.of("stranger")})
+    web.post(PRODUCE, content=RECORDS, headers={**headers, **tokens.of("shop")})
+    used = web.post(PRODUCE, content=body, headers={**headers, **tokens.of("stranger")})
+    assert replayed(unused) == replayed(used)
+    assert used.status_code == 403
+
+
+def test_a_right_that_was_taken_away_takes_its_kept_answers_along(web: HttpApp, tokens: TokensFile) -> None:
+    headers = {**JSON, "idempotency-key": KEY, **tokens.of("shop")}
+    assert web.post(PRODUCE, content=RECORDS, headers=headers).status_code == 200
+    tokens.write(shop={"read": ["orders"], "produce": ["elsewhere"]})
+    access = web.app.access
+    assert access is not None
+    for look in (2_000, 4_000):
+        access.look(look)
+    assert web.post(PRODUCE, content=RECORDS, headers=headers).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "orders",
+        "%6Frders",
+        "%6f%72%64%65%72%73",
+        "ORDERS",
+        "Orders",
+        "orders%20",
+        "orders%00",
+        "orders.",
+        "%EF%BD%8Frders",
+    ],
+)
+def test_no_spelling_of_a_name_goes_round_its_rule(web: HttpApp, tokens: TokensFile, spelling: str) -> None:
+    sent: dict[str, Any] = {"headers": {**JSON, **tokens.of("stranger")}}
+    for answer in (
+        web.get(f"/v1/topics/{spelling}", headers=tokens.of("stranger")),
+        web.get(f"/v1/topics/{spelling}/leader?partition=0", headers=tokens.of("stranger")),
+        web.get(f"/topics/{spelling}", headers=tokens.of("stranger")),
+        web.get(f"/v3/clusters/cluster/topics/{spelling}", headers=tokens.of("stranger")),
+        web.post(f"/v1/topics/{spelling}/records", content=RECORDS, **sent),
+        web.post(f"/topics/{spelling}", content=RECORDS, **sent),
+        web.post(f"/cloudevents/{spelling}", content=RECORDS, **sent),
+        web.post(f"/v1.0/publish/pubsub/{spelling}", content=RECORDS, **sent),
+    ):
+        assert answer.status_code >= 400
+        assert "partitions" not in answer.text
+        assert "leader_epoch" not in answer.text
+    assert web.producer.submitted == []
+    assert web.producer.calls == []  # and no broker was asked
