@@ -61,6 +61,9 @@ class Disk:
         try:
             self.write_all(descriptor, data)
             self.fsync(descriptor)
+        except OSError:
+            draft.unlink(missing_ok=True)  # on a full disk others need the room
+            raise
         finally:
             os.close(descriptor)
         draft.rename(path)

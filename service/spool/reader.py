@@ -78,7 +78,10 @@ class SpoolReader:
         """Takes entries below `until` from one piece of a file."""
         data = self._piece(segment)
         at = 0
-        while at < most_bytes and self.sequence < until and (frame := frame_at(data, at)) is not None:
+        while at < most_bytes and self.sequence < until:
+            frame = frame_at(segment.salt, data, at)
+            if frame is None:
+                break
             at = frame.end
             if not self._take(segment, frame, until, taken):
                 break
@@ -104,12 +107,12 @@ class SpoolReader:
         path, disk = self._segments.path_of(segment), self._segments.disk
         try:
             data = disk.read(path, self._offset, READ_BYTES)
-            end = frame_end(data, 0)
+            end = frame_end(segment.salt, data, 0)
             if end is not None and len(data) < end <= self._offset + path.stat().st_size:
                 data = disk.read(path, self._offset, end)
         except OSError as e:
             _check_lost(e)
-            _log.error("spool: can't read %s: %s", path, e.strerror or e)
+            _log.error("spool: can't read %s: %s", segment, e.strerror or e)
             return b""
         return data
 
@@ -122,7 +125,7 @@ class SpoolReader:
             _check_lost(e)
             data = b""
         at = 0
-        while (found := next_frame(data, at)) is not None:
+        while (found := next_frame(segment.salt, data, at)) is not None:
             _, frame = found
             at = frame.end
             if self.sequence <= frame.sequence < until:
@@ -134,7 +137,7 @@ class SpoolReader:
 
     def _lost(self, segment: Segment, entries: int) -> None:
         if entries > 0:
-            _log.error("spool: %s is damaged: %d records of it are lost", segment.name, entries)
+            _log.error("spool: %s is damaged: %d records of it are lost", segment, entries)
             self._damaged(segment, entries)
 
 

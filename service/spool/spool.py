@@ -56,7 +56,7 @@ class Spool:
             self.segments: Final = Segments(path, disk)
             # What was delivered once is done, though a crash of the machine may have taken it from the end.
             self.segments.next_sequence = max(self.segments.next_sequence, mark.done)
-            self.aside: Final = Aside(path, disk)
+            self.aside: Final = Aside(path, disk, mark)
         except OSError as e:
             self._folder.close()
             raise SettingsError(f"spool_folder: can't read {path}: {e.strerror or e}") from e
@@ -103,6 +103,7 @@ class Spool:
 
     def release(self) -> None:
         """Lets go of the folder."""
+        self.aside.close()
         self._folder.close()
 
     # -- what is told ----------------------------------------------------------------------------------------

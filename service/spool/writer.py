@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from client_core import Clock, ProducerRecord
-from service.spool.entry import frame_of, most_bytes_of, payload_of
+from service.spool.entry import FRAME_BYTES, frame_of, most_bytes_of, payload_of
 from service.spool.segments import Segment, Segments
 from service.tally import SECONDS, Histogram
 
@@ -203,14 +203,13 @@ class SpoolWriter:
     def _commit(self, group: Sequence[_Waiting]) -> Sequence[Spooled | SpoolFault]:
         wall_ms = self._clock.wall_ms()
         sequence = self.committed_sequence
-        frames: list[bytes] = []
+        payloads: list[bytes] = []
         outcomes: list[Spooled | SpoolFault] = []
         for records, _, _ in group:
             outcomes.append(Spooled(sequence, len(records)))
-            for record in records:
-                frames.append(frame_of(sequence, payload_of(record, wall_ms)))
-                sequence += 1
-        fault = self._append(b"".join(frames))
+            payloads += [payload_of(record, wall_ms) for record in records]
+            sequence += len(records)
+        fault = self._append(payloads)
         if fault is not None:
             return [fault] * len(group)
         self.spooled += sequence - self.committed_sequence
@@ -218,13 +217,16 @@ class SpoolWriter:
         self._tell_committed()
         return outcomes
 
-    def _append(self, data: bytes) -> SpoolFault | None:
-        """Puts bytes on the disk, or says why they are not there."""
+    def _append(self, payloads: Sequence[bytes]) -> SpoolFault | None:
+        """Puts entries on the disk, under the next numbers, or says why they are not there."""
         try:
-            opened = self._room_for(len(data))
+            opened = self._room_for(sum(map(len, payloads)) + FRAME_BYTES * len(payloads))
         except OSError as e:
             self.write_failures += 1
             return self._refused("begin a file", e, "no")
+        salt = opened.segment.salt
+        numbered = enumerate(payloads, self.committed_sequence)
+        data = b"".join([frame_of(salt, sequence, payload) for sequence, payload in numbered])
         try:
             self._disk.write_all(opened.descriptor, data)
         except OSError as e:
@@ -274,7 +276,7 @@ class SpoolWriter:
         try:
             self._disk.truncate(opened.descriptor, opened.end)
         except OSError as e:
-            _log.warning("spool: %s can't be cut: %s", opened.segment.name, e.strerror or e)
+            _log.warning("spool: %s can't be cut: %s", opened.segment, e.strerror or e)
         os.close(opened.descriptor)
         try:
             self._open = _Open(*self._segments.begin(self.committed_sequence))

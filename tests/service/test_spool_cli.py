@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from client_core import Phase, ProducerRecord, RecordFailure, TopicAuthorizationError, Written
 from service.__main__ import main
 from service.spool.entry import frame_of
-from tests.support.spooling import SpoolRig, record, records
+from tests.support.spooling import SpoolRig, record, records, salt_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,7 +123,7 @@ def test_beside_a_sidecar_that_runs_nothing_is_put_back(rig: SpoolRig) -> None:
 
 def test_what_this_version_can_not_read_stays_where_it_is(rig: SpoolRig) -> None:
     path = rig.segments[-1]
-    path.write_bytes(path.read_bytes() + frame_of(6, b"of the future", version=9))
+    path.write_bytes(path.read_bytes() + frame_of(salt_of(path), 6, b"of the future", version=9))
     rig = rig.again()
     rig.producer.set_topics({"orders": 3})
     rig.settle()

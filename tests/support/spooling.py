@@ -147,6 +147,11 @@ class SpoolRig:
         return SpoolRig(self.folder, clock=self.clock, **self._given)
 
 
+def salt_of(path: Path) -> bytes:
+    """The salt of a file of entries, by its name."""
+    return bytes.fromhex(path.stem.rpartition("-")[2])
+
+
 def record(value: str, topic: str = "orders", *, partition: int | None = None) -> ProducerRecord:
     """A record with a value."""
     return ProducerRecord(topic, value.encode(), partition=partition)
