@@ -157,7 +157,7 @@ class Aside:
     # -- putting there ---------------------------------------------------------------------------------------
 
     def add(self, stored: Sequence[Stored], reason: Reason, detail: str, at_wall_ms: int) -> None:
-        """Has records on the disk as set aside, all for one reason. Raises OSError: they may be here or not."""
+        """Has records on the disk as set aside, all for one reason. Raises OSError: here or not."""
         detail = detail[:DETAIL_CHARACTERS]
         new = [
             SetAside(one.sequence, reason, detail, at_wall_ms, one.version, one.payload)
@@ -308,7 +308,7 @@ def _bytes_of(records: Sequence[SetAside], salt: bytes) -> bytes:
 
 
 def _read(path: Path) -> AsideFile:
-    """The records of a file; what is damaged is passed over. Raises OSError, but not where the disk lost it."""
+    """The records of a file; what is damaged is passed over. Raises OSError, but not for what is lost."""
     salt = _salt_of(path)
     try:
         data = path.read_bytes()

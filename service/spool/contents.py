@@ -132,7 +132,8 @@ def _take_out(
     take: Callable[[list[SetAside]], None],
 ) -> int:
     """Takes those of a file that are chosen, and then has them there no more; how many."""
-    taken, left = [], []
+    taken: list[SetAside] = []
+    left: list[SetAside] = []
     for one in file.records:
         (taken if chosen(one) else left).append(one)
     if taken:

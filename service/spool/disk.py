@@ -5,9 +5,13 @@ Every method may raise OSError. Any thread.
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Final
+
+#: The errors of a disk that has no room, or no more for this user.
+DISK_IS_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 _MODE: Final = 0o600
 _APPEND: Final = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC

@@ -2,14 +2,14 @@
 
     bytes[4] marker, uint32 length, uint32 crc, uint64 sequence, uint8 version, payload     all big endian
 
-`length` is that of sequence, version and payload; the CRC is CRC-32C of the file's salt, of the length and of
-those. The payload of version 1 is MessagePack, an array: topic, partition, key, value, timestamp, headers, when
-it was accepted (milliseconds since 1970). Sequence numbers grow by one from record to record.
+`length` is that of sequence, version and payload; the CRC is CRC-32C of the file's salt, of the length and
+of those. The payload of version 1 is MessagePack, an array: topic, partition, key, value, timestamp, headers,
+when it was accepted (milliseconds since 1970). Sequence numbers grow by one from record to record.
 
-A reader looks for the marker, the first half of the salt, to find the next frame behind damage; that it stands
-in a value by chance is told by the CRC. A value may hold bytes that a caller chose: without the salt, which is
-random for each file and leaves the process in the file's name only, nobody can make a frame that a reader takes
-for one of that file, nor many false heads to keep it busy.
+A reader looks for the marker, the first half of the salt, to find the next frame behind damage; that it
+stands in a value by chance is told by the CRC. A value may hold bytes that a caller chose: without the salt,
+which is random for each file and leaves the process in the file's name only, nobody can make a frame that a
+reader takes for one of that file, nor many false heads to keep it busy.
 
 Pure but for `new_salt`; any thread.
 """

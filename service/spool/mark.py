@@ -1,11 +1,11 @@
 """How far the spool has been delivered, in a file that a killed process leaves whole.
 
-    {"done": 1200, "behind": {"orders": 17}, "check": 2868365343}
+    {"done": 1200, "behind": {"orders": 17}, "undone": 40, "check": 2868365343}
 
 Every entry below `done` is delivered or set aside, but for those of the topics in `behind`, of which
-everything from that number on may still be to be delivered. `check` is the CRC-32C of the other two as JSON:
-a number that the disk changed would have records left out. A mark that is lost, or older than the truth, has
-records delivered again; never one left out.
+everything from that number on may still be to be delivered; of these topics together `undone` entries below
+`done` are. `check` is the CRC-32C of the others as JSON: a number that the disk changed would have records
+left out. A mark that is lost, or older than the truth, has records delivered again; never one left out.
 
 Delivery's thread, and the CLI's.
 """
@@ -32,6 +32,7 @@ class Mark(msgspec.Struct, frozen=True):
 
     done: int = 1
     behind: Mapping[str, int] = {}
+    undone: int = 0
 
     @property
     def low(self) -> int:
@@ -46,6 +47,7 @@ class Mark(msgspec.Struct, frozen=True):
 class _Checked(msgspec.Struct, frozen=True):
     done: int
     behind: Mapping[str, int]
+    undone: int
     check: int
 
 
@@ -57,13 +59,13 @@ def read_mark(folder: Path) -> Mark:
         return Mark()
     except (msgspec.DecodeError, UnicodeDecodeError) as e:
         return _damaged(folder, str(e))
-    mark = Mark(found.done, found.behind)
+    mark = Mark(found.done, found.behind, found.undone)
     return mark if found.check == _check_of(mark) else _damaged(folder, "its checksum is another")
 
 
 def write_mark(folder: Path, mark: Mark, disk: Disk) -> None:
     """Has the mark on the disk. Raises OSError."""
-    checked = _Checked(mark.done, mark.behind, _check_of(mark))
+    checked = _Checked(mark.done, mark.behind, mark.undone, _check_of(mark))
     disk.write_whole(folder / _NAME, msgspec.json.encode(checked))
 
 

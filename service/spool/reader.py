@@ -1,8 +1,8 @@
 """Entries out of the spool, in order, from a number on, past whatever is damaged.
 
 A file ends where its successor begins (segments.py), the last one at the number up to which all is on the
-disk. Where no sound frame stands the next one is looked for; the numbers in between are lost, and the file is
-remembered as damaged. Nothing is delivered that is not exactly what was written.
+disk. Where no sound frame stands the next one is looked for, and the numbers in between are told. Nothing is
+delivered that is not exactly what was written.
 
 Delivery's thread, and the CLI's.
 """
@@ -36,10 +36,12 @@ class Stored(NamedTuple):
 class SpoolReader:
     """A place in the spool that moves on."""
 
-    def __init__(self, segments: Segments, sequence: int, damaged: Callable[[Segment, int], None]) -> None:
-        """`damaged` is told of a file and of how many entries of it are lost there."""
+    def __init__(
+        self, segments: Segments, sequence: int, missing: Callable[[Segment, int, int], None]
+    ) -> None:
+        """`missing` is told of a file, and from which number on and below which its entries are not there."""
         self._segments = segments
-        self._damaged = damaged
+        self._tell_missing = missing
         self._segment: Segment | None = None
         self._offset = 0
         #: The number of the next entry.
@@ -94,7 +96,7 @@ class SpoolReader:
         if frame.sequence < self.sequence:
             return True
         if frame.sequence > self.sequence:
-            self._lost(segment, min(frame.sequence, until) - self.sequence)
+            self._missing(segment, min(frame.sequence, until))
             self.sequence = min(frame.sequence, until)
         if frame.sequence >= until:
             return False
@@ -131,14 +133,13 @@ class SpoolReader:
             if self.sequence <= frame.sequence < until:
                 self._take(segment, frame, until, taken)
                 return at
-        self._lost(segment, until - self.sequence)
+        self._missing(segment, until)
         self.sequence = until
         return len(data)
 
-    def _lost(self, segment: Segment, entries: int) -> None:
-        if entries > 0:
-            _log.error("spool: %s is damaged: %d records of it are lost", segment, entries)
-            self._damaged(segment, entries)
+    def _missing(self, segment: Segment, until: int) -> None:
+        if self.sequence < until:
+            self._tell_missing(segment, self.sequence, until)
 
 
 def _check_lost(error: OSError) -> None:

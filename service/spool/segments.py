@@ -2,7 +2,7 @@
 
     00000000000000000017-0000000003-9f86d081884c7d65.segment
 
-The salt (entry.py) stands in the name, and not in the file, since no damage to the file can take it from there.
+The salt (entry.py) stands in the name, and not in the file: no damage to the file can take it from there.
 
 The generation grows with every file. What a file holds from the first number of its successor on is void: a
 group of records whose fsync failed was refused, and its numbers were given anew, whatever the disk still has

@@ -12,7 +12,6 @@ file begins, by whose name all that the old one may still have is void (segments
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import threading
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from client_core import Clock, ProducerRecord
+from service.spool.disk import DISK_IS_FULL
 from service.spool.entry import FRAME_BYTES, frame_of, most_bytes_of, payload_of
 from service.spool.segments import Segment, Segments
 from service.tally import SECONDS, Histogram
@@ -294,7 +294,7 @@ class SpoolWriter:
             _log.error(
                 "spool: can't %s in %s: %s; such requests get a 503", doing, self._segments.folder, said
             )
-        reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else f"{doing}: {said}"
+        reason = "the disk is full" if error.errno in DISK_IS_FULL else f"{doing}: {said}"
         return SpoolFault(f"the spool could not take the records: {reason}", written)
 
 
