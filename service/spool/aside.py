@@ -42,8 +42,6 @@ _DAMAGED: Final = ".damaged"
 
 #: From this size on the next file is begun.
 FILE_BYTES: Final = 1024 * 1024
-#: What is kept of a broker's words.
-DETAIL_CHARACTERS: Final = 200
 #: Of how many records that lie here it is known that they may be set aside once more. Beyond, they may lie
 #: here twice.
 _MOST_KNOWN: Final = 100_000
@@ -158,7 +156,6 @@ class Aside:
 
     def add(self, stored: Sequence[Stored], reason: Reason, detail: str, at_wall_ms: int) -> None:
         """Has records on the disk as set aside, all for one reason. Raises OSError: here or not."""
-        detail = detail[:DETAIL_CHARACTERS]
         new = [
             SetAside(one.sequence, reason, detail, at_wall_ms, one.version, one.payload)
             for one in stored

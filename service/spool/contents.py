@@ -160,8 +160,9 @@ def _put_back(writer: SpoolWriter, portion: list[SetAside]) -> None:
 def _entries(path: Path) -> Iterator[tuple[int, Entry]]:
     """All sound records of all files, void ones left out."""
     segments = list(segments_in(path))
-    untils = [segment.first_sequence for segment in segments[1:]] + [_NO_LIMIT]
-    for segment, until in zip(segments, untils, strict=True):
+    successors = [*segments[1:], None]
+    for segment, successor in zip(segments, successors, strict=False):  # of none there is one too many
+        until = _NO_LIMIT if successor is None else successor.first_sequence
         try:
             data = (path / segment.name).read_bytes()
         except FileNotFoundError:

@@ -140,6 +140,7 @@ class Delivery:
         self._hear(self._clock.now_ms())
         self.lanes.look()
         self._write_mark(self._clock.now_ms())
+        self._aside.close()
 
     # -- the thread ------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ Delivery's thread, and the CLI's.
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,6 +58,10 @@ def read_mark(folder: Path) -> Mark:
         found = msgspec.json.decode((folder / _NAME).read_bytes(), type=_Checked)
     except FileNotFoundError:
         return Mark()
+    except OSError as e:
+        if e.errno != errno.EIO:
+            raise
+        return _damaged(folder, e.strerror or str(e))
     except (msgspec.DecodeError, UnicodeDecodeError) as e:
         return _damaged(folder, str(e))
     mark = Mark(found.done, found.behind, found.undone)

@@ -16,6 +16,7 @@ One lock; the writer's thread adds files, the delivery's takes them away.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from service.spool.disk import Disk
-from service.spool.entry import SALT_BYTES, new_salt, next_frame
+from service.spool.entry import FRAME_BYTES, SALT_BYTES, new_salt, next_frame
 
 _log: Final = logging.getLogger(__name__)
 
@@ -55,9 +56,13 @@ def segments_in(folder: Path) -> dict[Segment, int]:
     found: dict[Segment, int] = {}
     for path in folder.iterdir():
         match = _NAME.fullmatch(path.name)
-        if match is not None:
-            segment = Segment(int(match["first"]), int(match["generation"]), bytes.fromhex(match["salt"]))
+        if match is None or not path.is_file():
+            continue
+        segment = Segment(int(match["first"]), int(match["generation"]), bytes.fromhex(match["salt"]))
+        try:
             found[segment] = path.stat().st_size
+        except FileNotFoundError:
+            continue  # a sidecar has delivered it meanwhile
     return dict(sorted(found.items()))
 
 
@@ -143,7 +148,14 @@ class Segments:
         if not self._sizes:
             return 1
         last = next(reversed(self._sizes))
-        data = self.disk.read(self.path_of(last), 0, self._sizes[last])
+        try:
+            data = self.disk.read(self.path_of(last), 0, self._sizes[last])
+        except OSError as e:
+            if e.errno != errno.EIO:
+                raise
+            _log.error("spool: can't read %s: %s", last, e.strerror or e)
+            # It is left to the reader, with all the numbers that may stand in it.
+            return last.first_sequence + self._sizes[last] // FRAME_BYTES + 1
         sequence, end = last.first_sequence, 0
         at = 0
         while (found := next_frame(last.salt, data, at)) is not None:

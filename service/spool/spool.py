@@ -105,7 +105,6 @@ class Spool:
 
     def release(self) -> None:
         """Lets go of the folder."""
-        self.aside.close()
         self._folder.close()
 
     # -- what is told ----------------------------------------------------------------------------------------

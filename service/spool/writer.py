@@ -30,6 +30,8 @@ _log: Final = logging.getLogger(__name__)
 
 #: What one write takes: a group that is larger is parted, so that those at its front need not wait for all.
 _GROUP_BYTES: Final = 4 * 1024 * 1024
+#: What may wait for a disk that is slow or hangs: in memory, though its senders have been answered meanwhile.
+QUEUE_BYTES: Final = 32 * 1024 * 1024
 
 
 class Spooled(NamedTuple):
@@ -53,7 +55,7 @@ Told = Callable[[Spooled | SpoolFault], None]
 
 
 class SpoolFullError(Exception):
-    """The records would not fit."""
+    """The records would not fit, into the folder or into what waits for the disk."""
 
 
 class SpoolClosedError(Exception):
@@ -143,6 +145,10 @@ class SpoolWriter:
                 raise SpoolFullError(
                     f"the spool is full: it holds {held_bytes + self._queued_bytes} bytes, {most_bytes} more "
                     f"would be above spool_max_bytes ({self._limits.max_bytes})"
+                )
+            if self._queued_bytes and self._queued_bytes + most_bytes > QUEUE_BYTES:
+                raise SpoolFullError(
+                    f"the disk of the spool is behind: {self._queued_bytes} bytes wait to be written"
                 )
             self._queue.append(_Waiting(records, most_bytes, told))
             self._queued_bytes += most_bytes

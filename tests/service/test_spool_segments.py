@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from service.spool.aside import damaged_in
 from service.spool.disk import Disk
+from service.spool.entry import FRAME_BYTES
 from service.spool.reader import SpoolReader
 from service.spool.segments import Segments
 from service.spool.writer import Spooled
@@ -147,6 +148,42 @@ def test_a_read_that_fails_for_a_reason_that_passes_loses_nothing(tmp_path: Path
         rig.spool.delivery.turn(rig.clock.now_ms())
     rig.deliver()
     assert rig.sent == ["orders-0", "orders-1", "orders-2"]
+
+
+def test_a_last_file_that_the_disk_has_lost_keeps_no_sidecar_from_its_start(tmp_path: Path) -> None:
+    rig = SpoolRig(tmp_path / "spool")
+    for value in ("a", "b", "c"):
+        rig.spool_in([record(value)])
+        if value == "a":
+            rig = rig.again()
+    size = rig.segments[-1].stat().st_size
+    rig.disk.fails["read"] = 1
+    segments = Segments(rig.folder, rig.disk)
+    assert 4 <= segments.next_sequence <= 2 + size // FRAME_BYTES + 1
+    assert rig.segments[-1].stat().st_size == size
+
+
+def test_a_start_that_fails_for_a_reason_that_passes_is_told(tmp_path: Path) -> None:
+    rig = SpoolRig(tmp_path / "spool")
+    rig.spool_in([record("a")])
+    rig.disk.fails["read"] = 1
+    rig.disk.errno = 24  # EMFILE
+    with pytest.raises(OSError, match="no read here"):
+        Segments(rig.folder, rig.disk)
+
+
+def test_what_only_looks_like_a_file_of_the_spool_is_left_alone(tmp_path: Path) -> None:
+    rig = SpoolRig(tmp_path / "spool")
+    rig.producer.set_topics({"orders": 3})
+    rig.spool_in([record("a")])
+    (rig.folder / f"{0:020d}-{9:010d}-{'0' * 16}.segment").mkdir()
+    (rig.folder / f"{0:020d}-{9:010d}.segment").write_bytes(b"of an older format")
+    (rig.folder / f"{'٣' * 20}-{9:010d}-{'0' * 16}.segment").write_bytes(b"other digits")
+    (rig.folder / "lost+found").mkdir()
+    rig = rig.again()
+    rig.producer.set_topics({"orders": 3})
+    rig.deliver()
+    assert (rig.sent, rig.spool.delivery.lost) == (["a"], 0)
 
 
 def test_records_larger_than_what_is_read_at_once_are_read(tmp_path: Path) -> None:
