@@ -1,7 +1,7 @@
-"""`pilotfish spool show` and `pilotfish spool requeue`: what a spool holds, and what was set aside of it.
+"""`pilotfish spool show`, `requeue` and `discard`: what a spool holds, and what was set aside of it.
 
-They read the folder itself and ask no sidecar. `show` may be called beside one that runs; `requeue` needs the
-folder alone, and says so where a sidecar has it.
+They read the folder itself and ask no sidecar. `show` may be called beside one that runs; the others need the
+folder alone, and say so where a sidecar has it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from client_core import SystemClock
 from service.cli.options import topic_name
 from service.cli.tables import render
 from service.spool.aside import REASONS, SetAside
-from service.spool.contents import Contents, RequeueError, contents_of, requeue
+from service.spool.contents import Contents, RequeueError, contents_of, discard, requeue
 from service.spool.folder import FolderError
 
 #: How many of the records that were set aside are listed, unless more are asked for.
@@ -55,20 +55,44 @@ def show(folder: Path, as_json: bool, limit: int) -> None:
     click.echo(json.dumps(_document(contents)) if as_json else _text(contents, limit))
 
 
+_topic_option: Final = click.option("--topic", type=topic_name, help="Only records of this topic.")
+_reason_option: Final = click.option(
+    "--reason", type=click.Choice(list(REASONS)), help="Only records set aside for this reason."
+)
+
+
 @spool.command("requeue", short_help="Puts back what was set aside, to be delivered.")
 @_folder
-@click.option("--topic", type=topic_name, help="Only records of this topic.")
-@click.option("--reason", type=click.Choice(list(REASONS)), help="Only records set aside for this reason.")
+@_topic_option
+@_reason_option
 def requeue_command(folder: Path, topic: str | None, reason: str | None) -> None:
     """Put back what was set aside, behind what is to be delivered. The sidecar must not run meanwhile."""
-
-    def chosen(one: SetAside) -> bool:
-        return (reason is None or one.reason == reason) and (topic is None or _topic(one) == topic)
-
-    put_back = _doing(lambda: requeue(folder, chosen, SystemClock()))
+    put_back = _doing(lambda: requeue(folder, _choice(topic, reason), SystemClock()))
     if not put_back:
         raise click.ClickException("nothing to requeue: no such record lies set aside")
     click.echo(f"{put_back} records will be delivered when a sidecar starts on {folder}")
+
+
+@spool.command("discard", short_help="Takes away for good what was set aside.")
+@_folder
+@_topic_option
+@_reason_option
+@click.option("--all", "of_all", is_flag=True, help="All that was set aside, of whatever topic and reason.")
+def discard_command(folder: Path, topic: str | None, reason: str | None, of_all: bool) -> None:
+    """Take away for good what was set aside. The sidecar must not run meanwhile."""
+    if of_all == (topic is not None or reason is not None):
+        raise click.UsageError("say which: --topic, --reason or both, or else --all")
+    taken = _doing(lambda: discard(folder, _choice(topic, reason)))
+    if not taken:
+        raise click.ClickException("nothing to discard: no such record lies set aside")
+    click.echo(f"{taken} records are gone from {folder}")
+
+
+def _choice(topic: str | None, reason: str | None) -> Callable[[SetAside], bool]:
+    def chosen(one: SetAside) -> bool:
+        return (reason is None or one.reason == reason) and (topic is None or _topic(one) == topic)
+
+    return chosen
 
 
 def _doing(work: Callable[[], Any]) -> Any:
@@ -92,7 +116,7 @@ def _text(contents: Contents, limit: int) -> str:
         said = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
         parts.append(f"{len(contents.aside)} records set aside: {said}")
         head = ("number", "topic", "reason", "set aside", "detail")
-        listed = [(o.sequence, _topic(o), o.reason, _at(o.at_wall_ms), o.detail) for o in contents.aside]
+        listed = [(o.sequence, o.topic, o.reason, _at(o.at_wall_ms), o.detail) for o in contents.aside]
         parts.append(render(head, listed[:limit]))
         if len(listed) > limit:
             parts.append(f"and {len(listed) - limit} more: --limit lists them")
@@ -109,7 +133,7 @@ def _document(contents: Contents) -> dict[str, Any]:
         "set_aside": [
             {
                 "sequence": one.sequence,
-                "topic": _topic(one),
+                "topic": one.topic,
                 "reason": one.reason,
                 "detail": one.detail,
                 "at_wall_ms": one.at_wall_ms,

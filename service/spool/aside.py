@@ -1,37 +1,50 @@
 """What was set aside: records that can never be delivered, each with the reason, and damaged files.
 
-    aside/00000000000000000017.records    frames (entry.py) whose payload is a MessagePack array: reason,
-                                          detail, when (milliseconds since 1970), version and payload of
-                                          the entry
+    aside/00000000000000000003-9f86d081884c7d65.records    a number that grows, and the file's salt. Frames
+                                          (entry.py) whose payload is a MessagePack array: reason, detail,
+                                          when (milliseconds since 1970), version and payload of the entry
     aside/<name of a segment>.damaged     the file as it was found; its sound records went their way
 
-Nothing here is ever sent by itself: `pilotfish spool requeue` puts records back. What lies here counts
-against spool_max_bytes.
+Records are appended to a file until it is large, or a process of its own: however many there are, and of how
+many topics, there are few files. Nothing here is ever sent by itself: `pilotfish spool requeue` puts records
+back. What lies here counts against spool_max_bytes.
 
 Delivery's thread, and the CLI's; the numbers on any thread.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import re
 import threading
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
 from service.spool.disk import Disk
-from service.spool.entry import Entry, EntryError, entry_of, frame_of, next_frame
+from service.spool.entry import SALT_BYTES, Entry, EntryError, entry_of, frame_of, new_salt, next_frame
+from service.spool.mark import Mark
 from service.spool.reader import Stored
 from service.spool.segments import Segment, Segments
 
 _log: Final = logging.getLogger(__name__)
 
 _FOLDER: Final = "aside"
-_RECORDS: Final = ".records"
+_RECORDS: Final = re.compile(
+    rf"(?P<number>\d{{20}})-(?P<salt>[0-9a-f]{{{2 * SALT_BYTES}}})\.records", re.ASCII
+)
 _DAMAGED: Final = ".damaged"
+
+#: From this size on the next file is begun.
+FILE_BYTES: Final = 1024 * 1024
+#: Of how many records that lie here it is known that they may be set aside once more. Beyond, they may lie
+#: here twice.
+_MOST_KNOWN: Final = 100_000
 
 #: A reason is a label of a metric: there are few of them.
 Reason = str
@@ -77,16 +90,45 @@ class SetAside(NamedTuple):
             return None
 
 
+class AsideFile(NamedTuple):
+    """A file of records, what is sound in it, and how many bytes are not."""
+
+    path: Path
+    records: list[SetAside]
+    unsound_bytes: int
+
+
+class _Open:
+    """The file that is appended to. `end` is where its last good byte ends."""
+
+    __slots__ = ("descriptor", "end", "path", "salt")
+
+    def __init__(self, path: Path, salt: bytes, descriptor: int) -> None:
+        self.path = path
+        self.salt = salt
+        self.descriptor = descriptor
+        self.end = 0
+
+
 class Aside:
     """The folder of what was set aside."""
 
-    def __init__(self, folder: Path, disk: Disk) -> None:
-        """Makes it where it is missing, and counts what is there. Raises OSError."""
+    def __init__(self, folder: Path, disk: Disk, mark: Mark) -> None:
+        """Makes it where it is missing, and counts what is there. Raises OSError.
+
+        `mark`: what is not done by it may be set aside once more, and is not put here again.
+        """
         self._folder = folder / _FOLDER
         self._disk = disk
         self._lock = threading.Lock()
+        self._open: _Open | None = None
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        self._count()
+        self._known: set[int] = set()
+        self._reasons: Counter[Reason] = Counter()
+        self._bytes = 0
+        self._number = 0
+        self._damaged_files = 0
+        self._count(mark)
 
     # -- numbers, any thread ---------------------------------------------------------------------------------
 
@@ -113,10 +155,26 @@ class Aside:
     # -- putting there ---------------------------------------------------------------------------------------
 
     def add(self, stored: Sequence[Stored], reason: Reason, detail: str, at_wall_ms: int) -> None:
-        """Has records on the disk as set aside, all for one reason. Raises OSError: none of them is then."""
-        self._write(
-            [SetAside(one.sequence, reason, detail, at_wall_ms, one.version, one.payload) for one in stored]
-        )
+        """Has records on the disk as set aside, all for one reason. Raises OSError: here or not."""
+        new = [
+            SetAside(one.sequence, reason, detail, at_wall_ms, one.version, one.payload)
+            for one in stored
+            if one.sequence not in self._known
+        ]
+        if not new:
+            return
+        opened = self._room()
+        data = _bytes_of(new, opened.salt)
+        try:
+            self._disk.write_all(opened.descriptor, data)
+            self._disk.fsync(opened.descriptor)
+        except OSError:
+            self._leave(opened)
+            raise
+        opened.end += len(data)
+        with self._lock:
+            self._bytes += len(data)
+            self._reasons[reason] += len(new)
 
     def move_damaged(self, segments: Segments, segment: Segment) -> None:
         """Moves a file here, of which nothing is read any more. Raises OSError."""
@@ -132,92 +190,140 @@ class Aside:
             self._bytes += size
             self._damaged_files += 1
 
-    # -- looking, and taking away ----------------------------------------------------------------------------
+    def close(self) -> None:
+        """Lets go of the file. Idempotent."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            os.close(opened.descriptor)
 
-    def all(self) -> list[SetAside]:
-        """Every record that was set aside, in order. Raises OSError."""
-        return [found for path in self._files() for found in _read(path)]
+    # -- taking away: the CLI --------------------------------------------------------------------------------
 
-    def damaged(self) -> list[tuple[str, int]]:
-        """The damaged files, with their sizes in bytes. Raises OSError."""
-        return [
-            (path.name, path.stat().st_size)
-            for path in sorted(self._folder.iterdir())
-            if path.name.endswith(_DAMAGED)
-        ]
-
-    def remove(self, sequences: Collection[int]) -> None:
-        """These records are here no more. Raises OSError."""
-        for path in self._files():
-            found = _read(path)
-            left = [one for one in found if one.sequence not in sequences]
-            if not left:
-                self._disk.unlink(path)
-            elif len(left) < len(found):
-                self._disk.write_whole(path, _bytes_of(left))
-        self._disk.sync_folder(self._folder)
-        self._count()
+    def leave_only(self, file: AsideFile, left: Sequence[SetAside]) -> None:
+        """Of a file's records only these are here any more. Raises OSError."""
+        if left:
+            salt = _salt_of(file.path)
+            self._disk.write_whole(file.path, _bytes_of(left, salt))
+        else:
+            self._disk.unlink(file.path)
+            self._disk.sync_folder(self._folder)
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def _write(self, records: Sequence[SetAside]) -> None:
-        path = self._folder / f"{records[0].sequence:020d}{_RECORDS}"
-        data = _bytes_of(records)
-        # A record that was delivered again after a kill may be set aside again: it is here once.
-        before = path.stat().st_size if path.exists() else 0
-        kept = (
-            [one for one in _read(path) if one.sequence not in {r.sequence for r in records}]
-            if before
-            else []
-        )
-        if kept:
-            data += _bytes_of(kept)
-        self._disk.write_whole(path, data)
-        if before:
-            self._count()
-            return
-        with self._lock:
-            self._bytes += len(data)
-            self._reasons.update(record.reason for record in records)
+    def _room(self) -> _Open:
+        opened = self._open
+        if opened is not None and opened.end < FILE_BYTES and os.fstat(opened.descriptor).st_nlink:
+            return opened  # a file that somebody took away meanwhile would keep nothing
+        self.close()
+        salt = new_salt()
+        path = self._folder / f"{self._number + 1:020d}-{salt.hex()}.records"
+        descriptor = self._disk.create(path)
+        self._number += 1
+        self._open = opened = _Open(path, salt, descriptor)
+        try:
+            self._disk.sync_folder(self._folder)
+        except OSError:
+            self._leave(opened)
+            raise
+        return opened
 
-    def _files(self) -> list[Path]:
-        return sorted(path for path in self._folder.iterdir() if path.name.endswith(_RECORDS))
+    def _leave(self, opened: _Open) -> None:
+        """Ends a file at its last good byte: what a failed fsync left is never trusted again."""
+        self._open = None
+        try:
+            self._disk.truncate(opened.descriptor, opened.end)
+            if not opened.end:
+                # Or a disk that fails for long would be full of empty files.
+                self._disk.unlink(opened.path)
+        except OSError as e:
+            _log.warning("spool: %s can't be cut: %s", _FOLDER, e.strerror or e)
+        finally:
+            os.close(opened.descriptor)
 
-    def _count(self) -> None:
-        reasons = Counter(found.reason for found in self.all())
-        sizes = [path.stat().st_size for path in self._folder.iterdir()]
-        damaged_files = len(self.damaged())
-        with self._lock:
-            self._reasons = reasons
-            self._bytes = sum(sizes)
-            self._damaged_files = damaged_files
+    def _count(self, mark: Mark) -> None:
+        for draft in self._folder.glob(".*.draft"):
+            self._disk.unlink(draft)
+        for file in _files_in(self._folder):
+            self._number = max(self._number, int(file.path.name.partition("-")[0]))
+            if file.unsound_bytes:
+                _log.error(
+                    "spool: %s/%s is damaged: %d bytes of it are passed over",
+                    _FOLDER,
+                    file.path.name.partition("-")[0],
+                    file.unsound_bytes,
+                )
+            for one in file.records:
+                self._reasons[one.reason] += 1
+                if len(self._known) < _MOST_KNOWN and not mark.is_done(one.sequence, _topic_of(one)):
+                    self._known.add(one.sequence)
+        self._damaged_files = len(damaged_in(self._folder.parent))
+        self._bytes = aside_bytes_in(self._folder.parent)
 
 
-def _bytes_of(records: Sequence[SetAside]) -> bytes:
+def set_aside_in(folder: Path) -> Iterator[AsideFile]:
+    """What was set aside of the spool in a folder, in the order in which it was. Raises OSError."""
+    return _files_in(folder / _FOLDER)
+
+
+def damaged_in(folder: Path) -> list[tuple[str, int]]:
+    """The damaged files of the spool in a folder, with their sizes in bytes. Raises OSError."""
+    return [(path.name, size) for path, size in _sizes_in(folder / _FOLDER) if path.name.endswith(_DAMAGED)]
+
+
+def aside_bytes_in(folder: Path) -> int:
+    """How much lies aside of the spool in a folder. Raises OSError."""
+    return sum(size for _, size in _sizes_in(folder / _FOLDER))
+
+
+def _sizes_in(folder: Path) -> list[tuple[Path, int]]:
+    if not folder.exists():
+        return []
+    return [(path, path.stat().st_size) for path in sorted(folder.iterdir())]
+
+
+def _files_in(folder: Path) -> Iterator[AsideFile]:
+    for path, _ in _sizes_in(folder):
+        if _RECORDS.fullmatch(path.name) is not None:
+            yield _read(path)
+
+
+def _salt_of(path: Path) -> bytes:
+    match = _RECORDS.fullmatch(path.name)
+    assert match is not None
+    return bytes.fromhex(match["salt"])
+
+
+def _topic_of(one: SetAside) -> str:
+    entry = one.entry
+    return "" if entry is None else entry.record.topic
+
+
+def _bytes_of(records: Sequence[SetAside], salt: bytes) -> bytes:
     return b"".join(
-        frame_of(r.sequence, _encode(_Payload(r.reason, r.detail, r.at_wall_ms, r.version, r.payload)))
+        frame_of(salt, r.sequence, _encode(_Payload(r.reason, r.detail, r.at_wall_ms, r.version, r.payload)))
         for r in records
     )
 
 
-def _read(path: Path) -> list[SetAside]:
-    """The records of a file; what is damaged is passed over, and told in the log."""
-    data = path.read_bytes()
+def _read(path: Path) -> AsideFile:
+    """The records of a file; what is damaged is passed over. Raises OSError, but not for what is lost."""
+    salt = _salt_of(path)
+    try:
+        data = path.read_bytes()
+    except OSError as e:
+        if e.errno != errno.EIO:
+            raise
+        return AsideFile(path, [], path.stat().st_size)
     found: list[SetAside] = []
-    at = 0
-    while (there := next_frame(data, at)) is not None:
+    at = sound_bytes = 0
+    while (there := next_frame(salt, data, at)) is not None:
         start, frame = there
-        if start > at:
-            _log.error("spool: %s is damaged: %d bytes are passed over", path, start - at)
         at = frame.end
         try:
             held = _decode(frame.payload)
-        except msgspec.DecodeError as e:
-            _log.error("spool: a record in %s can't be read: %s", path, e)
+        except (msgspec.DecodeError, UnicodeDecodeError):
             continue
+        sound_bytes += frame.end - start
         found.append(
             SetAside(frame.sequence, held.reason, held.detail, held.at_wall_ms, held.version, held.payload)
         )
-    if at < len(data):
-        _log.error("spool: %s is damaged: its last %d bytes are passed over", path, len(data) - at)
-    return found
+    return AsideFile(path, found, len(data) - sound_bytes)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from client_core import Clock
-from service.spool.aside import Aside, SetAside
+from service.spool.aside import Aside, AsideFile, SetAside, aside_bytes_in, damaged_in, set_aside_in
 from service.spool.disk import Disk
 from service.spool.entry import Entry, EntryError, entry_of, next_frame
 from service.spool.folder import FolderError, SpoolFolder
@@ -19,8 +19,6 @@ from service.spool.mark import read_mark
 from service.spool.segments import Segments, segments_in
 from service.spool.writer import Spooled, SpoolFault, SpoolWriter, WriterLimits
 
-#: Records that are put back at once.
-_PORTION: Final = 1_000
 #: It only moves what is in the folder already.
 _NO_LIMIT: Final = 2**63
 _SEGMENT_BYTES: Final = 16 * 1024 * 1024
@@ -34,12 +32,22 @@ class TopicContents(NamedTuple):
     oldest_wall_ms: int
 
 
+class AsideRow(NamedTuple):
+    """A record that was set aside. `topic` None: this version does not understand it."""
+
+    sequence: int
+    topic: str | None
+    reason: str
+    detail: str
+    at_wall_ms: int
+
+
 class Contents(NamedTuple):
     """What a spool holds: records to deliver by topic, what was set aside, damaged files with their bytes."""
 
     topics: list[TopicContents]
     bytes: int
-    aside: list[SetAside]
+    aside: list[AsideRow]
     damaged: list[tuple[str, int]]
 
 
@@ -59,9 +67,27 @@ def contents_of(path: Path) -> Contents:
         _, records, oldest_wall_ms = topics.get(topic, TopicContents(topic, 0, entry.accepted_wall_ms))
         oldest_wall_ms = min(oldest_wall_ms, entry.accepted_wall_ms)
         topics[topic] = TopicContents(topic, records + 1, oldest_wall_ms)
-    total_bytes = sum(segments_in(path).values())
-    aside = Aside(path, Disk())
-    return Contents(sorted(topics.values()), total_bytes + aside.total_bytes, aside.all(), aside.damaged())
+    total_bytes = sum(segments_in(path).values()) + aside_bytes_in(path)
+    aside = [
+        AsideRow(one.sequence, _topic_of(one), one.reason, one.detail, one.at_wall_ms)
+        for file in set_aside_in(path)
+        for one in file.records
+    ]
+    return Contents(sorted(topics.values()), total_bytes, aside, damaged_in(path))
+
+
+def discard(path: Path, chosen: Callable[[SetAside], bool]) -> int:
+    """Takes records that were set aside away for good; how many.
+
+    Raises FolderError where the folder is in use or no spool's, OSError.
+    """
+    _check(path)
+    folder = SpoolFolder(path)
+    try:
+        aside = Aside(path, Disk(), read_mark(path))
+        return sum(_take_out(aside, file, chosen, lambda _: None) for file in set_aside_in(path))
+    finally:
+        folder.close()
 
 
 def requeue(path: Path, chosen: Callable[[SetAside], bool], clock: Clock) -> int:
@@ -74,10 +100,10 @@ def requeue(path: Path, chosen: Callable[[SetAside], bool], clock: Clock) -> int
     folder = SpoolFolder(path)
     try:
         disk = Disk()
-        aside = Aside(path, disk)
-        found = [one for one in aside.all() if one.entry is not None and chosen(one)]
+        mark = read_mark(path)
+        aside = Aside(path, disk, mark)
         segments = Segments(path, disk)
-        segments.next_sequence = max(segments.next_sequence, read_mark(path).done)
+        segments.next_sequence = max(segments.next_sequence, mark.done)
         writer = SpoolWriter(
             segments,
             clock,
@@ -86,13 +112,34 @@ def requeue(path: Path, chosen: Callable[[SetAside], bool], clock: Clock) -> int
             committed=lambda: None,
             aside_bytes=lambda: 0,
         )
-        for first in range(0, len(found), _PORTION):
-            portion = found[first : first + _PORTION]
-            _put_back(writer, portion)
-            aside.remove({one.sequence for one in portion})
-        return len(found)
+        return sum(
+            _take_out(
+                aside,
+                file,
+                lambda one: one.entry is not None and chosen(one),
+                lambda taken: _put_back(writer, taken),
+            )
+            for file in set_aside_in(path)
+        )
     finally:
         folder.close()
+
+
+def _take_out(
+    aside: Aside,
+    file: AsideFile,
+    chosen: Callable[[SetAside], bool],
+    take: Callable[[list[SetAside]], None],
+) -> int:
+    """Takes those of a file that are chosen, and then has them there no more; how many."""
+    taken: list[SetAside] = []
+    left: list[SetAside] = []
+    for one in file.records:
+        (taken if chosen(one) else left).append(one)
+    if taken:
+        take(taken)
+        aside.leave_only(file, left)
+    return len(taken)
 
 
 def _put_back(writer: SpoolWriter, portion: list[SetAside]) -> None:
@@ -113,14 +160,15 @@ def _put_back(writer: SpoolWriter, portion: list[SetAside]) -> None:
 def _entries(path: Path) -> Iterator[tuple[int, Entry]]:
     """All sound records of all files, void ones left out."""
     segments = list(segments_in(path))
-    untils = [segment.first_sequence for segment in segments[1:]] + [_NO_LIMIT]
-    for segment, until in zip(segments, untils, strict=True):
+    successors = [*segments[1:], None]
+    for segment, successor in zip(segments, successors, strict=False):  # of none there is one too many
+        until = _NO_LIMIT if successor is None else successor.first_sequence
         try:
             data = (path / segment.name).read_bytes()
         except FileNotFoundError:
             continue  # delivered meanwhile
         at = 0
-        while (found := next_frame(data, at)) is not None:
+        while (found := next_frame(segment.salt, data, at)) is not None:
             _, frame = found
             at = frame.end
             if frame.sequence >= until:
@@ -129,6 +177,11 @@ def _entries(path: Path) -> Iterator[tuple[int, Entry]]:
                 yield frame.sequence, entry_of(frame.version, frame.payload)
             except EntryError:
                 continue  # it will be set aside, and shown there
+
+
+def _topic_of(one: SetAside) -> str | None:
+    entry = one.entry
+    return None if entry is None else entry.record.topic
 
 
 def _check(path: Path) -> None:

@@ -6,8 +6,10 @@
     tidy    the mark (mark.py), then the files of which nothing is needed any more
 
 A record is done when brokers have acknowledged it or it lies in the folder of what was set aside; only then
-the mark goes past it. The producer's records never expire: what ends a request is an answer, or that its
-topic was not there for `topic_wait_ms`.
+the mark goes past it. A request ends with an answer, when its topic was not there for `topic_wait_ms`, or
+after the producer's delivery.timeout.ms; what expired is tried again in its order. So records whose topic was
+deleted while they were on their way hold the producer's memory no longer than that, and are then found to
+have no topic.
 
 Thread pilotfish-spool-delivery, but for `_answered`'s append, which the producer's I/O thread does, and
 `close`. Other threads read `view` and the counters.
@@ -33,6 +35,7 @@ from client_core import (
 )
 from service.face import Producer
 from service.spool.aside import REASONS, Aside, Reason
+from service.spool.disk import DISK_IS_FULL
 from service.spool.lane import LANE_BYTES, Lane
 from service.spool.lanes import UNREADABLE, Lanes, View
 from service.spool.mark import Mark, write_mark
@@ -89,7 +92,7 @@ class Delivery:
         self._written = mark
         self._written_ms = clock.now_ms()
         self._damaged: set[Segment] = set()
-        self._answered: deque[tuple[Lane, Sequence[Stored], Result]] = deque()
+        self._answered: deque[tuple[Lane, Result]] = deque()
         self._condition = threading.Condition()
         self._called = False
         self._closed = False
@@ -137,6 +140,7 @@ class Delivery:
         self._hear(self._clock.now_ms())
         self.lanes.look()
         self._write_mark(self._clock.now_ms())
+        self._aside.close()
 
     # -- the thread ------------------------------------------------------------------------------------------
 
@@ -170,9 +174,8 @@ class Delivery:
 
     def _hear(self, now_ms: int) -> None:
         while self._answered:
-            lane, chunk, result = self._answered.popleft()
-            if lane.in_flight is chunk:  # else it was given up
-                self._judge(lane, result, now_ms)
+            lane, result = self._answered.popleft()
+            self._judge(lane, result, now_ms)
 
     def _judge(self, lane: Lane, result: Result, now_ms: int) -> None:
         verdicts: list[tuple[Stored, Verdict]] = []
@@ -245,7 +248,7 @@ class Delivery:
     def _go_on(self, lane: Lane, now_ms: int) -> int:
         """Sends the next records of a lane if it is time; when it is to be looked at again."""
         if lane.in_flight:
-            return self._watch(lane, now_ms)
+            return FOREVER_MS
         if now_ms < lane.resumes_ms:
             return lane.resumes_ms
         if lane.skipped_from is not None and lane.waiting_bytes < LANE_BYTES // 2:
@@ -263,12 +266,12 @@ class Delivery:
             self._settle(lane, [(stored, Verdict("unreadable", stored.fault)) for stored in chunk], now_ms)
             return
         try:
-            lane.ticket = self._producer.submit(
+            self._producer.submit(
                 lane.topic,
                 [_record_of(stored) for stored in chunk],
                 block_deadline_ms=now_ms + self._topic_wait_ms,
                 deadline_ms=now_ms + _NEVER_MS,
-                done=lambda result: self._on_done(lane, chunk, result),
+                done=lambda result: self._on_done(lane, result),
                 create=self._create,
             )
         except (KafkaError, IllegalArgumentError) as e:
@@ -277,30 +280,10 @@ class Delivery:
         except IllegalStateError as e:
             self._settle(lane, [(stored, Verdict(None, str(e))) for stored in chunk], now_ms)
 
-    def _on_done(self, lane: Lane, chunk: Sequence[Stored], result: Result) -> None:
+    def _on_done(self, lane: Lane, result: Result) -> None:
         """Producer's I/O thread."""
-        self._answered.append((lane, chunk, result))
+        self._answered.append((lane, result))
         self.wake()
-
-    def _watch(self, lane: Lane, now_ms: int) -> int:
-        """Gives up records in flight whose topic went: the producer would keep them for it to come again.
-
-        A request that waits for its topic ends by itself, after half of this time.
-        """
-        if lane.topic in self._producer.cache.topics:
-            lane.missing_since_ms = None
-            return now_ms + self._topic_wait_ms
-        if lane.missing_since_ms is None:
-            lane.missing_since_ms = now_ms
-        due_ms = lane.missing_since_ms + 2 * self._topic_wait_ms
-        if now_ms < due_ms:
-            return due_ms
-        lane.missing_since_ms = None
-        assert lane.ticket is not None
-        lane.ticket.cancel()
-        verdict = Verdict("topic_gone", "the topic went while the records were on their way")
-        self._settle(lane, [(stored, verdict) for stored in lane.in_flight], now_ms)
-        return now_ms
 
     # -- tidy ------------------------------------------------------------------------------------------------
 
@@ -315,21 +298,34 @@ class Delivery:
         return FOREVER_MS if self.lanes.mark == self._written else now_ms + MARK_EVERY_MS
 
     def _write_mark(self, now_ms: int) -> None:
-        """Only what the mark on the disk no longer needs is taken away."""
+        """Writes the mark, then takes away what it no longer needs; the other way round on a full disk.
+
+        A file that is gone before the mark says so is not missed: it is the first of those there are.
+        """
         mark = self.lanes.mark
         self._written_ms = now_ms
         try:
-            write_mark(self._segments.folder, mark, self._segments.disk)
+            try:
+                write_mark(self._segments.folder, mark, self._segments.disk)
+            except OSError as e:
+                if e.errno not in DISK_IS_FULL:
+                    raise
+                self._take_away(mark)
+                write_mark(self._segments.folder, mark, self._segments.disk)
             self._written = mark
-            for segment in self._segments.wholly_before(mark.low):
-                if segment in self._damaged:
-                    self._aside.move_damaged(self._segments, segment)
-                else:
-                    self._segments.delete(segment)
+            self._take_away(mark)
         except OSError as e:
             self._tell(f"can't tidy up: {e.strerror or e}")
 
+    def _take_away(self, mark: Mark) -> None:
+        for segment in self._segments.wholly_before(mark.low):
+            if segment in self._damaged:
+                self._aside.move_damaged(self._segments, segment)
+            else:
+                self._segments.delete(segment)
+
     def _on_damage(self, segment: Segment, entries: int) -> None:
+        _log.error("spool: %s is damaged: %d records of it are lost", segment, entries)
         self._damaged.add(segment)
         self.lost += entries
 

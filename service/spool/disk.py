@@ -5,9 +5,13 @@ Every method may raise OSError. Any thread.
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Final
+
+#: The errors of a disk that has no room, or no more for this user.
+DISK_IS_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 _MODE: Final = 0o600
 _APPEND: Final = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
@@ -61,6 +65,9 @@ class Disk:
         try:
             self.write_all(descriptor, data)
             self.fsync(descriptor)
+        except OSError:
+            draft.unlink(missing_ok=True)  # on a full disk others need the room
+            raise
         finally:
             os.close(descriptor)
         draft.rename(path)

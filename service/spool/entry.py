@@ -1,17 +1,22 @@
 """A spooled record as bytes: one frame in a segment, checked by its CRC.
 
-    bytes[4] magic, uint32 length, uint32 crc, uint64 sequence, uint8 version, payload     all big endian
+    bytes[4] marker, uint32 length, uint32 crc, uint64 sequence, uint8 version, payload     all big endian
 
-`length` is that of sequence, version and payload; the CRC is CRC-32C of the length and of those. The payload
-of version 1 is MessagePack, an array: topic, partition, key, value, timestamp, headers, when it was accepted
-(milliseconds since 1970). Sequence numbers grow by one from record to record.
+`length` is that of sequence, version and payload; the CRC is CRC-32C of the file's salt, of the length and
+of those. The payload of version 1 is MessagePack, an array: topic, partition, key, value, timestamp, headers,
+when it was accepted (milliseconds since 1970). Sequence numbers grow by one from record to record.
 
-The magic lets a reader find the next frame behind damage; that it stands in a value by chance is told by the
-CRC. Pure; any thread.
+A reader looks for the marker, the first half of the salt, to find the next frame behind damage; that it
+stands in a value by chance is told by the CRC. A value may hold bytes that a caller chose: without the salt,
+which is random for each file and leaves the process in the file's name only, nobody can make a frame that a
+reader takes for one of that file, nor many false heads to keep it busy.
+
+Pure but for `new_salt`; any thread.
 """
 
 from __future__ import annotations
 
+import secrets
 import struct
 from typing import Final, NamedTuple
 
@@ -20,8 +25,9 @@ from crc32c import crc32c
 
 from client_core import ProducerRecord
 
-MAGIC: Final = b"\xf5PFS"
 VERSION: Final = 1
+SALT_BYTES: Final = 8
+_MARKER_BYTES: Final = 4
 
 _LENGTH: Final = struct.Struct(">I")
 _HEAD: Final = struct.Struct(">4sII")
@@ -88,38 +94,44 @@ def entry_of(version: int, payload: bytes) -> Entry:
     return Entry(record, found.accepted_wall_ms)
 
 
-def frame_of(sequence: int, payload: bytes, version: int = VERSION) -> bytes:
-    """The frame around a payload."""
+def new_salt() -> bytes:
+    """The salt of a new file, by the operating system's randomness."""
+    return secrets.token_bytes(SALT_BYTES)
+
+
+def frame_of(salt: bytes, sequence: int, payload: bytes, version: int = VERSION) -> bytes:
+    """The frame around a payload, in the file of this salt."""
     body = _BODY.pack(sequence, version) + payload
-    crc = crc32c(body, crc32c(_LENGTH.pack(len(body))))
-    return _HEAD.pack(MAGIC, len(body), crc) + body
+    return _HEAD.pack(salt[:_MARKER_BYTES], len(body), _crc(salt, body)) + body
 
 
-def frame_at(data: bytes, at: int) -> Frame | None:
+def frame_at(salt: bytes, data: bytes, at: int) -> Frame | None:
     """The frame that begins at `at`, or None: no whole and sound frame begins there."""
-    end = frame_end(data, at)
+    end = frame_end(salt, data, at)
     if end is None or end > len(data):
         return None
-    _, length, crc = _HEAD.unpack_from(data, at)
+    _, _, crc = _HEAD.unpack_from(data, at)
     body = data[at + _HEAD.size : end]
-    if crc32c(body, crc32c(_LENGTH.pack(length))) != crc:
+    if _crc(salt, body) != crc:
         return None
     sequence, version = _BODY.unpack_from(body)
     return Frame(sequence, version, body[_BODY.size :], end)
 
 
-def frame_end(data: bytes, at: int) -> int | None:
+def frame_end(salt: bytes, data: bytes, at: int) -> int | None:
     """Where the frame at `at` says that it ends, perhaps beyond the data; None where no head stands there."""
     if len(data) - at < _HEAD.size:
         return None
-    magic, length, _ = _HEAD.unpack_from(data, at)
-    return at + _HEAD.size + length if magic == MAGIC and length >= _BODY.size else None
+    marker, length, _ = _HEAD.unpack_from(data, at)
+    is_head = marker == salt[:_MARKER_BYTES] and length >= _BODY.size
+    return at + _HEAD.size + length if is_head else None
 
 
-def next_frame(data: bytes, at: int) -> tuple[int, Frame] | None:
+def next_frame(salt: bytes, data: bytes, at: int) -> tuple[int, Frame] | None:
     """The first sound frame that begins at `at` or behind it, and where; None where there is none."""
-    while (at := data.find(MAGIC, at)) >= 0:
-        frame = frame_at(data, at)
+    marker = salt[:_MARKER_BYTES]
+    while (at := data.find(marker, at)) >= 0:
+        frame = frame_at(salt, data, at)
         if frame is not None:
             return at, frame
         at += 1
@@ -134,3 +146,7 @@ def most_bytes_of(record: ProducerRecord) -> int:
         # A character takes four bytes of UTF-8 at most.
         size += _HEADER_BYTES + 4 * len(name) + len(value or b"")
     return size
+
+
+def _crc(salt: bytes, body: bytes) -> int:
+    return crc32c(body, crc32c(salt + _LENGTH.pack(len(body))))

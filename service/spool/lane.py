@@ -12,11 +12,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from client_core import Ticket
 from service.spool.reader import SpoolReader, Stored
 
 #: What one topic may have in memory.
 LANE_BYTES: Final = 1024 * 1024
+#: What a record takes besides its bytes: as an object here and in the producer, and its part of a lane.
+RECORD_BYTES: Final = 1024
 #: What one request takes.
 CHUNK_BYTES: Final = 128 * 1024
 CHUNK_RECORDS: Final = 500
@@ -29,12 +30,10 @@ class Lane:
         "_alone_until",
         "attempts",
         "in_flight",
-        "missing_since_ms",
         "reader",
         "resumes_ms",
         "skipped",
         "skipped_from",
-        "ticket",
         "topic",
         "waiting",
         "waiting_bytes",
@@ -45,9 +44,6 @@ class Lane:
         self.waiting: deque[Stored] = deque()
         self.waiting_bytes = 0
         self.in_flight: Sequence[Stored] = ()
-        self.ticket: Ticket | None = None
-        #: Since when its topic is not among those that are known, while records of it are in flight.
-        self.missing_since_ms: int | None = None
         #: From which number on its records are on the disk only, how many there are, and who reads them.
         self.skipped_from: int | None = None
         self.skipped = 0
@@ -89,7 +85,7 @@ class Lane:
     def add(self, stored: Stored) -> None:
         """Takes a record in behind the others."""
         self.waiting.append(stored)
-        self.waiting_bytes += len(stored.payload)
+        self.waiting_bytes += memory_bytes_of((stored,))
 
     def take(self) -> Sequence[Stored]:
         """The records of the next request, which are in flight now. Some must wait, and none be in flight."""
@@ -100,7 +96,7 @@ class Lane:
             stored = self.waiting.popleft()
             chunk_bytes += len(stored.payload)
             chunk.append(stored)
-        self.waiting_bytes -= chunk_bytes
+        self.waiting_bytes -= memory_bytes_of(chunk)
         self.in_flight = chunk
         return chunk
 
@@ -108,8 +104,13 @@ class Lane:
         """The request is over, and these records of it are to be tried again; `alone`: each by itself."""
         for stored in self.in_flight:
             self.attempts.pop(stored.sequence, None)
-        self.in_flight, self.ticket, self.missing_since_ms = (), None, None
+        self.in_flight = ()
         self.waiting.extendleft(reversed(back))
-        self.waiting_bytes += sum(len(stored.payload) for stored in back)
+        self.waiting_bytes += memory_bytes_of(back)
         if alone:
             self._alone_until = back[-1].sequence
+
+
+def memory_bytes_of(stored: Sequence[Stored]) -> int:
+    """What records take of memory, about."""
+    return sum(len(one.payload) + RECORD_BYTES for one in stored)

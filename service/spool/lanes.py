@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from service.spool.lane import LANE_BYTES, Lane
+from service.spool.lane import LANE_BYTES, Lane, memory_bytes_of
 from service.spool.mark import Mark
 from service.spool.reader import SpoolReader, Stored
 from service.spool.segments import Segment, Segments
@@ -44,7 +44,11 @@ class Lanes:
         """Begins where `mark` says. `damaged` is told of files, and of how many entries are lost there."""
         self._segments = segments
         self._begun_with = mark
-        self._reader = SpoolReader(segments, mark.low, damaged)
+        self._damaged = damaged
+        #: Of those that the mark says are to be delivered yet, how many were not come upon.
+        self._owed = mark.undone
+        self._missing: list[tuple[Segment, int, int]] = []
+        self._reader = SpoolReader(segments, mark.low, lambda *missing: self._missing.append(missing))
         self._lanes: dict[str, Lane] = {}
         self._memory_bytes = 0
         self.view = View(mark.low, 0, None)
@@ -57,7 +61,7 @@ class Lanes:
         """How far all is done now."""
         lanes = self._lanes.items()
         behind = {topic: first for topic, lane in lanes if (first := lane.first_undone) is not None}
-        return Mark(self._reader.sequence, behind)
+        return Mark(self._reader.sequence, behind, sum(lane.undone for _, lane in lanes))
 
     def read(self, committed: int) -> bool:
         """Reads the next entries below `committed`; whether there may be more at once. Raises OSError."""
@@ -67,6 +71,7 @@ class Lanes:
             read = self._reader.read(committed, _READ_BYTES)
             for stored in read:
                 self._route(stored)
+            self._judge_missing()
             if self._reader.sequence >= committed:
                 return False
         return True
@@ -81,14 +86,14 @@ class Lanes:
             if _topic_of(stored) == lane.topic:
                 lane.add(stored)
                 lane.skipped -= 1
-                self._memory_bytes += len(stored.payload)
+                self._memory_bytes += memory_bytes_of((stored,))
         lane.skipped_from = lane.reader.sequence
         if lane.reader.sequence >= self._reader.sequence:
             lane.skipped_from, lane.skipped, lane.reader = None, 0, None
 
     def landed(self, lane: Lane, back: Sequence[Stored], *, alone: bool) -> None:
         """A lane's request is over, and these records of it are to be tried again."""
-        self._memory_bytes += _bytes_of(back) - _bytes_of(lane.in_flight)
+        self._memory_bytes += memory_bytes_of(back) - memory_bytes_of(lane.in_flight)
         lane.landed(back, alone=alone)
 
     def drop_if_done(self, lane: Lane) -> bool:
@@ -105,20 +110,29 @@ class Lanes:
         undone = sum(lane.undone for lane in self)
         self.view = View(self._reader.sequence, undone, min(accepted, default=None))
 
+    def _judge_missing(self) -> None:
+        """What is missing below the mark was delivered, but for as many as the mark says were not."""
+        for segment, first, until in self._missing:
+            below_mark = max(min(until, self._begun_with.done) - first, 0)
+            owed = min(below_mark, max(self._owed, 0))
+            self._owed -= owed
+            lost = until - first - below_mark + owed
+            if lost:
+                self._damaged(segment, lost)
+        self._missing.clear()
+
     def _route(self, stored: Stored) -> None:
         topic = _topic_of(stored)
         if self._begun_with.is_done(stored.sequence, topic):
             return
+        if stored.sequence < self._begun_with.done:
+            self._owed -= 1
         lane = self._lanes.get(topic)
         if lane is None:
             lane = self._lanes[topic] = Lane(topic)
         if lane.bring(stored):
-            self._memory_bytes += len(stored.payload)
+            self._memory_bytes += memory_bytes_of((stored,))
 
 
 def _topic_of(stored: Stored) -> str:
     return UNREADABLE if stored.entry is None else stored.entry.record.topic
-
-
-def _bytes_of(stored: Sequence[Stored]) -> int:
-    return sum(len(one.payload) for one in stored)

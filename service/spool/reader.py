@@ -1,8 +1,8 @@
 """Entries out of the spool, in order, from a number on, past whatever is damaged.
 
 A file ends where its successor begins (segments.py), the last one at the number up to which all is on the
-disk. Where no sound frame stands the next one is looked for; the numbers in between are lost, and the file is
-remembered as damaged. Nothing is delivered that is not exactly what was written.
+disk. Where no sound frame stands the next one is looked for, and the numbers in between are told. Nothing is
+delivered that is not exactly what was written.
 
 Delivery's thread, and the CLI's.
 """
@@ -36,10 +36,12 @@ class Stored(NamedTuple):
 class SpoolReader:
     """A place in the spool that moves on."""
 
-    def __init__(self, segments: Segments, sequence: int, damaged: Callable[[Segment, int], None]) -> None:
-        """`damaged` is told of a file and of how many entries of it are lost there."""
+    def __init__(
+        self, segments: Segments, sequence: int, missing: Callable[[Segment, int, int], None]
+    ) -> None:
+        """`missing` is told of a file, and from which number on and below which its entries are not there."""
         self._segments = segments
-        self._damaged = damaged
+        self._tell_missing = missing
         self._segment: Segment | None = None
         self._offset = 0
         #: The number of the next entry.
@@ -78,7 +80,10 @@ class SpoolReader:
         """Takes entries below `until` from one piece of a file."""
         data = self._piece(segment)
         at = 0
-        while at < most_bytes and self.sequence < until and (frame := frame_at(data, at)) is not None:
+        while at < most_bytes and self.sequence < until:
+            frame = frame_at(segment.salt, data, at)
+            if frame is None:
+                break
             at = frame.end
             if not self._take(segment, frame, until, taken):
                 break
@@ -91,7 +96,7 @@ class SpoolReader:
         if frame.sequence < self.sequence:
             return True
         if frame.sequence > self.sequence:
-            self._lost(segment, min(frame.sequence, until) - self.sequence)
+            self._missing(segment, min(frame.sequence, until))
             self.sequence = min(frame.sequence, until)
         if frame.sequence >= until:
             return False
@@ -104,12 +109,12 @@ class SpoolReader:
         path, disk = self._segments.path_of(segment), self._segments.disk
         try:
             data = disk.read(path, self._offset, READ_BYTES)
-            end = frame_end(data, 0)
+            end = frame_end(segment.salt, data, 0)
             if end is not None and len(data) < end <= self._offset + path.stat().st_size:
                 data = disk.read(path, self._offset, end)
         except OSError as e:
             _check_lost(e)
-            _log.error("spool: can't read %s: %s", path, e.strerror or e)
+            _log.error("spool: can't read %s: %s", segment, e.strerror or e)
             return b""
         return data
 
@@ -122,20 +127,19 @@ class SpoolReader:
             _check_lost(e)
             data = b""
         at = 0
-        while (found := next_frame(data, at)) is not None:
+        while (found := next_frame(segment.salt, data, at)) is not None:
             _, frame = found
             at = frame.end
             if self.sequence <= frame.sequence < until:
                 self._take(segment, frame, until, taken)
                 return at
-        self._lost(segment, until - self.sequence)
+        self._missing(segment, until)
         self.sequence = until
         return len(data)
 
-    def _lost(self, segment: Segment, entries: int) -> None:
-        if entries > 0:
-            _log.error("spool: %s is damaged: %d records of it are lost", segment.name, entries)
-            self._damaged(segment, entries)
+    def _missing(self, segment: Segment, until: int) -> None:
+        if self.sequence < until:
+            self._tell_missing(segment, self.sequence, until)
 
 
 def _check_lost(error: OSError) -> None:

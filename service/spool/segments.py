@@ -1,6 +1,8 @@
-"""The files of the spool: each named by the sequence number of its first entry and by its generation.
+"""The files of the spool: each named by the sequence number of its first entry, its generation and its salt.
 
-    00000000000000000017-0000000003.segment
+    00000000000000000017-0000000003-9f86d081884c7d65.segment
+
+The salt (entry.py) stands in the name, and not in the file: no damage to the file can take it from there.
 
 The generation grows with every file. What a file holds from the first number of its successor on is void: a
 group of records whose fsync failed was refused, and its numbers were given anew, whatever the disk still has
@@ -14,6 +16,7 @@ One lock; the writer's thread adds files, the delivery's takes them away.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -23,11 +26,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from service.spool.disk import Disk
-from service.spool.entry import next_frame
+from service.spool.entry import FRAME_BYTES, SALT_BYTES, new_salt, next_frame
 
 _log: Final = logging.getLogger(__name__)
 
-_NAME: Final = re.compile(r"(?P<first>\d{20})-(?P<generation>\d{10})\.segment")
+_NAME: Final = re.compile(
+    rf"(?P<first>\d{{20}})-(?P<generation>\d{{10}})-(?P<salt>[0-9a-f]{{{2 * SALT_BYTES}}})\.segment", re.ASCII
+)
 
 
 class Segment(NamedTuple):
@@ -35,10 +40,15 @@ class Segment(NamedTuple):
 
     first_sequence: int
     generation: int
+    salt: bytes
 
     @property
     def name(self) -> str:
-        return f"{self.first_sequence:020d}-{self.generation:010d}.segment"
+        return f"{self}-{self.salt.hex()}.segment"
+
+    def __str__(self) -> str:
+        """For the log: the name without the salt, which no reader of a log needs to know."""
+        return f"{self.first_sequence:020d}-{self.generation:010d}"
 
 
 def segments_in(folder: Path) -> dict[Segment, int]:
@@ -46,8 +56,13 @@ def segments_in(folder: Path) -> dict[Segment, int]:
     found: dict[Segment, int] = {}
     for path in folder.iterdir():
         match = _NAME.fullmatch(path.name)
-        if match is not None:
-            found[Segment(int(match["first"]), int(match["generation"]))] = path.stat().st_size
+        if match is None or not path.is_file():
+            continue
+        segment = Segment(int(match["first"]), int(match["generation"]), bytes.fromhex(match["salt"]))
+        try:
+            found[segment] = path.stat().st_size
+        except FileNotFoundError:
+            continue  # a sidecar has delivered it meanwhile
     return dict(sorted(found.items()))
 
 
@@ -91,7 +106,7 @@ class Segments:
     def begin(self, first_sequence: int) -> tuple[Segment, int]:
         """A new file, whose name is on the disk, and its descriptor. Raises OSError."""
         self._generation += 1
-        segment = Segment(first_sequence, self._generation)
+        segment = Segment(first_sequence, self._generation, new_salt())
         descriptor = self.disk.create(self.path_of(segment))
         try:
             self.disk.sync_folder(self.folder)
@@ -133,10 +148,17 @@ class Segments:
         if not self._sizes:
             return 1
         last = next(reversed(self._sizes))
-        data = self.disk.read(self.path_of(last), 0, self._sizes[last])
+        try:
+            data = self.disk.read(self.path_of(last), 0, self._sizes[last])
+        except OSError as e:
+            if e.errno != errno.EIO:
+                raise
+            _log.error("spool: can't read %s: %s", last, e.strerror or e)
+            # It is left to the reader, with all the numbers that may stand in it.
+            return last.first_sequence + self._sizes[last] // FRAME_BYTES + 1
         sequence, end = last.first_sequence, 0
         at = 0
-        while (found := next_frame(data, at)) is not None:
+        while (found := next_frame(last.salt, data, at)) is not None:
             _, frame = found
             at = end = frame.end
             sequence = max(sequence, frame.sequence + 1)
@@ -145,7 +167,7 @@ class Segments:
         return sequence
 
     def _cut(self, segment: Segment, end: int, size: int) -> None:
-        _log.warning("spool: %s ended in the middle of a record: %d bytes cut off", segment.name, size - end)
+        _log.warning("spool: %s ended in the middle of a record: %d bytes cut off", segment, size - end)
         descriptor = os.open(self.path_of(segment), os.O_RDWR | os.O_CLOEXEC)
         try:
             self.disk.truncate(descriptor, end)

@@ -29,8 +29,10 @@ _log: Final = logging.getLogger(__name__)
 _SEGMENTS: Final = 16
 _MOST_SEGMENT_BYTES: Final = 16 * 1024 * 1024
 
-#: The longest that Kafka's settings can say: 24 days.
-_NEVER_MS: Final = 2**31 - 1
+#: After how long records in the producer are tried anew: Kafka's default of delivery.timeout.ms.
+_DELIVERY_TIMEOUT_MS: Final = 120_000
+#: The most that Kafka's settings can say.
+_MOST: Final = 2**31 - 1
 
 Call = Callable[[Callable[[], None]], None]
 
@@ -56,7 +58,7 @@ class Spool:
             self.segments: Final = Segments(path, disk)
             # What was delivered once is done, though a crash of the machine may have taken it from the end.
             self.segments.next_sequence = max(self.segments.next_sequence, mark.done)
-            self.aside: Final = Aside(path, disk)
+            self.aside: Final = Aside(path, disk, mark)
         except OSError as e:
             self._folder.close()
             raise SettingsError(f"spool_folder: can't read {path}: {e.strerror or e}") from e
@@ -141,7 +143,11 @@ class Spool:
 
 
 def spool_config(settings: Settings) -> ProducerConfig:
-    """Kafka's settings for the spool's producer: the sidecar's, but nothing expires and nothing overtakes.
+    """Kafka's settings for the spool's producer: the sidecar's, but nothing overtakes.
+
+    What expires is tried again by its lane, so nothing is lost by a delivery.timeout.ms that does not let
+    batches of a topic that is gone stay. The lanes bound what is in memory; buffer.memory would count a whole
+    batch for each partition, and what stands still would soon keep all others from theirs.
 
     Raises ConfigError.
     """
@@ -150,8 +156,9 @@ def spool_config(settings: Settings) -> ProducerConfig:
         **SIDECAR_DEFAULTS,
         **settings.kafka,
         "acks": "all",
-        "retries": str(_NEVER_MS),
-        "delivery.timeout.ms": str(_NEVER_MS),
+        "retries": str(_MOST),
+        "delivery.timeout.ms": str(max(_DELIVERY_TIMEOUT_MS, own.request_timeout_ms + own.linger_ms)),
+        "buffer.memory": str(_MOST),
         "batch.size": str(min(max(own.batch_size, CHUNK_BYTES), own.max_request_size)),
         "client.id": f"{own.client_id}-spool",
     }

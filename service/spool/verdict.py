@@ -31,6 +31,8 @@ from service.spool.aside import Reason
 
 #: How often a record is tried whose error says that trying again is of no use, and that no row below knows.
 MOST_ATTEMPTS: Final = 10
+#: What is kept of a broker's words, for the log and beside each record that is set aside.
+DETAIL_CHARACTERS: Final = 200
 
 _OF_TOPIC: Final[Mapping[Errors, Reason]] = {
     Errors.UNKNOWN_TOPIC_OR_PARTITION: "topic_gone",
@@ -62,7 +64,7 @@ def verdict_of(failure: RecordFailure, attempts: int, *, lacks_partition: bool) 
     `lacks_partition`: the topic is known, and has no partition of the record's number.
     """
     error = explained(failure.error)
-    detail = f"{type(error).__name__}: {error.message}"
+    detail = _detail(error, error.message)
     if failure.phase is Phase.METADATA and lacks_partition:
         return Verdict("partition_gone", detail)
     if isinstance(error, AuthenticationError | ClusterAuthorizationError):
@@ -86,4 +88,10 @@ def verdict_of_refusal(error: KafkaError | IllegalArgumentError) -> Verdict:
     """What is to become of records of which the client takes none: one of them is at fault."""
     said = error.message if isinstance(error, KafkaError) else str(error)
     known = _OF_RECORD.get(error.error) if isinstance(error, KafkaError) else None
-    return Verdict(known or "invalid", f"{type(error).__name__}: {said}", alone=True)
+    return Verdict(known or "invalid", _detail(error, said), alone=True)
+
+
+def _detail(error: Exception, said: str) -> str:
+    """In one line, and without what a terminal or a log would obey."""
+    detail = f"{type(error).__name__}: {said}"[:DETAIL_CHARACTERS]
+    return "".join(c if c.isprintable() else " " for c in detail)

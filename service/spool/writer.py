@@ -12,7 +12,6 @@ file begins, by whose name all that the old one may still have is void (segments
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import threading
@@ -22,7 +21,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from client_core import Clock, ProducerRecord
-from service.spool.entry import frame_of, most_bytes_of, payload_of
+from service.spool.disk import DISK_IS_FULL
+from service.spool.entry import FRAME_BYTES, frame_of, most_bytes_of, payload_of
 from service.spool.segments import Segment, Segments
 from service.tally import SECONDS, Histogram
 
@@ -30,6 +30,8 @@ _log: Final = logging.getLogger(__name__)
 
 #: What one write takes: a group that is larger is parted, so that those at its front need not wait for all.
 _GROUP_BYTES: Final = 4 * 1024 * 1024
+#: What may wait for a disk that is slow or hangs: in memory, though its senders have been answered meanwhile.
+QUEUE_BYTES: Final = 32 * 1024 * 1024
 
 
 class Spooled(NamedTuple):
@@ -53,7 +55,7 @@ Told = Callable[[Spooled | SpoolFault], None]
 
 
 class SpoolFullError(Exception):
-    """The records would not fit."""
+    """The records would not fit, into the folder or into what waits for the disk."""
 
 
 class SpoolClosedError(Exception):
@@ -144,6 +146,10 @@ class SpoolWriter:
                     f"the spool is full: it holds {held_bytes + self._queued_bytes} bytes, {most_bytes} more "
                     f"would be above spool_max_bytes ({self._limits.max_bytes})"
                 )
+            if self._queued_bytes and self._queued_bytes + most_bytes > QUEUE_BYTES:
+                raise SpoolFullError(
+                    f"the disk of the spool is behind: {self._queued_bytes} bytes wait to be written"
+                )
             self._queue.append(_Waiting(records, most_bytes, told))
             self._queued_bytes += most_bytes
             self._condition.notify()
@@ -203,14 +209,13 @@ class SpoolWriter:
     def _commit(self, group: Sequence[_Waiting]) -> Sequence[Spooled | SpoolFault]:
         wall_ms = self._clock.wall_ms()
         sequence = self.committed_sequence
-        frames: list[bytes] = []
+        payloads: list[bytes] = []
         outcomes: list[Spooled | SpoolFault] = []
         for records, _, _ in group:
             outcomes.append(Spooled(sequence, len(records)))
-            for record in records:
-                frames.append(frame_of(sequence, payload_of(record, wall_ms)))
-                sequence += 1
-        fault = self._append(b"".join(frames))
+            payloads += [payload_of(record, wall_ms) for record in records]
+            sequence += len(records)
+        fault = self._append(payloads)
         if fault is not None:
             return [fault] * len(group)
         self.spooled += sequence - self.committed_sequence
@@ -218,13 +223,16 @@ class SpoolWriter:
         self._tell_committed()
         return outcomes
 
-    def _append(self, data: bytes) -> SpoolFault | None:
-        """Puts bytes on the disk, or says why they are not there."""
+    def _append(self, payloads: Sequence[bytes]) -> SpoolFault | None:
+        """Puts entries on the disk, under the next numbers, or says why they are not there."""
         try:
-            opened = self._room_for(len(data))
+            opened = self._room_for(sum(map(len, payloads)) + FRAME_BYTES * len(payloads))
         except OSError as e:
             self.write_failures += 1
             return self._refused("begin a file", e, "no")
+        salt = opened.segment.salt
+        numbered = enumerate(payloads, self.committed_sequence)
+        data = b"".join([frame_of(salt, sequence, payload) for sequence, payload in numbered])
         try:
             self._disk.write_all(opened.descriptor, data)
         except OSError as e:
@@ -274,7 +282,7 @@ class SpoolWriter:
         try:
             self._disk.truncate(opened.descriptor, opened.end)
         except OSError as e:
-            _log.warning("spool: %s can't be cut: %s", opened.segment.name, e.strerror or e)
+            _log.warning("spool: %s can't be cut: %s", opened.segment, e.strerror or e)
         os.close(opened.descriptor)
         try:
             self._open = _Open(*self._segments.begin(self.committed_sequence))
@@ -292,7 +300,7 @@ class SpoolWriter:
             _log.error(
                 "spool: can't %s in %s: %s; such requests get a 503", doing, self._segments.folder, said
             )
-        reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else f"{doing}: {said}"
+        reason = "the disk is full" if error.errno in DISK_IS_FULL else f"{doing}: {said}"
         return SpoolFault(f"the spool could not take the records: {reason}", written)
 
 

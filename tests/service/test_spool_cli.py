@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ from click.testing import CliRunner, Result
 from client_core import Phase, ProducerRecord, RecordFailure, TopicAuthorizationError, Written
 from service.__main__ import main
 from service.spool.entry import frame_of
-from tests.support.spooling import SpoolRig, record, records
+from tests.support.spooling import SpoolRig, record, records, salt_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,7 +124,7 @@ def test_beside_a_sidecar_that_runs_nothing_is_put_back(rig: SpoolRig) -> None:
 
 def test_what_this_version_can_not_read_stays_where_it_is(rig: SpoolRig) -> None:
     path = rig.segments[-1]
-    path.write_bytes(path.read_bytes() + frame_of(6, b"of the future", version=9))
+    path.write_bytes(path.read_bytes() + frame_of(salt_of(path), 6, b"of the future", version=9))
     rig = rig.again()
     rig.producer.set_topics({"orders": 3})
     rig.settle()
@@ -133,8 +134,82 @@ def test_what_this_version_can_not_read_stays_where_it_is(rig: SpoolRig) -> None
     assert "- " in spool("show", "--folder", str(rig.folder)).output.splitlines()[-1]
 
 
+def test_to_look_changes_nothing(rig: SpoolRig) -> None:
+    rig.let_go()
+    (rig.folder / "aside" / ".x.draft").write_bytes(b"of a process that was killed")
+    path = rig.segments[-1]
+    path.write_bytes(path.read_bytes() + b"torn")
+    before = {path: path.read_bytes() for path in rig.folder.rglob("*") if path.is_file()}
+    assert spool("show", "--folder", str(rig.folder)).exit_code == 0
+    assert {path: path.read_bytes() for path in rig.folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_folder_that_was_only_begun_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_bytes(b"")
+    ended = spool("show", "--folder", str(tmp_path))
+    assert (ended.exit_code, ended.output) == (0, "0 records to deliver, 0 bytes\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize("command", ["show", "requeue", "discard"])
+def test_a_folder_full_of_noise_is_no_bug(rig: SpoolRig, command: str) -> None:
+    rig.let_go()
+    random = Random(11)
+    (rig.folder / f"{7:020d}-{1:010d}-{'a' * 16}.segment").mkdir()
+    (rig.folder / "aside" / f"{'9' * 20}-{'b' * 16}.records").write_bytes(random.randbytes(5_000))
+    (rig.folder / "aside" / "\x1b[2J").write_bytes(b"")
+    for path in [*rig.segments, *(rig.folder / "aside").glob("*.records"), rig.folder / "mark.json"]:
+        if path.is_file():
+            path.write_bytes(random.randbytes(path.stat().st_size))
+    ended = spool(command, "--folder", str(rig.folder), *(["--all"] if command == "discard" else []))
+    assert isinstance(ended.exception, SystemExit | None)
+    assert ended.exit_code == (0 if command == "show" else 1)
+    assert ended.output.splitlines()[-1].startswith(("0 records to deliver", "Error: nothing to"))
+
+
+def test_what_was_set_aside_can_be_chosen_to_be_taken_away_for_good(rig: SpoolRig) -> None:
+    rig.let_go()
+    folder = str(rig.folder)
+    assert "nothing to discard" in spool("discard", "--folder", folder, "--topic", "orders").output
+    ended = spool("discard", "--folder", folder, "--topic", "payments", "--reason", "forbidden")
+    assert (ended.exit_code, ended.output) == (0, f"2 records are gone from {folder}\n")
+    rig = rig.again()
+    rig.producer.set_topics({"orders": 3, "payments": 3})
+    rig.settle()
+    assert sorted(rig.sent) == ["orders-0", "orders-1"]
+    assert rig.spool.aside.records == 0
+
+
+@pytest.mark.parametrize("words", [[], ["--all", "--topic", "orders"], ["--all", "--reason", "forbidden"]])
+def test_what_is_to_go_for_good_has_to_be_said(rig: SpoolRig, words: list[str]) -> None:
+    rig.let_go()
+    ended = spool("discard", "--folder", str(rig.folder), *words)
+    assert ended.exit_code == 2
+    assert "--topic, --reason or both, or else --all" in ended.output
+    assert rig.again().spool.aside.records == 2
+
+
+def test_beside_a_sidecar_that_runs_nothing_is_taken_away(rig: SpoolRig) -> None:
+    ended = spool("discard", "--folder", str(rig.folder), "--all")
+    assert ended.exit_code == 1
+    assert "another process uses" in ended.output
+    assert rig.spool.aside.records == 2
+
+
+def test_a_brokers_words_do_nothing_to_the_terminal_or_the_log(
+    rig: SpoolRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = TopicAuthorizationError("no\x1b[2J\nERROR all is lost")
+    rig.producer.outcome_of = lambda *_: RecordFailure(error, Phase.DELIVERY, Written.UNKNOWN, 5)
+    rig.deliver()
+    output = spool("show", "--folder", str(rig.folder)).output
+    assert "no [2J ERROR all is lost" in output
+    assert "\x1b" not in output + caplog.text
+    assert "\nERROR all" not in output + caplog.text
+
+
 def test_a_folder_that_is_no_spools_is_named_and_left_alone(tmp_path: Path) -> None:
-    for words in (["show"], ["requeue"]):
+    for words in (["show"], ["requeue"], ["discard", "--all"]):
         ended = spool(*words, "--folder", str(tmp_path))
         assert ended.exit_code == 1
         assert f"{tmp_path} is not the folder of a spool" in ended.output

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core import (
+    FOREVER_MS,
     ClusterAuthorizationError,
     InvalidRecordError,
     InvalidTimestampError,
@@ -28,11 +29,13 @@ from client_core import (
     Written,
 )
 from service.settings import Settings
+from service.spool.aside import set_aside_in
+from service.spool.delivery import MARK_EVERY_MS
 from service.spool.entry import frame_of
 from service.spool.mark import Mark, read_mark
 from service.spool.spool import spool_config
 from service.spool.verdict import MOST_ATTEMPTS
-from tests.support.spooling import SpoolRig, record, records
+from tests.support.spooling import SpoolRig, record, records, salt_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,7 +87,7 @@ def acknowledged(rig: SpoolRig) -> list[str]:
 
 def aside(rig: SpoolRig) -> list[tuple[str, str]]:
     """Value and reason of each record that was set aside."""
-    found = rig.spool.aside.all()
+    found = [one for file in set_aside_in(rig.folder) for one in file.records]
     return [((one.entry.record.value or b"").decode() if one.entry else "", one.reason) for one in found]
 
 
@@ -267,45 +270,43 @@ def test_an_error_without_a_remedy_is_tried_some_times(rig: SpoolRig) -> None:
 
 
 def test_records_whose_topic_goes_while_they_are_on_their_way_are_set_aside(rig: SpoolRig) -> None:
+    """They expire in the producer, and the next attempt finds no topic."""
     rig.producer.holds_records = True
     rig.spool_in(records(2))
     rig.deliver()
     (ticket,) = rig.producer.waiting
-    rig.producer.set_topics({"payments": 3})
-    rig.deliver_after(60_000)
-    rig.deliver_after(119_999)
-    assert aside(rig) == []
-    rig.deliver_after(1)
-    assert ticket.cancelled
-    assert aside(rig) == [("orders-0", "topic_gone"), ("orders-1", "topic_gone")]
+    rig.producer.outcome_of = lambda *_: failure(TimeoutError("Expiring 2 record(s) for orders-0"))
     rig.producer.acknowledge(ticket)
     rig.deliver()
-    assert rig.spool.delivery.delivered == 0
+    assert (aside(rig), rig.spool.entries) == ([], 2)
+    rig.producer.outcome_of = lambda *_: timed_out(UnknownTopicOrPartitionError())
+    rig.producer.holds_records = False
+    rig.deliver_after(1_000)
+    assert aside(rig) == [("orders-0", "topic_gone"), ("orders-1", "topic_gone")]
 
 
-def test_a_topic_that_comes_back_in_time_is_delivered_to(rig: SpoolRig) -> None:
-    rig.producer.holds_records = True
-    rig.spool_in(records(1))
-    rig.deliver()
-    rig.producer.set_topics({"payments": 3})
-    rig.deliver_after(60_000)
-    rig.producer.set_topics({"orders": 3})
-    rig.deliver_after(200_000)
-    rig.producer.acknowledge(rig.producer.waiting[0])
-    rig.deliver()
-    assert (aside(rig), rig.spool.entries) == ([], 0)
+def test_what_expired_in_the_producer_is_tried_again_in_its_order_however_often(rig: SpoolRig) -> None:
+    rig.spool_in(records(3))
+    fail_values(rig, failure(TimeoutError("Expiring 2 record(s)")), "orders-0", "orders-2")
+    for _ in range(2 * MOST_ATTEMPTS):
+        rig.deliver_after(1_000)
+    rig.producer.outcome_of = None
+    found = acknowledged(rig)
+    rig.spool_in([record("last")])
+    rig.deliver_after(1_000)
+    assert (found, aside(rig)) == (["orders-0", "orders-2", "last"], [])
 
 
 def test_a_record_of_a_later_format_is_set_aside_as_it_is(rig: SpoolRig) -> None:
     rig.spool_in(records(1))
     path = rig.segments[0]
-    path.write_bytes(path.read_bytes() + frame_of(2, b"of the future", version=9))
+    path.write_bytes(path.read_bytes() + frame_of(salt_of(path), 2, b"of the future", version=9))
     rig = rig.again()
     rig.producer.set_topics({"orders": 3})
     rig.spool_in([record("next")])
     rig.deliver()
     assert rig.sent == ["orders-0", "next"]
-    (found,) = rig.spool.aside.all()
+    ((found,),) = [file.records for file in set_aside_in(rig.folder)]
     assert (found.sequence, found.reason, found.version, found.payload) == (
         2,
         "unreadable",
@@ -365,7 +366,7 @@ def test_the_mark_is_kept_by_topic(rig: SpoolRig) -> None:
     fail_values(rig, timed_out(), "orders-0")
     rig.spool_in([*records(1), *records(3, "payments")])
     rig.settle()
-    assert read_mark(rig.folder) == Mark(5, {"orders": 1})
+    assert read_mark(rig.folder) == Mark(5, {"orders": 1}, 1)
     rig = rig.again()
     rig.producer.set_topics({"orders": 3, "payments": 3})
     rig.settle()
@@ -398,6 +399,41 @@ def test_numbers_that_were_delivered_are_never_given_again(rig: SpoolRig) -> Non
     assert rig.sent == ["new"]
 
 
+def test_what_a_crash_took_is_no_damage_where_it_was_delivered_while_another_topic_lags(
+    rig: SpoolRig,
+) -> None:
+    fail_values(rig, timed_out(), "orders-0", "orders-1")
+    rig.spool_in(records(2))
+    kept = rig.segments[0].stat().st_size
+    rig.spool_in(records(3, "payments"))
+    rig.settle()
+    assert read_mark(rig.folder) == Mark(6, {"orders": 1}, 2)
+    with rig.segments[0].open("r+b") as file:
+        file.truncate(kept)
+    rig = rig.again()
+    rig.producer.set_topics({"orders": 3, "payments": 3})
+    rig.spool_in([record("new")])
+    rig.settle()
+    assert rig.sent == ["orders-0", "orders-1", "new"]
+    assert (rig.spool.delivery.lost, rig.spool.aside.damaged_files) == (0, 0)
+
+
+def test_what_a_crash_took_is_lost_where_it_was_not_delivered(rig: SpoolRig) -> None:
+    fail_values(rig, timed_out(), "orders-0", "orders-1")
+    rig.spool_in(records(1))
+    kept = rig.segments[0].stat().st_size
+    rig.spool_in([*records(2)[1:], *records(3, "payments")])
+    rig.settle()
+    with rig.segments[0].open("r+b") as file:
+        file.truncate(kept)
+    rig = rig.again()
+    rig.producer.set_topics({"orders": 3, "payments": 3})
+    rig.spool_in([record("new")])
+    rig.settle()
+    assert rig.sent == ["orders-0", "new"]
+    assert (rig.spool.delivery.lost, rig.spool.aside.damaged_files) == (1, 1)
+
+
 def test_files_go_when_all_in_them_is_delivered_and_the_mark_says_so(rig: SpoolRig) -> None:
     rig.spool_in(records(2))
     rig = rig.again()
@@ -419,6 +455,90 @@ def test_a_mark_that_can_not_be_written_costs_nothing(rig: SpoolRig) -> None:
     rig.settle()
     assert read_mark(rig.folder) == Mark(4)
     assert rig.sent == ["orders-0", "orders-1", "next"]
+
+
+def test_a_mark_whose_write_failed_is_written_when_the_delivery_wakes_by_itself(rig: SpoolRig) -> None:
+    """Nothing else wakes it: all is delivered, and nobody sends anything."""
+    rig.spool_in(records(2))
+    rig.deliver()
+    rig.disk.fails["create"] = 1
+    rig.clock.advance(MARK_EVERY_MS)
+    due_ms = rig.spool.delivery.turn(rig.clock.now_ms())
+    assert read_mark(rig.folder) == Mark()
+    assert due_ms == rig.clock.now_ms() + MARK_EVERY_MS
+    rig.clock.advance(due_ms - rig.clock.now_ms())
+    assert rig.spool.delivery.turn(due_ms) == FOREVER_MS
+    assert read_mark(rig.folder) == Mark(3)
+
+
+def test_a_full_disk_gets_room_from_what_is_delivered_though_no_mark_can_be_written(rig: SpoolRig) -> None:
+    for value in ("a", "b", "c"):
+        rig.spool_in([record(value)])
+        rig = rig.again()
+    rig.producer.set_topics({"orders": 3})
+    rig.deliver()
+    rig.disk.room_bytes = 0
+    rig.deliver_after(MARK_EVERY_MS)
+    assert read_mark(rig.folder) == Mark()
+    assert len(rig.segments) == 1
+    rig.disk.room_bytes = None
+    rig = rig.again()
+    rig.producer.set_topics({"orders": 3})
+    rig.settle()
+    assert rig.sent == ["c"]
+    assert rig.spool.delivery.lost == 0
+    assert read_mark(rig.folder) == Mark(4)
+
+
+def test_nothing_that_is_to_be_delivered_goes_to_make_room(rig: SpoolRig) -> None:
+    fail_values(rig, timed_out(), "b")
+    for value in ("a", "b", "c"):
+        rig.spool_in([record(value)])
+        rig = rig.again()
+    rig.producer.set_topics({"orders": 3})
+    fail_values(rig, timed_out(), "b")
+    rig.deliver()
+    rig.disk.room_bytes = 0
+    rig.deliver_after(MARK_EVERY_MS)
+    rig = rig.again()
+    rig.producer.set_topics({"orders": 3})
+    rig.deliver()
+    assert rig.sent == ["b", "c"]
+
+
+def test_a_full_disk_keeps_a_record_from_being_set_aside_and_neither_loses_it_nor_stops_others(
+    rig: SpoolRig,
+) -> None:
+    fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
+    rig.spool_in([*records(1), *records(2, "payments")])
+    rig.disk.room_bytes = 0
+    rig.deliver()
+    assert (aside(rig), rig.spool.entries, rig.spool.delivery.delivered) == ([], 1, 2)
+    assert list((rig.folder / "aside").iterdir()) == []
+    rig.disk.room_bytes = None
+    rig.deliver_after(1_000)
+    assert (aside(rig), rig.spool.entries) == ([("orders-0", "forbidden")], 0)
+
+
+def test_a_mark_whose_numbers_the_disk_changed_has_all_delivered_again(
+    rig: SpoolRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.spool_in(records(2))
+    rig.settle()
+    rig.spool_in([record("next")])
+    path = rig.folder / "mark.json"
+    path.write_text(path.read_text().replace('"done":3', '"done":4'))
+    rig = rig.again()
+    rig.producer.set_topics({"orders": 3})
+    rig.deliver()
+    assert rig.sent == ["orders-0", "orders-1", "next"]
+    assert "mark.json is damaged (its checksum is another)" in caplog.text
+
+
+@pytest.mark.parametrize("junk", [b"", b"\xff", b'{"done":"\xff"}', b"[]", b'{"done":1e99}', b"{" * 100_000])
+def test_a_mark_of_junk_is_as_good_as_none(rig: SpoolRig, junk: bytes) -> None:
+    (rig.folder / "mark.json").write_bytes(junk)
+    assert read_mark(rig.folder) == Mark()
 
 
 # -- threads -------------------------------------------------------------------------------------------------
@@ -453,18 +573,25 @@ def test_what_the_closing_producer_gave_up_is_neither_lost_nor_set_aside(rig: Sp
 # -- the producer of the spool -------------------------------------------------------------------------------
 
 
-def config_of(**kafka: str) -> tuple[str, bool, int, int]:
+def config_of(**kafka: str) -> tuple[str, bool, int, int, int]:
     given = {
         "bootstrap.servers": "localhost:9092",
         **{name.replace("_", "."): v for name, v in kafka.items()},
     }
     config = spool_config(Settings(kafka=given))
     in_flight = config.max_in_flight_requests_per_connection
-    return config.acks, config.enable_idempotence, in_flight, config.delivery_timeout_ms
+    expires = config.delivery_timeout_ms, config.retries
+    return config.acks, config.enable_idempotence, in_flight, *expires
 
 
-def test_its_records_never_expire_and_are_acknowledged_by_all() -> None:
-    assert config_of(acks="0", delivery_timeout_ms="31000") == ("all", True, 5, 2**31 - 1)
+def test_its_records_are_tried_for_two_minutes_at_a_time_and_acknowledged_by_all() -> None:
+    given = config_of(acks="0", retries="3", delivery_timeout_ms="31000")
+    assert given == ("all", True, 5, 120_000, 2**31 - 1)
+
+
+def test_an_answer_has_the_time_that_it_has_otherwise() -> None:
+    given = {"request_timeout_ms": "300000", "delivery_timeout_ms": "400000", "linger_ms": "7"}
+    assert config_of(**given)[3] == 300_007
 
 
 def test_without_idempotence_it_sends_one_request_at_a_time_so_that_none_overtakes() -> None:

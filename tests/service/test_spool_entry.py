@@ -22,6 +22,7 @@ from service.spool.entry import (
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 BYTES = st.none() | st.binary(max_size=64)
+SALT = b"\x8e\x01\xfesalty"
 RECORDS = st.builds(
     ProducerRecord,
     topic=TEXT,
@@ -34,8 +35,8 @@ RECORDS = st.builds(
 
 
 def test_a_frame_is_laid_out_as_the_module_says() -> None:
-    frame = frame_of(17, b"xyz")
-    assert frame[:4] == b"\xf5PFS"
+    frame = frame_of(SALT, 17, b"xyz")
+    assert frame[:4] == SALT[:4]
     assert frame[4:8] == (8 + 1 + 3).to_bytes(4, "big")  # sequence, version, payload
     assert frame[12:20] == (17).to_bytes(8, "big")
     assert frame[20:21] == b"\x01"
@@ -45,8 +46,8 @@ def test_a_frame_is_laid_out_as_the_module_says() -> None:
 
 @given(RECORDS, st.integers(0, 2**60), st.integers(0, 2**64 - 1))
 def test_a_record_comes_back_as_it_was(record: ProducerRecord, wall_ms: int, sequence: int) -> None:
-    data = frame_of(sequence, payload_of(record, wall_ms))
-    frame = frame_at(data, 0)
+    data = frame_of(SALT, sequence, payload_of(record, wall_ms))
+    frame = frame_at(SALT, data, 0)
     assert frame is not None
     assert (frame.sequence, frame.version, frame.end) == (sequence, VERSION, len(data))
     assert entry_of(frame.version, frame.payload) == Entry(record, wall_ms)
@@ -54,37 +55,37 @@ def test_a_record_comes_back_as_it_was(record: ProducerRecord, wall_ms: int, seq
 
 @given(RECORDS, st.integers(0, 2**60))
 def test_a_frame_is_never_larger_than_it_was_counted(record: ProducerRecord, wall_ms: int) -> None:
-    assert len(frame_of(2**64 - 1, payload_of(record, wall_ms))) <= most_bytes_of(record)
+    assert len(frame_of(SALT, 2**64 - 1, payload_of(record, wall_ms))) <= most_bytes_of(record)
 
 
 @given(RECORDS, st.data())
 def test_a_frame_with_any_bit_flipped_is_none(record: ProducerRecord, data: st.DataObject) -> None:
-    whole = bytearray(frame_of(5, payload_of(record, 9)))
+    whole = bytearray(frame_of(SALT, 5, payload_of(record, 9)))
     bit = data.draw(st.integers(0, 8 * len(whole) - 1))
     whole[bit // 8] ^= 1 << bit % 8
-    assert frame_at(bytes(whole), 0) is None
+    assert frame_at(SALT, bytes(whole), 0) is None
 
 
 def test_a_frame_cut_anywhere_is_none() -> None:
-    whole = frame_of(5, payload_of(ProducerRecord("orders", b"value", b"key"), 9))
-    assert [cut for cut in range(len(whole)) if frame_at(whole[:cut], 0) is not None] == []
+    whole = frame_of(SALT, 5, payload_of(ProducerRecord("orders", b"value", b"key"), 9))
+    assert [cut for cut in range(len(whole)) if frame_at(SALT, whole[:cut], 0) is not None] == []
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40))
 def test_a_frame_is_found_behind_whatever_stands_before_it(before: bytes, payload: bytes) -> None:
-    frame = frame_of(3, payload)
-    found = next_frame(before + frame, 0)
+    frame = frame_of(SALT, 3, payload)
+    found = next_frame(SALT, before + frame, 0)
     assert found is not None
     at, there = found
     assert (at, there.payload) == (len(before), payload)
 
 
 def test_a_value_that_looks_like_the_beginning_of_a_frame_is_none() -> None:
-    data = b"\xf5PFS" + bytes(30) + frame_of(4, b"\xf5PFS\x00\x00\x00\x09")
-    found = next_frame(data, 0)
+    data = SALT[:4] + bytes(30) + frame_of(SALT, 4, SALT[:4] + b"\x00\x00\x00\x09")
+    found = next_frame(SALT, data, 0)
     assert found is not None
     assert found[0] == 34
-    assert next_frame(data, 35) is None
+    assert next_frame(SALT, data, 35) is None
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x91\xa1x", payload_of(ProducerRecord("t"), 1)[:-1]])

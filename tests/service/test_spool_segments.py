@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.spool.aside import damaged_in
 from service.spool.disk import Disk
+from service.spool.entry import FRAME_BYTES
 from service.spool.reader import SpoolReader
 from service.spool.segments import Segments
 from service.spool.writer import Spooled
-from tests.support.spooling import SpoolRig, record, records
+from tests.support.spooling import SpoolRig, record, records, salt_of
 
 
 def sent_after(folder: Path) -> list[str]:
@@ -38,18 +40,20 @@ def written(folder: Path, count: int = 3) -> Path:
 
 def test_a_torn_tail_is_cut_wherever_it_was_torn(tmp_path: Path) -> None:
     whole = written(tmp_path / "once").read_bytes()
-    third = whole.rindex(b"\xf5PFS")
-    for cut in range(third, len(whole)):
+    for cut in range(1, len(whole) // 3 + 1):
         folder = tmp_path / f"cut-{cut}"
         path = written(folder)
-        path.write_bytes(whole[:cut])
+        whole = path.read_bytes()
+        third = whole.rindex(salt_of(path)[:4])
+        path.write_bytes(whole[:-cut])
         assert sent_after(folder) == ["orders-0", "orders-1"]
         assert path.read_bytes() == whole[:third]
 
 
-@pytest.mark.parametrize("tail", [b"\x00" * 5_000, b"\xf5PFS\xff\xff\xff\xff", b"noise"])
+@pytest.mark.parametrize("tail", [b"\x00" * 5_000, b"MARK\xff\xff\xff\xff", b"noise"])
 def test_a_tail_of_no_record_is_cut(tmp_path: Path, tail: bytes, caplog: pytest.LogCaptureFixture) -> None:
     path = written(tmp_path / "spool")
+    tail = tail.replace(b"MARK", salt_of(path)[:4])
     whole = path.read_bytes()
     path.write_bytes(whole + tail)
     with caplog.at_level(logging.WARNING):
@@ -73,7 +77,7 @@ def test_a_flipped_bit_costs_no_record_but_its_own(data: st.DataObject) -> None:
     with TemporaryDirectory() as name:
         path = written(Path(name) / "spool", 6)
         whole = bytearray(path.read_bytes())
-        starts = [at for at in range(len(whole)) if whole.startswith(b"\xf5PFS", at)]
+        starts = [at for at in range(len(whole)) if whole.startswith(salt_of(path)[:4], at)]
         bit = data.draw(st.integers(0, 8 * len(whole) - 1))
         hit = sum(start <= bit // 8 for start in starts) - 1
         whole[bit // 8] ^= 1 << bit % 8
@@ -111,7 +115,7 @@ def test_a_damaged_file_is_set_aside_and_does_not_hold_up_the_next(tmp_path: Pat
     assert rig.sent == ["orders-0", "orders-2", "later"]
     assert rig.spool.delivery.lost == 1
     rig.deliver_after(1_000)
-    assert rig.spool.aside.damaged() == [(f"{first.name}.damaged", len(damaged))]
+    assert damaged_in(rig.folder) == [(f"{first.name}.damaged", len(damaged))]
     assert (folder / "aside" / f"{first.name}.damaged").read_bytes() == bytes(damaged)
     assert not first.exists()
     assert rig.spool.status()["damaged_files"] == 1
@@ -144,6 +148,42 @@ def test_a_read_that_fails_for_a_reason_that_passes_loses_nothing(tmp_path: Path
         rig.spool.delivery.turn(rig.clock.now_ms())
     rig.deliver()
     assert rig.sent == ["orders-0", "orders-1", "orders-2"]
+
+
+def test_a_last_file_that_the_disk_has_lost_keeps_no_sidecar_from_its_start(tmp_path: Path) -> None:
+    rig = SpoolRig(tmp_path / "spool")
+    for value in ("a", "b", "c"):
+        rig.spool_in([record(value)])
+        if value == "a":
+            rig = rig.again()
+    size = rig.segments[-1].stat().st_size
+    rig.disk.fails["read"] = 1
+    segments = Segments(rig.folder, rig.disk)
+    assert 4 <= segments.next_sequence <= 2 + size // FRAME_BYTES + 1
+    assert rig.segments[-1].stat().st_size == size
+
+
+def test_a_start_that_fails_for_a_reason_that_passes_is_told(tmp_path: Path) -> None:
+    rig = SpoolRig(tmp_path / "spool")
+    rig.spool_in([record("a")])
+    rig.disk.fails["read"] = 1
+    rig.disk.errno = 24  # EMFILE
+    with pytest.raises(OSError, match="no read here"):
+        Segments(rig.folder, rig.disk)
+
+
+def test_what_only_looks_like_a_file_of_the_spool_is_left_alone(tmp_path: Path) -> None:
+    rig = SpoolRig(tmp_path / "spool")
+    rig.producer.set_topics({"orders": 3})
+    rig.spool_in([record("a")])
+    (rig.folder / f"{0:020d}-{9:010d}-{'0' * 16}.segment").mkdir()
+    (rig.folder / f"{0:020d}-{9:010d}.segment").write_bytes(b"of an older format")
+    (rig.folder / f"{'٣' * 20}-{9:010d}-{'0' * 16}.segment").write_bytes(b"other digits")
+    (rig.folder / "lost+found").mkdir()
+    rig = rig.again()
+    rig.producer.set_topics({"orders": 3})
+    rig.deliver()
+    assert (rig.sent, rig.spool.delivery.lost) == (["a"], 0)
 
 
 def test_records_larger_than_what_is_read_at_once_are_read(tmp_path: Path) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 import stat
 from typing import TYPE_CHECKING
 
 import pytest
 
+from client_core import InvalidTopicError
 from service.settings import SettingsError
-from service.spool.writer import SpoolClosedError, Spooled, SpoolFault, SpoolFullError
+from service.spool.writer import QUEUE_BYTES, SpoolClosedError, Spooled, SpoolFault, SpoolFullError
 from tests.support.spooling import SpoolRig, record, records
 
 if TYPE_CHECKING:
@@ -74,9 +76,9 @@ def test_after_a_failed_fsync_all_of_the_group_are_refused_and_a_new_file_begins
     for one in told:
         assert refused(one[0]).written == "no"
     assert rig.spool_in([record("next")]) == Spooled(2, 1)
-    assert [path.name for path in rig.segments] == [
-        "00000000000000000001-0000000001.segment",
-        "00000000000000000002-0000000002.segment",
+    assert [path.name.rpartition("-")[0] for path in rig.segments] == [
+        "00000000000000000001-0000000001",
+        "00000000000000000002-0000000002",
     ]
     assert undelivered(rig) == ["kept", "next"]
 
@@ -156,6 +158,21 @@ def test_the_spool_is_bounded_and_says_by_which_setting(tmp_path: Path) -> None:
     assert rig.spool.bytes <= 1024 * 1024
 
 
+def test_what_waits_for_a_disk_that_hangs_is_bounded_too(rig: SpoolRig) -> None:
+    large = record("x" * (QUEUE_BYTES // 4))
+    for _ in range(3):
+        rig.submit([large])
+    with pytest.raises(SpoolFullError, match="the disk of the spool is behind"):
+        rig.submit([large])
+    for _ in range(3):
+        rig.spool.writer.turn()
+    assert isinstance(rig.spool_in([large]), Spooled)
+
+
+def test_a_request_larger_than_what_may_wait_is_taken_where_none_waits(rig: SpoolRig) -> None:
+    assert isinstance(rig.spool_in([record("x" * (QUEUE_BYTES + 1))]), Spooled)
+
+
 def test_room_comes_back_with_what_is_delivered(tmp_path: Path) -> None:
     rig = SpoolRig(tmp_path / "spool", spool_max_bytes=1024 * 1024)
     rig.producer.set_topics({"orders": 3})
@@ -198,6 +215,16 @@ def test_one_callers_fault_costs_the_others_nothing(rig: SpoolRig, caplog: pytes
 def test_two_never_share_a_folder(rig: SpoolRig) -> None:
     with pytest.raises(SettingsError, match=r"spool_folder: another process uses .* end the other one first"):
         SpoolRig(rig.folder)
+
+
+@pytest.mark.parametrize("topic", ["../../etc/passwd", "/etc/passwd", "..", "a\nb", "\x1b[2J", "ß" * 200])
+def test_no_topic_is_part_of_a_files_name(rig: SpoolRig, topic: str) -> None:
+    rig.producer.refuses = InvalidTopicError("no such name")
+    rig.spool_in([record("a", topic)])
+    rig.deliver()
+    (path,) = (rig.folder / "aside").iterdir()
+    assert re.fullmatch(r"0{19}1-[0-9a-f]{16}\.records", path.name)
+    assert sorted(path.name for path in rig.folder.parent.iterdir()) == ["spool"]
 
 
 def test_a_folder_that_can_not_be_made_is_named_with_the_remedy(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ the next process over the same folder, after a kill: nothing of the first is clo
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from client_core import ProducerRecord
 from service.settings import Settings
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from service.face import Producer
     from service.spool.writer import Spooled, SpoolFault
 
 #: Turns of a delivery after which it goes on for ever.
@@ -83,7 +84,15 @@ class BadDisk(Disk):
 class SpoolRig:
     """See the module."""
 
-    def __init__(self, folder: Path, *, clock: MockClock | None = None, **settings: object) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        clock: MockClock | None = None,
+        producer: Producer | None = None,
+        **settings: Any,
+    ) -> None:
+        """`producer`: in place of a fake one, which stays idle then."""
         self.folder = folder
         self.clock = MockClock(now_ms=1_000_000) if clock is None else clock
         self.producer = FakeProducer(clock=self.clock)
@@ -92,7 +101,9 @@ class SpoolRig:
         self.settings = Settings.model_validate(
             {"kafka": {"bootstrap.servers": "localhost:9092"}, "spool_folder": str(folder), **settings}
         )
-        self.spool = Spool(self.settings, self.producer, self.clock, self.disk)
+        self.spool = Spool(
+            self.settings, self.producer if producer is None else producer, self.clock, self.disk
+        )
         self.producer.start()
 
     @property
@@ -145,6 +156,11 @@ class SpoolRig:
         """The next process over the folder."""
         self.let_go()
         return SpoolRig(self.folder, clock=self.clock, **self._given)
+
+
+def salt_of(path: Path) -> bytes:
+    """The salt of a file of entries, by its name."""
+    return bytes.fromhex(path.stem.rpartition("-")[2])
 
 
 def record(value: str, topic: str = "orders", *, partition: int | None = None) -> ProducerRecord:
