@@ -102,7 +102,7 @@ def test_five_thousand_requests_for_an_unknown_topic_end_each_at_its_own_deadlin
         now_ms = producer.clock.now_ms()
         for n in range(5_000):
             # Far enough away that all of them wait before the first has its time, on a busy machine too.
-            deadline_ms = now_ms + 3_000 + (n * 7) % 500
+            deadline_ms = now_ms + 6_000 + (n * 7) % 500
             producer.submit(
                 "absent",
                 [ProducerRecord("absent", b"a")],

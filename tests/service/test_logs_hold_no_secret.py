@@ -237,9 +237,8 @@ def test_a_bugs_stack_holds_nothing_of_the_request(log_format: str) -> None:
         "content-type": "application/octet-stream",
     }
     with logged(log_format) as log:
-        path = "/v1/topics/%6Frders/records"  # FastAPI's own route, which answers bugs
-        with pytest.raises(RuntimeError):
-            web.post(path, content=SECRET.encode(), headers=headers)
+        answer = web.post("/v1/topics/orders/records", content=SECRET.encode(), headers=headers)
+    assert answer.status_code == 500
     assert "RuntimeError: a bug" in log.getvalue()
     assert "nobody foresaw" in log.getvalue()
     assert SECRET not in log.getvalue()
