@@ -1,7 +1,8 @@
 """All lanes: which entries are read into which, how much of them is in memory, and how far all is done.
 
-Memory is bounded by WINDOW_BYTES for all topics together and by LANE_BYTES for each: eight topics that stand
-still fill it, and hold up the others then. Delivery's thread, but for `view`.
+Memory is bounded by WINDOW_BYTES for all topics together, and what one read brings, and by LANE_BYTES for
+each: eight topics that stand still with much to send fill it, or thousands with little, and hold up others
+then. Delivery's thread, but for `view`.
 """
 
 from __future__ import annotations

@@ -14,8 +14,17 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Any
 
-from client_core import ProducerRecord
+from client_core import (
+    KafkaError,
+    Phase,
+    ProducerRecord,
+    RecordFailure,
+    RecordMetadata,
+    TimeoutError,
+    Written,
+)
 from service.settings import Settings
+from service.spool.aside import set_aside_in
 from service.spool.delivery import MARK_EVERY_MS
 from service.spool.disk import Disk
 from service.spool.spool import Spool
@@ -28,6 +37,7 @@ if TYPE_CHECKING:
 
     from service.face import Producer
     from service.spool.writer import Spooled, SpoolFault
+    from tests.support.fake_producer import Outcome
 
 #: Turns of a delivery after which it goes on for ever.
 MANY = 5_000
@@ -171,3 +181,47 @@ def record(value: str, topic: str = "orders", *, partition: int | None = None) -
 def records(count: int, topic: str = "orders") -> list[ProducerRecord]:
     """So many, with values that tell them apart."""
     return [record(f"{topic}-{number}", topic) for number in range(count)]
+
+
+# -- what brokers say, and what became of records ---
+
+
+def failure(error: KafkaError, phase: Phase = Phase.DELIVERY) -> RecordFailure:
+    return RecordFailure(error, phase, Written.UNKNOWN if phase is Phase.DELIVERY else Written.NO, 5)
+
+
+def timed_out(cause: KafkaError | None = None) -> RecordFailure:
+    """The topic was waited for in vain."""
+    error = TimeoutError("topic orders not present in metadata after 60000 ms")
+    error.__cause__ = cause
+    return failure(error, Phase.METADATA)
+
+
+def fail_values(rig: SpoolRig, error: RecordFailure, *values: str) -> None:
+    """Each attempt at a record of these values fails so; the others are acknowledged."""
+
+    def tell(index: int, one: ProducerRecord) -> Outcome:
+        return error if (one.value or b"").decode() in values else rig.producer.receipt(index, one)
+
+    rig.producer.outcome_of = tell
+
+
+def acknowledged(rig: SpoolRig) -> list[str]:
+    """Values that brokers acknowledged, in order, from now on."""
+    found: list[str] = []
+    tell = rig.producer.outcome_of or rig.producer.receipt
+
+    def noted(index: int, one: ProducerRecord) -> Outcome:
+        outcome = tell(index, one)
+        if isinstance(outcome, RecordMetadata):
+            found.append((one.value or b"").decode())
+        return outcome
+
+    rig.producer.outcome_of = noted
+    return found
+
+
+def aside(rig: SpoolRig) -> list[tuple[str, str]]:
+    """Value and reason of each record that was set aside."""
+    found = [one for file in set_aside_in(rig.folder) for one in file.records]
+    return [((one.entry.record.value or b"").decode() if one.entry else "", one.reason) for one in found]
