@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
 PATIENCE_S: Final = 15.0
-_EVERY_S: Final = 0.05
+_EVERY_S: Final = 0.1
 
 _SHOWN_TEXT: Final = """
 const found = document.getElementById(arguments[0]);
