@@ -132,7 +132,7 @@ class Deadline:
 
     def begin(self) -> None:
         """From now on; and again after that, should the code under test have swallowed it."""
-        signal.setitimer(signal.ITIMER_REAL, self._seconds, self._seconds)
+        signal.setitimer(signal.ITIMER_REAL, self._seconds, max(self._seconds, 1.0))
 
 
 @contextmanager
