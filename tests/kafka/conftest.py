@@ -45,6 +45,7 @@ import pytest
 
 from pipeline.jars.fetched_jars import JarsMissingError
 from pipeline.java import JavaMissingError
+from tests.support.class_archive import ensure_archive, sharing
 from tests.support.java import find_java
 from tests.support.kafka_jars import ensure_jars
 from tests.support.kraft import KraftCluster
@@ -68,6 +69,11 @@ class KafkaHome:
 
     java: Path
     jars: Sequence[Path]
+    class_archive: Path
+
+    @property
+    def java_options(self) -> Sequence[str]:
+        return (sharing(self.class_archive),)
 
 
 class NewTopic(Protocol):
@@ -115,9 +121,10 @@ def pytest_runtest_makereport(
 def kafka_home() -> KafkaHome:
     """Java and Kafka's jars; fails with what to install."""
     try:
-        return KafkaHome(find_java().path, ensure_jars())
+        java, jars = find_java().path, ensure_jars()
     except (JavaMissingError, JarsMissingError) as error:
         pytest.fail(f"the tests with real brokers can't run: {error}", pytrace=False)
+    return KafkaHome(java, jars, ensure_archive(java, jars))
 
 
 @pytest.fixture(scope="session")
@@ -157,7 +164,7 @@ def secured_kafka(
 ) -> Iterator[SecuredKraft]:
     """One broker with every kind of security."""
     folder = tmp_path_factory.mktemp("kafka") / "secured"
-    secured = SecuredKraft(kafka_home.java, kafka_home.jars, folder)
+    secured = SecuredKraft(kafka_home.java, kafka_home.jars, folder, kafka_home.java_options)
     with secured, _logs_in_reports(secured.cluster, request.session):
         yield secured
 
@@ -224,7 +231,13 @@ def _running(
 ) -> Iterator[KraftCluster]:
     settings = {"num.partitions": "3"} if auto_create else {}
     cluster = KraftCluster(
-        home.java, home.jars, folder, brokers=brokers, auto_create=auto_create, settings=settings
+        home.java,
+        home.jars,
+        folder,
+        brokers=brokers,
+        auto_create=auto_create,
+        settings=settings,
+        java_options=home.java_options,
     )
     with cluster, _logs_in_reports(cluster, session):
         yield cluster

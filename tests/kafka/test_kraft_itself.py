@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from tests.kafka.conftest import NewTopic
+    from tests.kafka.conftest import KafkaHome, NewTopic
     from tests.support.kraft import KraftCluster
 
 _MAY_CREATE: Final[dict[str, str | int]] = {"allow.auto.create.topics": "true"}
@@ -138,6 +139,10 @@ def test_all_brokers_come_back_at_other_addresses_with_their_records(
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address, timeout=5)
     assert [r.value for r in kafka.read_back(topic)] == [b"kept"]
+
+
+def test_a_broker_maps_the_classes_that_were_read_once(kafka: KraftCluster, kafka_home: KafkaHome) -> None:
+    assert str(kafka_home.class_archive) in Path(f"/proc/{kafka.pid(1)}/maps").read_text()
 
 
 def test_a_paused_broker_accepts_connections_and_says_nothing(kafka: KraftCluster) -> None:
