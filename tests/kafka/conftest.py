@@ -39,6 +39,7 @@ import gc
 import itertools
 import os
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -47,6 +48,7 @@ import pytest
 from pipeline.jars.fetched_jars import JarsMissingError
 from pipeline.java import JavaMissingError
 from tests.support.chaos_kraft import ChaosCluster
+from tests.support.class_archive import ensure_archive, sharing
 from tests.support.kafka_home import KafkaHome, find_kafka_home
 from tests.support.kraft import KraftCluster
 from tests.support.secured_kraft import SecuredKraft
@@ -108,9 +110,10 @@ def pytest_runtest_makereport(
 def kafka_home() -> KafkaHome:
     """Java and Kafka's jars; fails with what to install."""
     try:
-        return find_kafka_home()
+        home = find_kafka_home()
     except (JavaMissingError, JarsMissingError) as error:
         pytest.fail(f"the tests with real brokers can't run: {error}", pytrace=False)
+    return replace(home, java_options=(sharing(ensure_archive(home.java, home.jars)),))
 
 
 @pytest.fixture(scope="session")
@@ -150,16 +153,16 @@ def secured_kafka(
 ) -> Iterator[SecuredKraft]:
     """One broker with every kind of security."""
     folder = tmp_path_factory.mktemp("kafka") / "secured"
-    secured = SecuredKraft(kafka_home.java, kafka_home.jars, folder)
+    secured = SecuredKraft(kafka_home.java, kafka_home.jars, folder, kafka_home.java_options)
     with secured, _logs_in_reports(secured.cluster, request.session):
         yield secured
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def chaos_cluster(
     kafka_home: KafkaHome, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[ChaosCluster]:
-    """Three brokers behind faulty proxies, for one file of tests."""
+    """Three brokers behind faulty proxies; who takes them heals them first."""
     chaos = ChaosCluster(kafka_home, tmp_path_factory.mktemp("kafka") / "chaos")
     with chaos, _logs_in_reports(chaos.kafka, request.session):
         yield chaos
@@ -227,7 +230,13 @@ def _running(
 ) -> Iterator[KraftCluster]:
     settings = {"num.partitions": "3"} if auto_create else {}
     cluster = KraftCluster(
-        home.java, home.jars, folder, brokers=brokers, auto_create=auto_create, settings=settings
+        home.java,
+        home.jars,
+        folder,
+        brokers=brokers,
+        auto_create=auto_create,
+        settings=settings,
+        java_options=home.java_options,
     )
     with cluster, _logs_in_reports(cluster, session):
         yield cluster

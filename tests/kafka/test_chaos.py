@@ -10,11 +10,11 @@ import pytest
 from tests.chaos.faults import all_faults
 from tests.chaos.play import play
 from tests.chaos.stage import Stage
-from tests.support.chaos_kraft import ChaosCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.chaos_kraft import ChaosCluster
     from tests.support.kafka_home import KafkaHome
 
 SEED: Final = 7
@@ -22,12 +22,11 @@ SHORT: Final = {fault.name: fault for fault in all_faults(SEED) if fault.short}
 
 
 @pytest.fixture(scope="module")
-def stage(kafka_home: KafkaHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    folder = tmp_path_factory.mktemp("chaos")
-    with (
-        ChaosCluster(kafka_home, folder / "kafka") as cluster,
-        Stage(cluster, kafka_home, folder, Random(SEED), has_java=False) as stage,
-    ):
+def stage(
+    kafka_home: KafkaHome, chaos_cluster: ChaosCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
+    folder = tmp_path_factory.mktemp("stage")
+    with Stage(chaos_cluster, kafka_home, folder, Random(SEED), has_java=False) as stage:
         yield stage
 
 

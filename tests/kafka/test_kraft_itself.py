@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from tests.kafka.conftest import NewTopic
+    from tests.support.kafka_home import KafkaHome
     from tests.support.kraft import KraftCluster
 
 _MAY_CREATE: Final[dict[str, str | int]] = {"allow.auto.create.topics": "true"}
@@ -138,6 +140,14 @@ def test_all_brokers_come_back_at_other_addresses_with_their_records(
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address, timeout=5)
     assert [r.value for r in kafka.read_back(topic)] == [b"kept"]
+
+
+def test_a_broker_maps_the_classes_that_were_read_once(kafka: KraftCluster, kafka_home: KafkaHome) -> None:
+    (option,) = kafka_home.java_options
+    archive = option.partition("=")[2]
+    if not Path(archive).exists():
+        pytest.skip(f"{kafka_home.java} makes no archives of classes")
+    assert archive in Path(f"/proc/{kafka.pid(1)}/maps").read_text()
 
 
 def test_a_paused_broker_accepts_connections_and_says_nothing(kafka: KraftCluster) -> None:

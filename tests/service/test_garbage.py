@@ -45,9 +45,12 @@ class Loop:
 @pytest.fixture(autouse=True)
 def collector_as_it_was() -> Iterator[None]:
     before = gc.get_threshold()
+    gc.unfreeze()  # tests/conftest.py set aside what was collected
     yield
-    gc.unfreeze()
     gc.set_threshold(*before)
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 class Rig:

@@ -64,6 +64,7 @@ class ChaosCluster:
             self._folder,
             brokers=len(_IDS),
             settings={**self._settings(), **(settings or {})},
+            java_options=home.java_options,
             proxied_listeners=[
                 ProxiedListener(PROXIED, self._ports, advertised_host=PROXIED_HOST),
                 ProxiedListener(_SECURED, self._secured_ports, "SASL_SSL"),

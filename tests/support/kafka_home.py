@@ -19,6 +19,8 @@ class KafkaHome:
 
     java: Path
     jars: Sequence[Path]
+    #: For each server, on top of the tests' own.
+    java_options: Sequence[str] = ()
 
 
 def find_kafka_home() -> KafkaHome:

@@ -137,6 +137,8 @@ class ClusterSettings:
             "transaction.state.log.replication.factor": replication,
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
+            # Nothing happens most of the time, and the controller need not write that down twice a second.
+            "metadata.max.idle.interval.ms": "5000",
             "num.network.threads": "2",
             "num.io.threads": "4",
             "background.threads": "2",

@@ -70,7 +70,9 @@ def protocol_of(listener: str) -> str:
 class SecuredKraft:
     """The broker and what belongs to it: certificates, a proxy, an admin."""
 
-    def __init__(self, java: Path, jars: Sequence[Path], folder: Path) -> None:
+    def __init__(
+        self, java: Path, jars: Sequence[Path], folder: Path, java_options: Sequence[str] = ()
+    ) -> None:
         """The folder is removed at the end."""
         self.authority = Authority()
         self.folder = folder.resolve()
@@ -88,6 +90,7 @@ class SecuredKraft:
             listeners=self._ports,
             advertised_ports={"SSL_PROXIED": self.ssl_proxy.address[1]},
             java_options=[
+                *java_options,
                 f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self._jwks_path.as_uri()}",
                 f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={self._jwks_path}",
             ],
