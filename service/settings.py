@@ -40,6 +40,7 @@ from service.topic_names import fault_of_topic_name
 #: What the sidecar sets otherwise than Kafka. Batches form by themselves while requests are in flight, so a
 #: single record need not wait for company; and one without a key need not wait for a broker that died.
 SIDECAR_DEFAULTS: Final[Mapping[str, str]] = {
+    "idempotence.restart.enable": "true",
     "linger.ms": "0",
     "partitioner.lost.leader.probe.interval.ms": "300",
 }

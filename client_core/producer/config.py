@@ -49,6 +49,7 @@ class ProducerConfig:
     security: SecurityConfig
     acks: str  # all, 1 or 0
     enable_idempotence: bool
+    idempotence_restart_enable: bool
     retries: int
     max_in_flight_requests_per_connection: int
     batch_size: int
@@ -100,6 +101,7 @@ class ProducerConfig:
             security=security,
             acks=_acks(given),
             enable_idempotence=_idempotence(given),
+            idempotence_restart_enable=given.value(options.IDEMPOTENCE_RESTART),
             retries=given.value(options.RETRIES),
             max_in_flight_requests_per_connection=given.value(options.MAX_IN_FLIGHT),
             # batch.size=0 means no batching, which in practice is batches of one record.

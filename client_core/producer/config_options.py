@@ -52,6 +52,14 @@ ACKS: Final = Option(
 ENABLE_IDEMPOTENCE: Final = Option(
     "enable.idempotence", BOOLEAN, "true", None, "Whether retries can neither duplicate nor reorder records."
 )
+IDEMPOTENCE_RESTART: Final = Option(
+    "idempotence.restart.enable",
+    BOOLEAN,
+    "false",
+    None,
+    "Whether an error that ends an idempotent producer for good ends only what waits: a new id follows.",
+    is_ours=True,
+)
 RETRIES: Final = Option(
     "retries",
     INT,
@@ -214,6 +222,7 @@ PRODUCER_OPTIONS: Final = (
     CLIENT_DNS_LOOKUP,
     ACKS,
     ENABLE_IDEMPOTENCE,
+    IDEMPOTENCE_RESTART,
     RETRIES,
     MAX_IN_FLIGHT,
     BATCH_SIZE,

@@ -120,7 +120,11 @@ class KafkaProducer:
             config, self._metadata, clock, random, self._refreshes, events
         )
         backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
-        self._transaction_manager = TransactionManager(backoff) if config.enable_idempotence else None
+        self._transaction_manager = (
+            TransactionManager(backoff, restarts=config.idempotence_restart_enable)
+            if config.enable_idempotence
+            else None
+        )
         self._pool = BufferPool(config.buffer_memory, config.batch_size, clock, events)
         self._accumulator = RecordAccumulator(
             accumulator_config(config), self._pool, backoff, random, self._transaction_manager

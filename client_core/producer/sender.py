@@ -134,7 +134,9 @@ class Sender:
         if manager.has_fatal_error:
             if manager.last_error is not None:
                 self._abort_batches(manager.last_error)
-            return FOREVER_MS  # the next batch wakes the poll, to be failed as well
+            if not manager.can_restart:
+                return FOREVER_MS  # the next batch wakes the poll, to be failed as well
+            manager.restart(now_ms)
         manager.bump_epoch_if_required()
         if manager.has_producer_id:
             return self._send_producer_data(now_ms)

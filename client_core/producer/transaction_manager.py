@@ -7,6 +7,10 @@ repaired (a gap in the log, a batch given up after it was sent) the epoch is rai
 partition begins at 0 again (IDM-04); nothing new is drained to it until all that is in flight under the old
 epoch is finished (IDM-05).
 
+What ends an idempotent producer for good in Java (a broker that answers CLUSTER_AUTHORIZATION_FAILED, or that
+does not know Produce) ends it here too; with `restarts` only what waits fails, and a new id is asked for, as
+Java's user does by making a new producer.
+
 Decides only: Sender does the sending. I/O thread only, but `producer_id`, a plain read. Source:
 TransactionManager, TxnPartitionMap, Kafka 4.3.
 """
@@ -57,7 +61,7 @@ class State(Enum):
     INITIALIZING = "initializing"  # InitProducerId is on its way, or waits to be tried again
     READY = "ready"
     UNAUTHORIZED = "unauthorized"  # refused; what waits must fail, then we may ask again
-    FATAL_ERROR = "fatal error"  # every batch fails, now and later
+    FATAL_ERROR = "fatal error"  # every batch fails, now and, without restarts, later
 
 
 _MOVES: Final[Mapping[State, frozenset[State]]] = {
@@ -65,15 +69,17 @@ _MOVES: Final[Mapping[State, frozenset[State]]] = {
     State.INITIALIZING: frozenset({State.READY, State.UNAUTHORIZED, State.FATAL_ERROR}),
     State.READY: frozenset({State.UNINITIALIZED, State.FATAL_ERROR}),
     State.UNAUTHORIZED: frozenset({State.UNINITIALIZED, State.FATAL_ERROR}),
-    State.FATAL_ERROR: frozenset(),
+    State.FATAL_ERROR: frozenset({State.UNINITIALIZED}),
 }
 
 
 class TransactionManager:
     """The state of idempotence. Owned by the I/O thread."""
 
-    def __init__(self, retry_backoff: ExponentialBackoff) -> None:
+    def __init__(self, retry_backoff: ExponentialBackoff, *, restarts: bool = False) -> None:
+        """`restarts`: whether a fatal error of a broker's is left again. One of our own never is."""
         self._retry_backoff = retry_backoff
+        self._restarts = restarts
         self._state = State.UNINITIALIZED
         self._producer: ProducerIdAndEpoch | None = None
         self._partitions: dict[TopicPartition, PartitionSequences] = {}
@@ -117,6 +123,11 @@ class TransactionManager:
     @property
     def has_fatal_error(self) -> bool:
         return self._state is State.FATAL_ERROR
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether this fatal error ends when all batches were failed, by `restart`."""
+        return self._restarts and self.has_fatal_error
 
     @property
     def init_in_flight(self) -> bool:
@@ -184,6 +195,20 @@ class TransactionManager:
         self._to_rewrite.clear()
         self._left.clear()
         self._bump_required = False
+
+    def restart(self, now_ms: int) -> None:
+        """All batches were failed by a fatal error: begins anew, with another id, when somebody has records.
+
+        Not before the pause of the failure, or a broker that refuses each batch would be asked for an id for
+        each. What was sent under the old id may still be stored; its owners were told that they don't know.
+        """
+        if not self.can_restart:
+            raise IllegalStateError(f"nothing to restart: {self!r}")
+        if self._next_attempt_ms is None:
+            self._next_attempt_ms = now_ms + self._retry_backoff.backoff_ms(0)
+        self._producer = None
+        self._was_refused = True
+        self.waiting_batches_failed()
 
     def bump_epoch_if_required(self) -> None:
         """Raises the epoch where a partition asked for it; after the last epoch comes a new id."""
@@ -417,6 +442,7 @@ class TransactionManager:
         if state not in _MOVES[self._state]:
             # A bug: nobody knows any more which sequences are true, so nothing may be sent under them.
             said = f"Invalid transition attempted from {self._state.name} to {state.name}"
+            self._restarts = False
             self._to_fatal_error(KafkaError(said))
             raise IllegalStateError(said)
         self._state = state

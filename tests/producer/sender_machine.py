@@ -92,6 +92,7 @@ class SenderMachine(RuleBasedStateMachine):
     """Sender's rig, brokers, and a book of what was put in."""
 
     idempotent: bool
+    restarts = False
 
     @initialize(
         batch_bytes=st.sampled_from((150, 400)),
@@ -116,6 +117,7 @@ class SenderMachine(RuleBasedStateMachine):
     ) -> None:
         self.rig = SenderRig(
             idempotent=self.idempotent,
+            restarts=self.restarts,
             has_producer_id=has_producer_id,
             topics={TOPIC: PARTITIONS},
             retries=retries,
@@ -360,6 +362,16 @@ class IdempotentMachine(SenderMachine):
     idempotent = True
 
 
+class RestartingMachine(IdempotentMachine):
+    """Its brokers say what ends an idempotent producer for good, and it begins anew."""
+
+    restarts = True
+
+    @rule(node=st.sampled_from(NODES))
+    def end_it(self, node: int) -> None:
+        self.refuse(node, Errors.CLUSTER_AUTHORIZATION_FAILED)
+
+
 class PlainMachine(SenderMachine):
     idempotent = False
 
@@ -403,6 +415,8 @@ def walk(machine: SenderMachine, random: Random, steps: int) -> SenderMachine:
         lambda: machine.move_leader(random.randrange(PARTITIONS)): unlikely,
         machine.flush: 1,
     }
+    if isinstance(machine, RestartingMachine):
+        rules[lambda: machine.end_it(node())] = 2
     if not machine.truthful:
         rules[lambda: machine.lie(node(), random.choice(LIES))] = 3
     for _ in range(steps):

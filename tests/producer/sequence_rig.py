@@ -108,8 +108,8 @@ def send(rig: SenderRig, *, records: int = 1, partition: int = 0) -> FutureRecor
 PRODUCER: Final = ProducerIdAndEpoch(77, 0)
 
 
-def manager(*, ready: bool = True, epoch: int = 0) -> TransactionManager:
-    made = TransactionManager(ExponentialBackoff(100, 100, Random(1)))
+def manager(*, ready: bool = True, epoch: int = 0, restarts: bool = False) -> TransactionManager:
+    made = TransactionManager(ExponentialBackoff(100, 100, Random(1)), restarts=restarts)
     if ready:
         made.init_sent()
         made.init_succeeded(PRODUCER._replace(epoch=epoch))

@@ -191,6 +191,31 @@ def test_cluster_authorization_in_a_produce_answer_is_fatal_and_ends_what_is_in_
     assert rig.pool.available_bytes == rig.pool.total_bytes
 
 
+def test_who_restarts_goes_on_with_another_id_after_what_ends_others() -> None:
+    """A lie about versions, or a right that was taken for a moment, ended a sidecar's producer for good."""
+    rig = SenderRig(idempotent=True, restarts=True)
+    first = rig.append(0)
+    rig.turn()
+    second = rig.append(1)
+    rig.turn()
+    rig.respond(produced(ORDERS_0, error=Errors.CLUSTER_AUTHORIZATION_FAILED))
+    rig.turn(2)
+    assert isinstance(first.exception(0), ClusterAuthorizationError)
+    assert isinstance(second.exception(0), ClusterAuthorizationError)
+    assert not rig.idempotence.has_fatal_error
+    rig.respond(produced(ORDERS_1, offset=0))  # to a batch that was given up
+    rig.turn()
+    assert rig.pool.available_bytes == rig.pool.total_bytes
+    third = rig.append(0)
+    rig.clock.advance(2 * RETRY_BACKOFF_MS)
+    rig.turn()
+    rig.respond(producer_id_given(2_000))
+    rig.turn(2)
+    rig.respond(produced(ORDERS_0, offset=5))
+    rig.turn()
+    assert third.result(0).offset == 5
+
+
 @pytest.mark.behaviour("IDM-01")
 @pytest.mark.java("SenderTest.SenderShouldRetryWithBackoffOnRetriableError")
 def test_an_id_that_is_not_to_be_had_yet_is_asked_for_after_each_backoff() -> None:

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from client_core.error_codes import Errors
-from tests.producer.sender_machine import IdempotentMachine, PlainMachine, walk
+from tests.producer.sender_machine import IdempotentMachine, PlainMachine, RestartingMachine, walk
 from tests.support.sender_rig import ORDERS_0, SenderRig, produced
 
 
@@ -28,6 +28,13 @@ def test_whatever_happens_each_record_is_in_one_place_and_its_owner_hears_once()
 def test_a_long_way_leads_an_idempotent_producer_nowhere_else(first: int) -> None:
     walked = [walk(IdempotentMachine(), Random(seed), 400) for seed in range(first, first + 10)]
     assert sum(len(machine.places) for machine in walked) > 250, "it did not get far"
+
+
+@pytest.mark.behaviour("BAT-01", "IDM-02")
+def test_what_ends_a_producer_for_good_is_survived_by_one_that_restarts() -> None:
+    run_state_machine_as_test(RestartingMachine, settings=settings(max_examples=30, stateful_step_count=50))
+    walked = [walk(RestartingMachine(), Random(seed), 400) for seed in range(20)]
+    assert sum(len(machine.places) for machine in walked) > 400, "it did not get far"
 
 
 @pytest.mark.parametrize("first", range(0, 20, 10))

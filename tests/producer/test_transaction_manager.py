@@ -104,6 +104,42 @@ def test_a_fatal_error_is_never_left() -> None:
     assert str(made.last_error) == "first"
 
 
+@pytest.mark.parametrize("error", [ClusterAuthorizationError("no"), UnsupportedVersionError("what?")])
+def test_a_fatal_error_is_left_where_a_producer_restarts(error: KafkaError) -> None:
+    made = manager(restarts=True)
+    made.handle_failed_batch(drain(made), error, adjust_sequences=True)
+    assert made.has_fatal_error
+    assert made.can_restart
+    made.restart(now_ms=1_000)
+    assert (made.state, made.has_producer_id, made.last_error) == (State.UNINITIALIZED, False, None)
+    assert made.init_was_refused, "an id is asked for when somebody has records"
+    assert made.init_delay_ms(1_000) > 0, "a broker that refuses every batch is not asked for an id for each"
+    made.init_sent()
+    made.init_succeeded(PRODUCER._replace(producer_id=78))
+    assert made.sequence_number(ORDERS_0) == 0
+
+
+def test_an_error_that_nobody_foresaw_is_tried_again_after_pauses_that_grow() -> None:
+    made = manager(ready=False, restarts=True)
+    delays = []
+    for _ in range(3):
+        made.init_sent()
+        made.init_failed(InvalidRequestError("odd"), now_ms=0)
+        made.restart(now_ms=0)
+        delays.append(made.init_delay_ms(0))
+    assert min(delays) > 0
+
+
+def test_a_bug_of_ours_is_not_left_by_a_restart() -> None:
+    made = manager(restarts=True)
+    with pytest.raises(IllegalStateError, match="Invalid transition"):
+        made.init_succeeded(PRODUCER)
+    assert made.has_fatal_error
+    assert not made.can_restart
+    with pytest.raises(IllegalStateError, match="nothing to restart"):
+        made.restart(now_ms=0)
+
+
 # -- sequences -----------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ note when they were told, and how often. For hostile_simulation.py and hostile_r
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from client_core import (
     NO_EVENTS,
@@ -17,6 +17,7 @@ from client_core import (
     ProducerRecord,
     RecordFailure,
     RecordMetadata,
+    Result,
 )
 from client_core.client.metadata_updater import DefaultMetadataUpdater
 from client_core.client.network_client import NetworkClient
@@ -27,9 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from random import Random
 
-    from client_core import EventSink, Result
+    from client_core import EventSink
     from client_core.clock import Clock
     from client_core.network.selectable import Selectable
+    from client_core.protocol.api_keys import ApiKey
+
+_R = TypeVar("_R")
 
 TOPIC: Final = "orders"
 PARTITIONS: Final = 3
@@ -72,31 +76,41 @@ class LocalNames:
 
 
 @dataclass(slots=True)
-class Request:
-    """What was submitted, when, and what was told of it."""
+class Asked(Generic[_R]):
+    """What was asked, when, and what was told of it."""
 
     submitted_ms: int
     clock: Clock
-    told: list[Result] = field(default_factory=list)
+    told: list[_R] = field(default_factory=list)
     told_ms: int = 0
 
-    def __call__(self, result: Result) -> None:
+    def __call__(self, result: _R) -> None:
         self.told.append(result)
         self.told_ms = self.clock.now_ms()
 
 
+#: Records that were submitted, and a look-up that was asked for.
+Request = Asked[Result]
+LookUp = Asked[object]
+
+
 @dataclass(frozen=True, slots=True)
 class Survived:
-    """What a run went through."""
+    """What a run went through. `spoilt_answers`: to each API."""
 
     seed: int
-    spoilt: int
+    spoilt_answers: Mapping[ApiKey, int]
     acknowledged: int
     failed: int
     turns: int
     connects: int
     #: A lie has ended the idempotent producer for good, as Kafka has it.
     is_fatal: bool
+
+    @property
+    def spoilt(self) -> int:
+        """How many answers were spoilt."""
+        return sum(self.spoilt_answers.values())
 
 
 def hostile_producer(
@@ -133,6 +147,31 @@ def submit(producer: KafkaProducer, random: Random, topic: str = TOPIC) -> Reque
         topic, records, block_deadline_ms=now_ms + BLOCK_MS, deadline_ms=now_ms + DEADLINE_MS, done=request
     )
     return request
+
+
+def look_up(producer: KafkaProducer, random: Random) -> LookUp:
+    """Asks for a topic, for all of them, for a topic's configs, or for a newer snapshot."""
+    now_ms = producer.clock.now_ms()
+    asked: LookUp = Asked(now_ms, producer.clock)
+    topic, deadline_ms = random.choice((TOPIC, "nowhere")), now_ms + BLOCK_MS
+    match random.randrange(4):
+        case 0:
+            producer.request_topics((topic,), deadline_ms=deadline_ms, done=asked)
+        case 1:
+            producer.list_topics(deadline_ms=deadline_ms, done=asked)
+        case 2:
+            producer.describe_topic_configs(topic, deadline_ms=deadline_ms, done=asked)
+        case _:
+            producer.request_update(deadline_ms=deadline_ms, done=asked)
+    return asked
+
+
+def check_look_ups(seed: int, look_ups: Sequence[LookUp], late_ms: int) -> None:
+    """Each look-up was told once, and in time."""
+    for number, asked in enumerate(look_ups):
+        assert len(asked.told) == 1, f"seed {seed}: look-up {number} was told {len(asked.told)} times"
+        took_ms = asked.told_ms - asked.submitted_ms
+        assert took_ms <= BLOCK_MS + late_ms, f"seed {seed}: look-up {number} took {took_ms} ms"
 
 
 def counts(requests: Iterable[Request]) -> tuple[int, int]:

@@ -89,7 +89,8 @@ def survive_over_sockets(
         cluster.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
         security = {} if mechanism is None else _demand_sasl(cluster, mechanism)
         ports = _OurPorts(cluster)
-        producer = _producer(cluster, ports, clock, random, {**security, "enable.idempotence": idempotent})
+        idempotence = {"enable.idempotence": idempotent, "idempotence.restart.enable": bool(seed % 2)}
+        producer = _producer(cluster, ports, clock, random, {**security, **idempotence})
         hostility = Hostility(seed, lasting=False)
         cluster.turn_hostile(hostility)
         producer.start()
@@ -106,7 +107,7 @@ def survive_over_sockets(
             _close(seed, producer)
         acknowledged, failed = counts(requests)
         return Survived(
-            seed, hostility.spoilt, acknowledged, failed, turns, ports.connects, is_fatal(producer)
+            seed, hostility.spoilt_answers, acknowledged, failed, turns, ports.connects, is_fatal(producer)
         )
 
 

@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from client_core.events import ProduceFinished
-from tests.support.fake_cluster.api_versions import KAFKA_2_1, KAFKA_4_3
+from tests.support.fake_cluster.api_versions import KAFKA_2_1, KAFKA_4_3, drawn_versions
 from tests.support.fake_cluster.hostile import Hostility
 from tests.support.fake_cluster.in_process import FIRST_PORT, HOST, InProcessBrokers
 from tests.support.hostile_load import (
@@ -23,14 +23,17 @@ from tests.support.hostile_load import (
     PARTITIONS,
     RECONNECT_MS,
     TOPIC,
+    LookUp,
     Request,
     Survived,
+    check_look_ups,
     check_told,
     counts,
     failures,
     hostile_config,
     hostile_producer,
     is_fatal,
+    look_up,
     submit,
 )
 from tests.support.hostile_network import HostileNetwork
@@ -46,6 +49,8 @@ _SHORTEST_RECONNECT_MS: Final = 40
 _SLACK_MS: Final = 150
 #: Longer than any pause that an int32 of milliseconds can ask for.
 _AFTER_EVERY_THROTTLE_MS: Final = 26 * 24 * 60 * 60 * 1_000
+#: How often a look-up goes along with a request.
+_LOOK_UPS: Final = 0.1
 #: Turns that brought nothing and took no time, one after the other: settling, expiring, sending, then sleep.
 _MOST_IDLE_TURNS: Final = 12
 
@@ -67,16 +72,18 @@ class Simulation:
         self.seed = seed
         self.random = Random(f"simulation {seed}")
         self.clock = MockClock(now_ms=_START_MS)
-        versions = KAFKA_2_1 if seed % 4 == 3 else KAFKA_4_3
+        versions = (KAFKA_4_3, drawn_versions(self.random), KAFKA_4_3, KAFKA_2_1)[seed % 4]
         self.brokers = InProcessBrokers(3, versions=versions, seed=seed)
         self.brokers.state.controller.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
         self.brokers.hostility = Hostility(seed, rate=rate)
         self.network = HostileNetwork(self.clock, self.brokers, self.random)
-        config = hostile_config({"enable.idempotence": idempotent})
+        restarts = bool(seed % 2)  # every other producer gets well again after what ends one in Java
+        config = hostile_config({"enable.idempotence": idempotent, "idempotence.restart.enable": restarts})
         self.ended = _EndedBatches()
         bootstrap = (HOST, FIRST_PORT)
         self.producer = hostile_producer(config, self.clock, self.network, self.random, bootstrap, self.ended)
         self.requests: list[Request] = []
+        self.look_ups: list[LookUp] = []
         self.turns = 0
         self._idle_turns = 0
 
@@ -104,12 +111,15 @@ class Simulation:
                 self.network.after(next_ms - now_ms, self.network.wakeup)
                 if submits:
                     self.requests.append(submit(self.producer, self.random))
+                    if self.random.random() < _LOOK_UPS:
+                        self.look_ups.append(look_up(self.producer, self.random))
                     self._idle_turns = 0
             self.turn()
 
     def run_until_told(self) -> None:
         until_ms = self.clock.now_ms() + BLOCK_MS + DEADLINE_MS + _SLACK_MS
-        while not all(request.told for request in self.requests) and self.clock.now_ms() < until_ms:
+        asked: tuple[Request | LookUp, ...] = (*self.requests, *self.look_ups)
+        while not all(one.told for one in asked) and self.clock.now_ms() < until_ms:
             self.turn()
 
     def check_connects(self) -> None:
@@ -130,6 +140,7 @@ def survive_in_process(seed: int, *, idempotent: bool = False, rate: float = 0.6
     simulation.run_for(4_000, submits=True)
     simulation.run_until_told()
     check_told(seed, simulation.requests, _SLACK_MS)
+    check_look_ups(seed, simulation.look_ups, _SLACK_MS)
     simulation.check_connects()
     per_second = simulation.turns / ((clock.now_ms() - _START_MS) / 1_000)
     assert per_second < 1_500, f"seed {seed}: {per_second:.0f} turns a second"
@@ -167,7 +178,7 @@ def survive_in_process(seed: int, *, idempotent: bool = False, rate: float = 0.6
     acknowledged, failed = counts(simulation.requests)
     return Survived(
         seed,
-        hostility.spoilt,
+        hostility.spoilt_answers,
         acknowledged,
         failed,
         simulation.turns,
@@ -191,6 +202,7 @@ def memory_in_process(seed: int, *, rounds: int) -> Sequence[tuple[int, int]]:
             simulation.run_for(5_000, submits=True)
             simulation.run_until_told()
             simulation.requests.clear()
+            simulation.look_ups.clear()
             simulation.network.connects.clear()
             for log in simulation.brokers.state.logs.values():
                 log.batches.clear()

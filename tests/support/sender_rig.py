@@ -119,6 +119,7 @@ class SenderRig:
         retry_backoff_ms: int = RETRY_BACKOFF_MS,
         availability_timeout_ms: int = 0,
         producer_epoch: int = 0,
+        restarts: bool = False,
         compression: Compression = NO_COMPRESSION,
         client_type: type[MockClient] = MockClient,
     ) -> None:
@@ -138,7 +139,9 @@ class SenderRig:
         backoff = ExponentialBackoff(retry_backoff_ms, retry_backoff_ms, random)
         self.pool = BufferPool(buffer_bytes, batch_bytes, self.clock, self.events)
         self.manager = (
-            TransactionManager(ExponentialBackoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MS, random))
+            TransactionManager(
+                ExponentialBackoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MS, random), restarts=restarts
+            )
             if idempotent
             else None
         )

@@ -87,6 +87,7 @@
 - client.dns.lookup
 - acks
 - enable.idempotence
+- idempotence.restart.enable
 - retries
 - max.in.flight.requests.per.connection
 - batch.size

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from client_core.error_codes import Errors
-from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.api_keys import API_KEYS, ApiKey
 from client_core.protocol.messages.api_versions_request import ApiVersionsRequest
 from client_core.protocol.messages.api_versions_response import (
     ApiVersion,
@@ -21,6 +21,9 @@ from client_core.protocol.messages.api_versions_response import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+
+if TYPE_CHECKING:
+    from random import Random
 
 Versions = Mapping[int, tuple[int, int]]
 
@@ -75,6 +78,25 @@ KAFKA_2_1: Final[Versions] = MappingProxyType(
         36: (0, 0),
     }
 )
+
+#: The first version of Metadata in which a topic is asked for and not made, and the first that tells the ids
+#: by which Produce speaks of topics from 13 on.
+_METADATA_AT_LEAST: Final = 4
+_METADATA_WITH_IDS: Final = 10
+_PRODUCE_WITHOUT_IDS: Final = 12
+
+
+def drawn_versions(random: Random) -> Versions:
+    """A broker that speaks each API of ours up to a version that chance has chosen: all get negotiated."""
+    drawn = dict(KAFKA_4_3)
+    for api in API_KEYS:
+        least = _METADATA_AT_LEAST if api is ApiKey.METADATA else max(api.min_version, 1)
+        drawn[api.id] = (drawn[api.id][0], random.randint(least, api.max_version))
+    if drawn[ApiKey.METADATA.id][1] < _METADATA_WITH_IDS:
+        low, high = drawn[ApiKey.PRODUCE.id]
+        drawn[ApiKey.PRODUCE.id] = (low, min(high, _PRODUCE_WITHOUT_IDS))
+    return MappingProxyType(drawn)
+
 
 #: Source: RequestUtils / ApiVersionsRequest.isValid (KIP-511).
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

@@ -8,7 +8,7 @@ What becomes of the n-th answer of a broker depends on the seed, the broker and 
 applies what it is asked and then lies about it. With `lasting` False it spares what outlives the hostility
 by Kafka's own rules: a throttle that is longer than a moment, a refusal after which an idempotent producer
 does not try again. Leader epochs are not spared: who has believed in 2^31 - 1 believes no smaller one of that
-topic.
+topic. With `addresses` no answer names others: for clients that no test stands between and the machine.
 
     python -m tests.support.fake_cluster.hostile --seeds 1000
 
@@ -29,6 +29,7 @@ from client_core.errors import KafkaError, SchemaError
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.header import decode_response_header
 from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
+from client_core.protocol.messages.describe_configs_response import DescribeConfigsResponse
 from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from client_core.protocol.messages.metadata_response import MetadataResponse
 from client_core.protocol.messages.produce_response import ProduceResponse
@@ -40,7 +41,7 @@ from tests.support.fake_cluster.hostile_values import mutated
 from tests.support.fake_cluster.reactions import Reaction, Sending
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from tests.support.fake_cluster.requests import Response
 
@@ -54,6 +55,7 @@ _RESPONSES: Final[dict[ApiKey, Any]] = {
     ApiKey.METADATA: MetadataResponse,
     ApiKey.PRODUCE: ProduceResponse,
     ApiKey.INIT_PRODUCER_ID: InitProducerIdResponse,
+    ApiKey.DESCRIBE_CONFIGS: DescribeConfigsResponse,
     ApiKey.SASL_HANDSHAKE: SaslHandshakeResponse,
     ApiKey.SASL_AUTHENTICATE: SaslAuthenticateResponse,
 }
@@ -62,13 +64,26 @@ _RESPONSES: Final[dict[ApiKey, Any]] = {
 class Hostility:
     """Decides answer by answer. Not thread-safe: guarded by who asks it."""
 
-    def __init__(self, seed: int, *, rate: float = 0.6, lasting: bool = True) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        rate: float = 0.6,
+        lasting: bool = True,
+        addresses: Collection[tuple[str, int]] | None = None,
+    ) -> None:
         self.seed: Final = seed
         self.rate: Final = rate
         self.lasting: Final = lasting
-        #: How many answers were spoilt.
-        self.spoilt = 0
+        self.addresses: Final = None if addresses is None else frozenset(addresses)
+        #: How many answers to each API were spoilt.
+        self.spoilt_answers: Final[Counter[ApiKey]] = Counter()
         self._answers: Counter[int] = Counter()
+
+    @property
+    def spoilt(self) -> int:
+        """How many answers were spoilt."""
+        return self.spoilt_answers.total()
 
     def __repr__(self) -> str:
         return f"<Hostility seed={self.seed} spoilt={self.spoilt} of {self._answers.total()}>"
@@ -80,8 +95,9 @@ class Hostility:
         random = Random(f"{self.seed}/{broker_id}/{number}")
         if random.random() >= self.rate:
             return Reaction()
-        self.spoilt += 1
-        return HostileAnswer(random, api, lasting=self.lasting, in_values=random.random() < 0.5)
+        self.spoilt_answers[api] += 1
+        in_values = random.random() < 0.5
+        return HostileAnswer(random, api, self.lasting, in_values, self.addresses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +108,7 @@ class HostileAnswer(Reaction):
     api: ApiKey
     lasting: bool
     in_values: bool
+    addresses: frozenset[tuple[str, int]] | None = None
     _version: list[int] = field(default_factory=list, init=False)
 
     def encode(self, response: Response, version: int) -> bytes:
@@ -100,7 +117,7 @@ class HostileAnswer(Reaction):
         if self.in_values:
             lie = mutated(response, self.random)
             try:
-                if self.lasting or not outlasts(lie):
+                if not self._spares(lie):
                     return lie.encode(version)
             except KafkaError:
                 return response.encode(version)  # of all values that are absurd it chose one without bytes
@@ -110,17 +127,23 @@ class HostileAnswer(Reaction):
         if self.in_values:
             return Sending((frame,))
         sending = spoilt(frame, self.random)
-        if not self.lasting and any(map(self._is_outlasting_frame, sending.pieces)):
+        if any(map(self._spares_frame, sending.pieces)):
             return Sending((frame,))
         return sending
 
-    def _is_outlasting_frame(self, piece: bytes) -> bool:
-        if not self._version:
+    def _spares(self, lie: Any) -> bool:
+        """Whether this lie is not told."""
+        if not self.lasting and outlasts(lie):
+            return True
+        return self.addresses is not None and not addresses_of(lie) <= self.addresses
+
+    def _spares_frame(self, piece: bytes) -> bool:
+        if not self._version or (self.lasting and self.addresses is None):
             return False
         version, payload = self._version[-1], piece[_SIZE_BYTES:]
         try:
             _, offset = decode_response_header(payload, self.api, version)
-            return outlasts(_RESPONSES[self.api].decode(payload, version, offset))
+            return self._spares(_RESPONSES[self.api].decode(payload, version, offset))
         except SchemaError:
             return False
 
@@ -136,6 +159,15 @@ def outlasts(response: Any) -> bool:
         partitions = (p for topic in response.responses for p in topic.partition_responses)
         return any(partition.error_code in _FATAL for partition in partitions)
     return False
+
+
+def addresses_of(response: Any) -> frozenset[tuple[str, int]]:
+    """Where an answer sends its client."""
+    if isinstance(response, MetadataResponse):
+        return frozenset((broker.host, broker.port) for broker in response.brokers)
+    if isinstance(response, ProduceResponse):
+        return frozenset((node.host, node.port) for node in response.node_endpoints)
+    return frozenset()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,73 @@
+"""A caller that sends bytes, whatever they are, and looks at what comes back.
+
+    said = await Prober(address).send(pieces)           all that came until the server ended it, or was quiet
+    statuses(said)                                      of the answers in it
+
+asyncio; each `send` is a connection of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: The longest that a server may take to end what it must end; its own times are fractions of a second here.
+DEADLINE_S: Final = 20.0
+_STATUS: Final = re.compile(rb"HTTP/1\.1 ([0-9]{3}) ")
+_FINE: Final = b"GET /v1/cluster HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Prober:
+    """Connections to one address."""
+
+    address: tuple[str, int]
+
+    async def send(self, pieces: Sequence[bytes], *, quiet_s: float | None = None) -> bytes:
+        """All that came. Raises AssertionError where the server does not end it in time.
+
+        With `quiet_s` it is enough that nothing comes for so long: what is whole and asks for no end.
+        """
+        reader, writer = await asyncio.open_connection(*self.address)
+        said = bytearray()
+        writing = asyncio.create_task(_write(writer, pieces))
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                with contextlib.suppress(ConnectionError):
+                    while part := await asyncio.wait_for(reader.read(65_536), quiet_s):
+                        said += part
+        except TimeoutError as error:
+            if quiet_s is None:
+                raise AssertionError(f"not ended after {DEADLINE_S} s: {bytes(said[:500])!r}") from error
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+            writer.transport.abort()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+        return bytes(said)
+
+    async def is_answered(self) -> None:
+        """Somebody else, with a plain request, is answered."""
+        said = await self.send((_FINE,))
+        assert statuses(said) == [200], said[:500]
+
+
+async def _write(writer: asyncio.StreamWriter, pieces: Sequence[bytes]) -> None:
+    with contextlib.suppress(ConnectionError):  # it was refused before it was all there
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            if len(pieces) > 1:
+                await asyncio.sleep(0)
+
+
+def statuses(said: bytes) -> list[int]:
+    """Of all answers, in order."""
+    return [int(status) for status in _STATUS.findall(said)]
