@@ -14,6 +14,8 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # The first of these that works; docker's needs BuildKit, which it has been since Docker 23.
 ENGINE ?= $(firstword $(foreach engine,docker podman buildah,$(shell $(engine) info >/dev/null 2>&1 && echo $(engine))))
 IMAGE_FLAGS ?=
+# What `make fuzz` is told besides: a seed, how long.
+FUZZ ?=
 # Which of requirements/ the image is made of, and what its tag and bill then end with: otel.txt, -otel.
 PINS ?= run.txt
 FLAVOUR = $(patsubst %.txt,-%,$(filter-out run.txt,$(PINS)))
@@ -86,9 +88,8 @@ check-deploy: setup java kafka-jars  ## image, charts, rules and dashboard, by t
 test-fast: setup  ## what needs no Java
 	$(BIN)/pytest -m "not kafka and not spark"
 
-fuzz: setup  ## thousands of lying brokers, in simulated time and over sockets: minutes
-	$(BIN)/python -m tests.support.fake_cluster.hostile --seeds 2000
-	$(BIN)/python -m tests.support.fake_cluster.hostile --seeds 100 --sockets
+fuzz: setup  ## hostile decoders' input, brokers and HTTP; prints its seed, FUZZ="--seed 1 --minutes 30" is passed on
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 bench: bench-venv java kafka-jars  ## the figures of README and docs, measured here
 	.cache/bench-venv/bin/python -m benchmarks
