@@ -14,6 +14,8 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # The first of these that works; docker's needs BuildKit, which it has been since Docker 23.
 ENGINE ?= $(firstword $(foreach engine,docker podman buildah,$(shell $(engine) info >/dev/null 2>&1 && echo $(engine))))
 IMAGE_FLAGS ?=
+# What `make fuzz` is told besides: a seed, how long.
+FUZZ ?=
 # Which of requirements/ the image is made of, and what its tag and bill then end with: otel.txt, -otel.
 PINS ?= run.txt
 FLAVOUR = $(patsubst %.txt,-%,$(filter-out run.txt,$(PINS)))
@@ -102,9 +104,8 @@ audit: .cache/audit-venv/.complete  ## asks PyPI which pins have known vulnerabi
 	$(UV) pip install --quiet --python .cache/audit-venv/bin/python --require-hashes -r requirements/audit.txt
 	@touch $@
 
-fuzz: setup  ## thousands of lying brokers, in simulated time and over sockets: minutes
-	$(BIN)/python -m tests.support.fake_cluster.hostile --seeds 2000
-	$(BIN)/python -m tests.support.fake_cluster.hostile --seeds 100 --sockets
+fuzz: setup  ## hostile decoders' input, brokers and HTTP; prints its seed, FUZZ="--seed 1 --minutes 30" is passed on
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 chaos: setup java kafka-jars  ## every fault under load on real brokers, for docs/reliability.md: a quarter of an hour. SEED=any
 	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))

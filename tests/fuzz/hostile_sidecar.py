@@ -36,7 +36,7 @@ _CALLERS: Final = 4
 #: What answers that are being received may take is bounded at 64 MiB (socket.receive.memory), and what was
 #: read of them stands beside that. A sidecar at rest has some 90 MB.
 MOST_MB: Final = 400
-_HEALS_S: Final = 10
+_HEALS_S: Final = 30
 
 _KAFKA: Final[Mapping[str, str]] = {
     "max.block.ms": str(_BLOCK_MS),
@@ -99,10 +99,10 @@ def survive(seed: int, seconds: float, folder: Path) -> Endured:
     return endured
 
 
-def memory_mb(sidecar: Sidecar) -> int:
-    """What the process has in memory."""
+def memory_mb(sidecar: Sidecar, which: str = "VmRSS:") -> int:
+    """What the process has in memory, by a line of Linux's status of it: VmRSS now, VmHWM at most so far."""
     status = Path(f"/proc/{sidecar.process.pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+    line = next(line for line in status.splitlines() if line.startswith(which))
     return int(line.split()[1]) // 1024
 
 

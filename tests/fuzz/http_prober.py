@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 #: The longest that a server may take to end what it must end; its own times are fractions of a second here.
 DEADLINE_S: Final = 20.0
+#: Between the bytes of a caller who is slow.
+_PAUSE_S: Final = 0.02
 _STATUS: Final = re.compile(rb"HTTP/1\.1 ([0-9]{3}) ")
 _FINE: Final = b"GET /v1/cluster HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
@@ -34,9 +36,12 @@ class Prober:
 
         With `quiet_s` it is enough that nothing comes for so long: what is whole and asks for no end.
         """
+        return await self._send(iter(pieces), 0.0, quiet_s)
+
+    async def _send(self, pieces: Iterator[bytes], pause_s: float, quiet_s: float | None) -> bytes:
         reader, writer = await asyncio.open_connection(*self.address)
         said = bytearray()
-        writing = asyncio.create_task(_write(writer, pieces))
+        writing = asyncio.create_task(_write(writer, pieces, pause_s))
         try:
             async with asyncio.timeout(DEADLINE_S):
                 with contextlib.suppress(ConnectionError):
@@ -53,19 +58,28 @@ class Prober:
                 await writer.wait_closed()
         return bytes(said)
 
+    async def dribble(self, beginning: bytes) -> bytes:
+        """All that is said to who begins so and then sends a byte now and then, for as long as it may."""
+
+        def bytes_without_end() -> Iterator[bytes]:
+            yield beginning
+            while True:
+                yield b"a"
+
+        return await self._send(bytes_without_end(), _PAUSE_S, None)
+
     async def is_answered(self) -> None:
         """Somebody else, with a plain request, is answered."""
         said = await self.send((_FINE,))
         assert statuses(said) == [200], said[:500]
 
 
-async def _write(writer: asyncio.StreamWriter, pieces: Sequence[bytes]) -> None:
+async def _write(writer: asyncio.StreamWriter, pieces: Iterator[bytes], pause_s: float) -> None:
     with contextlib.suppress(ConnectionError):  # it was refused before it was all there
         for piece in pieces:
             writer.write(piece)
             await writer.drain()
-            if len(pieces) > 1:
-                await asyncio.sleep(0)
+            await asyncio.sleep(pause_s)
 
 
 def statuses(said: bytes) -> list[int]:

@@ -12,7 +12,7 @@ import faulthandler
 import signal
 import tracemalloc
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -152,18 +152,30 @@ def deadline(seconds: float = DEADLINE_S) -> Iterator[Deadline]:
         signal.setitimer(signal.ITIMER_REAL, *left)
 
 
-def try_inputs(target: Target, seeds: range, weigh_every: int, name: str = "") -> dict[Verdict, int]:
-    """Judges an input for each seed; how often each verdict. FaultError names the seed."""
-    counts = dict.fromkeys(Verdict, 0)
+@dataclass(slots=True)
+class Tried:
+    """How many inputs a decoder read, how many it refused, and where it broke its promise."""
+
+    read: int = 0
+    refused: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+def try_inputs(target: Target, name: str, numbers: range, *, weigh_every: int = 16) -> Tried:
+    """Judges an input for each number; all of it depends on them, the target and the name alone."""
+    tried = Tried()
     with deadline() as alarm:
-        for seed in seeds:
-            data = target.input(Random(f"{name}{target.name}/{seed}"))
+        for number in numbers:
+            data = target.input(Random(f"{name}/{target.name}/{number}"))
             alarm.begin()
             try:
-                counts[judge(target, data, weighs=seed % weigh_every == 0)] += 1
-            except FaultError as error:
-                raise FaultError(f"seed {name}{seed}: {error}") from error
-    return counts
+                verdict = judge(target, data, weighs=number % weigh_every == 0)
+            except FaultError as fault:
+                tried.faults.append(f"seed {name}, input {number}: {fault}")
+            else:
+                tried.read += verdict is Verdict.READ
+                tried.refused += verdict is Verdict.REFUSED
+    return tried
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.support.certificates import Authority, write_pem
+from tests.support.chaos_kraft import PROXIED_HOST
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _told_addresses(bootstrap_servers: str) -> dict[int, tuple[str, int]]:
 
 
 def test_clients_see_proxies_only_also_when_a_broker_has_moved(chaos: ChaosCluster, topic: str) -> None:
-    proxies = {broker_id: proxy.address for broker_id, proxy in chaos.proxies.items()}
+    proxies = {broker_id: (PROXIED_HOST, proxy.address[1]) for broker_id, proxy in chaos.proxies.items()}
     assert _told_addresses(chaos.bootstrap_servers) == proxies
     before = chaos.kafka.address(1)
 
@@ -97,14 +98,15 @@ def test_clients_see_proxies_only_also_when_a_broker_has_moved(chaos: ChaosClust
 
 
 def test_all_brokers_move_and_only_the_front_door_is_where_it_was(chaos: ChaosCluster, topic: str) -> None:
-    before = {proxy.address for proxy in chaos.proxies.values()}
+    before = {proxy.address[1] for proxy in chaos.proxies.values()}
     old_bootstrap = chaos.bootstrap_servers
     chaos.move_all_brokers()
     chaos.kafka.admin.wait_until_in_sync(topic)
 
     told = _told_addresses(chaos.front_door.bootstrap_servers)
-    assert told == {broker_id: proxy.address for broker_id, proxy in chaos.proxies.items()}
-    assert not before & set(told.values())
+    after = {broker_id: proxy.address[1] for broker_id, proxy in chaos.proxies.items()}
+    assert told == {broker_id: (PROXIED_HOST, port) for broker_id, port in after.items()}
+    assert not before & set(after.values())
     for port in (address.rsplit(":", 1)[1] for address in old_bootstrap.split(",")):
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", int(port)), timeout=5)

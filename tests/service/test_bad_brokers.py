@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 #: What each peer is to be called, in the log and the status. Silence shows only when the request times out.
 TOLD = {
-    "accepts and closes": r"closed",
+    # Reset, where it closes after something had come that it did not read.
+    "accepts and closes": r"closed|reset the connection",
     "closes instead of an answer": r"closed",
     "says nothing": r"timed? ?out|timeout",
     "speaks HTTP": r"HTTP",

@@ -1,0 +1,105 @@
+"""Requests that the OpenAPI document allows, and such as it forbids, by schemathesis, operation by operation.
+
+    for operation in operations(): ask(document, operation, there, examples=25)
+
+Each answer is held against the document: no status that it leaves out, no media type, no body outside its
+schema, and what it forbids is refused. That all it allows is taken can't be asked for: a document can't say
+"exactly one of these", or base64, or which partitions there are. Called by `tests/service/test_openapi.py`
+for some cases, and by `make fuzz` for many.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import hypothesis
+from schemathesis import GenerationMode
+from schemathesis.checks import CHECKS
+
+from tests.support.http_app import HttpApp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from schemathesis import Case
+    from schemathesis.core.transport import Response
+
+#: Waits as short as they can be: hardly any topic that is made up exists.
+WAIT_MS: Final = 50
+FLAGS: Final = (
+    *("--lookup-wait-ms", str(WAIT_MS), "--unknown-topic-wait-ms", str(WAIT_MS)),
+    *("--unknown-topics-per-second", "100000", "--log-level", "warning"),
+)
+#: The topic that the document's examples speak of.
+TOPIC: Final = "orders"
+_PATIENCE_S: Final = 10
+
+
+class Operation(NamedTuple):
+    """What is asked: with data that the document allows, or such as it forbids."""
+
+    path: str
+    method: str
+    mode: GenerationMode
+
+    def __str__(self) -> str:
+        how = "allowed" if self.mode is GenerationMode.POSITIVE else "forbidden"
+        return f"{self.method.upper()} {self.path} {how}"
+
+
+def operations() -> Iterator[Operation]:
+    """Every operation of the document, all dialects among them, with what it allows and what it forbids."""
+    for path, methods in sorted(HttpApp().app.api.openapi()["paths"].items()):
+        for method, operation in sorted(methods.items()):
+            yield Operation(path, method, GenerationMode.POSITIVE)
+            if operation.get("parameters") or "requestBody" in operation:
+                yield Operation(path, method, GenerationMode.NEGATIVE)
+
+
+def ask(
+    document: Any, operation: Operation, there: Mapping[str, str], *, examples: int, seed: int | None = None
+) -> int:
+    """Asks so many made-up requests, and the document's own; how many altogether.
+
+    `there` are path parameters of what there is: of what is made up, nothing is. Without a seed the requests
+    are the same each time. Raises what schemathesis raises.
+    """
+    # A 503 at the end of a wait is no fault: that it is in the document is checked.
+    not_asked: Any = CHECKS.get_by_names(["positive_data_acceptance", "not_a_server_error"])
+    asked = 0
+    strategy = document[operation.path][operation.method].as_strategy(generation_mode=operation.mode)
+
+    @hypothesis.settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=seed is None,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(case=strategy)
+    def try_one(case: Case[Any]) -> None:
+        nonlocal asked
+        asked += 1
+        _hurry(case)
+        if operation.mode is GenerationMode.POSITIVE:
+            case.path_parameters.update({n: there[n] for n in case.path_parameters if n in there})
+        answer = case.call_and_validate(timeout=_PATIENCE_S, excluded_checks=not_asked)
+        assert answer.status_code != 500 or _is_daprs(answer), answer.text
+
+    (try_one if seed is None else hypothesis.seed(seed)(try_one))()
+    return asked
+
+
+def _is_daprs(answer: Response) -> bool:
+    """Whether a 500 is Dapr's own, for what was not delivered, and no fault that nobody foresaw."""
+    told = answer.json()
+    return isinstance(told, dict) and told.get("errorCode") not in (None, "ERR_INTERNAL")
+
+
+def _hurry(case: Case[Any]) -> None:
+    """Has nobody wait for an hour, and what streams answer whole."""
+    for name in ("max_block_ms", "timeout_ms"):
+        if isinstance(case.query.get(name), int):
+            case.query[name] = min(case.query[name], WAIT_MS)
+    if case.path == "/v1/watch":
+        case.headers["Accept"] = "application/json"

@@ -1,0 +1,37 @@
+"""The last run that was kept, as a table in Markdown: for `docs/reliability.md`."""
+
+from __future__ import annotations
+
+from tests.fuzz.results import Part, Run
+
+
+def inputs_tried_table(run: Run | None = None) -> str:
+    """A row for each part of the run: what was tried, how much was read and refused, what was found."""
+    run = Run.read() if run is None else run
+    lines = [
+        "| part | tried | read | refused as documented | faults | besides |",
+        "|---|--:|--:|--:|--:|---|",
+    ]
+    lines += [_row(part) for part in run.parts]
+    lines += [
+        "",
+        f"Seed {run.seed}, Python {run.python}; `make fuzz` makes the same inputs from the same seed.",
+    ]
+    return "\n".join(lines)
+
+
+def _row(part: Part) -> str:
+    besides = ", ".join(f"{_number(count)} {name}" for name, count in part.notes.items())
+    cells = (
+        part.name,
+        f"{_number(part.inputs)} {part.unit}",
+        _number(part.read),
+        _number(part.refused),
+        str(len(part.faults)),
+        besides,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _number(count: int | None) -> str:
+    return "" if count is None else f"{count:,}"
