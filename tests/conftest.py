@@ -101,6 +101,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Gives the garbage collector back what it was spared, or extensions complain of what is left over."""
+    gc.unfreeze()
+
+
 def _is_over_nothing(config: pytest.Config, item: pytest.Item) -> bool:
     marker = item.get_closest_marker("golden")
     return marker is not None and not golden_files(config, *marker.args)
