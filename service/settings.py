@@ -403,7 +403,10 @@ def load_settings(
     """Flags over environment over file. Raises SettingsError with a line for each fault."""
     file = _from_file(config_file or os.environ.get(CONFIG_VARIABLE))
     environment, kafka_environment = _from_environment(os.environ)
-    kafka_of_file = _flattened(file.pop("kafka", {}))
+    try:
+        kafka_of_file = _flattened(file.pop("kafka", {}))
+    except RecursionError as e:  # a.a.a.a... is a table within a table each
+        raise SettingsError("kafka: its tables nest too deeply to be settings") from e
     kafka = _over(_over(kafka_of_file, kafka_environment), _from_kafka_flags(kafka_flags))
     return check_settings({**file, **environment, **flags}, kafka)
 

@@ -374,6 +374,7 @@ class ApiProtocol(HttpToolsProtocol):
             self._last_words = problem
         else:
             cycle.disconnected = True
+            cycle.waiting_for_100_continue = False  # nothing is asked for behind the last answer
             cycle.message_event.set()
             self._say(problem)
 

@@ -96,9 +96,11 @@ def _pairs(data: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _scope(data: bytes) -> dict[str, Any]:
-    """What the guards let through: of lengths, only such as are some."""
+    """What the parser and the guards let through: of lengths one, which is one."""
     query = next((line[1:] for line in data.split(b"\n") if line.startswith(b"?")), b"")
-    headers = [p for p in _pairs(data) if p[0] != b"content-length" or (p[1].isdigit() and len(p[1]) < 20)]
+    pairs = _pairs(data)
+    lengths = [p for p in pairs if p[0] == b"content-length" and p[1].isdigit() and len(p[1]) < 20]
+    headers = [p for p in pairs if p[0] != b"content-length"] + lengths[:1]
     return {"type": "http", "headers": headers, "query_string": bytes(b for b in query if b < 0x80)}
 
 

@@ -204,6 +204,8 @@ def _chunks() -> Iterator[Shape]:
     yield _shape("trailers that nobody may send", _chunked(whole + trailers + b"\r\n"), {200, 400})
     yield _shape("trailers without an end", _chunked(whole + b"X: y\r\n" * 60_000), {431})
     yield _shape("extensions without an end", _chunked(b"19;" + b"x" * 200_000), {431, 400})
+    expects = _post(b"Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n", b"F" * 17 + b"\r\n", HURRIED)
+    yield _shape("broken chunks that nobody asked for", expects, 400)
     many = b"".join(b"1\r\n%c\r\n" % byte for byte in _RECORD)
     yield _shape("a chunk for each byte", _chunked(many + b"0\r\n\r\n"), 200)
 

@@ -2,7 +2,7 @@
 
     run = fuzz(seed=1, minutes=10, say=print)
 
-Decoders share half of the time. Whatever a part finds is a line in its faults; it goes on.
+Decoders share half of the time. Whatever a part finds is a line in its faults, and it goes on with the next.
 A part of whole requests or processes is over when it has done what it was to do, maybe later than that.
 """
 

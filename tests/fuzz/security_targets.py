@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from client_core.client.bootstrap_addresses import parse_and_validate_addresses
 from client_core.errors import (
+    ApiError,
     AuthenticationError,
     ConfigError,
-    DisconnectError,
     ProtocolError,
     SaslAuthenticationError,
-    UnknownServerError,
 )
 from client_core.events import NO_EVENTS
 from client_core.network import ssl_pem
@@ -104,7 +103,7 @@ CERTIFICATE: Final = base64.b64decode(
 def targets() -> Iterator[Target]:
     """All of them."""
     refused = (SaslAuthenticationError,)
-    outcomes = (AuthenticationError, ProtocolError, DisconnectError, UnknownServerError)
+    outcomes = (ApiError, ProtocolError)
     yield Target("SCRAM server-first", _server_first, ServerFirstMessage.parse, refused, _SCRAM_TOKENS)
     yield Target("SCRAM server-final", _server_final, ServerFinalMessage.parse, refused, _SCRAM_TOKENS)
     yield Target("SCRAM exchange", _server_first, _scram, (AuthenticationError,), _SCRAM_TOKENS)
@@ -113,7 +112,8 @@ def targets() -> Iterator[Target]:
     yield Target("JWT", _jwt, _validate, refused, (b".", b"=", b"-", b"_"), _spoilt_jwt)
     yield Target("token endpoint's answer", _token_answer, _ENDPOINT.token, refused, (), _spoilt_token_answer)
     yield Target("token endpoint's refusal", _refusal, _ENDPOINT.refusal, refused, (), _spoilt_refusal)
-    yield Target("JAAS config", _jaas, _read_jaas, (ConfigError,), _JAAS_TOKENS)
+    # A character of it may be a token, which is an object that knows its place.
+    yield Target("JAAS config", _jaas, _read_jaas, (ConfigError,), _JAAS_TOKENS, bytes_per_byte=500)
     yield Target("PEM", _pem, _read_pem, (ConfigError,), _PEM_TOKENS)
     yield Target(
         "DER of a certificate", lambda _: CERTIFICATE, certificate_expires_at_s, (ValueError,), EXTREMES

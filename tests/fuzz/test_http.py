@@ -53,12 +53,15 @@ def asked_for(running: RunningServer) -> set[str]:
     return {name for _, asked in running.producer.calls for name in asked.get("names", ())}
 
 
-def test_each_shape_gets_what_it_was_promised_and_smuggles_nothing(loop: str) -> None:
+def test_each_shape_gets_what_it_was_promised_and_smuggles_nothing(
+    loop: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario(running: RunningServer, prober: Prober) -> None:
         assert await shapes_hold(prober) > 150
         assert SMUGGLED_TOPIC not in asked_for(running)
 
     served(loop, scenario)
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_slow_callers_are_ended(loop: str) -> None:
@@ -77,12 +80,13 @@ def test_bodies_that_strain_are_taken_or_refused(loop: str) -> None:
     served(loop, scenario)
 
 
-def test_mutated_requests_are_answered_or_ended(loop: str) -> None:
+def test_mutated_requests_are_answered_or_ended(loop: str, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(running: RunningServer, prober: Prober) -> None:
         answered = await mutations_hold(prober, range(_MUTATIONS))
         assert answered[400] > answered[200] > 0
 
     served(loop, scenario)
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_what_is_smuggled_would_be_noticed() -> None:

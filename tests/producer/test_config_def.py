@@ -68,7 +68,11 @@ def test_only_what_may_be_a_file_has_a_companion() -> None:
     assert Option("client.id", STRING, "", None, "").file_name is None
 
 
-@pytest.mark.parametrize("value", ["9" * 5_000, "-" + "9" * 5_000, 10**400, -(10**400)])
+@pytest.mark.parametrize(
+    "value",
+    ["9" * 5_000, "-" + "9" * 5_000, 10**400, -(10**400)],
+    ids=["text", "negative text", "number", "negative number"],
+)
 def test_a_number_of_any_length_is_refused_by_its_name(value: object) -> None:
     """Python refuses to read text of thousands of digits, and to make a float of the like."""
     for kind in (INT, LONG):

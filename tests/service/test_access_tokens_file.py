@@ -132,7 +132,7 @@ def test_the_example_of_the_documentation_is_what_the_file_takes() -> None:
     assert (dashboard.produce.allow("orders"), dashboard.max_waiting_bytes) == (False, 1_048_576)
 
 
-@pytest.mark.parametrize("written", ["9" * 5_000, "[" * 5_000])
+@pytest.mark.parametrize("written", ["9" * 5_000, "[" * 5_000], ids=["digits", "brackets"])
 def test_a_file_that_python_s_reader_chokes_on_is_no_toml(written: str) -> None:
     """It raises errors of other kinds for these, which would end the watch over the file."""
     assert "is not TOML" in fault(entry(max_waiting_requests=written))

@@ -208,6 +208,18 @@ def test_a_body_is_asked_for_where_the_caller_waits_to_be_asked(loop: str) -> No
     assert on_loop(loop, scenario()) == [100, 200, 200]
 
 
+def test_nobody_is_asked_for_a_body_that_was_refused_already(
+    loop: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The question went out behind the last answer, or failed, with a stack in the log for each."""
+    echo = Echo()
+    head = POST + b"Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"
+    said = ask(loop, echo, head + b"FFFFFFFFFFFFFFFFF\r\n", ends=True)
+    assert statuses(said) == [400]
+    assert echo.gone == 1
+    assert not caplog.records
+
+
 def test_who_is_answered_without_being_asked_for_its_body_is_not_listened_to_any_more(loop: str) -> None:
     """It may send the body or another request next, and nobody could tell."""
     echo = Echo(reads=lambda _: False)

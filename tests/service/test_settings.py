@@ -268,6 +268,10 @@ def test_a_wrong_variable_is_named(
         pytest.param("api_port = " + "{a=" * 900, r"not TOML", id="nests deeply"),
         pytest.param("api_port = " + "9" * 5_000, r"not TOML", id="more digits than Python reads"),
         pytest.param("api_port = 0x" + "f" * 5_000, r"api_port: ", id="more digits than Python writes"),
+        pytest.param("[kafka]\n" + ".".join("a" * 3_000) + " = 1", "nest too deeply", id="dots"),
+        pytest.param(
+            "[kafka]\na = [{" + ".".join("a" * 3_000) + " = 1}]", "nest too deeply", id="dots in a list"
+        ),
         pytest.param("[kafka]\nretries = 0x" + "f" * 5_000, r"retries", id="and one of Kafka's"),
         ("kafka = 1", r"kafka: must be a table"),
         ("[kafka]\nlingr.ms = 1", r"lingr\.ms"),

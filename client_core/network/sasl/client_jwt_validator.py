@@ -25,6 +25,8 @@ _ISSUED_AT: Final = "iat"
 _TOKEN: Final = re.compile(r"[-_~+/.a-zA-Z0-9]+=*")
 _BASE64_URL: Final = re.compile(r"[A-Za-z0-9_-]*={0,2}")
 _SECTIONS: Final = 3
+#: What milliseconds of 64 bits can hold, as Java counts them.
+_MOST_SECONDS: Final = (2**63 - 1) // 1000
 
 _MALFORMED: Final = "Malformed JWT provided; expected three sections (header, payload, and signature)"
 
@@ -94,10 +96,10 @@ def _time_ms(claims: Mapping[str, object], claim_name: str) -> int | None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise SaslAuthenticationError(f"{claim_name} value must be a number of seconds")
-    try:
-        time_ms = int(seconds) * 1000
-    except OverflowError:  # 1e999 is a number to JSON and infinite to Python
-        raise SaslAuthenticationError(f"{claim_name} value must be a number of seconds") from None
+    # 1e999 is infinite to Python, and 4,300 digits are a number that it can't spell a thousandfold.
+    if not -_MOST_SECONDS <= seconds <= _MOST_SECONDS:
+        raise SaslAuthenticationError(f"{claim_name} value must be a number of seconds")
+    time_ms = int(seconds) * 1000
     if time_ms < 0:
         null_or = "null or " if claim_name == _ISSUED_AT else ""
         raise SaslAuthenticationError(
