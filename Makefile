@@ -106,6 +106,7 @@ audit: .cache/audit-venv/.complete  ## asks PyPI which pins have known vulnerabi
 
 fuzz: setup  ## hostile decoders' input, brokers and HTTP; prints its seed, FUZZ="--seed 1 --minutes 30" is passed on
 	$(BIN)/python -m tests.fuzz $(FUZZ)
+	$(BIN)/python docs/tables.py
 
 chaos: setup java kafka-jars  ## every fault under load on real brokers, for docs/reliability.md: a quarter of an hour. SEED=any
 	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))

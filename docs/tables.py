@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from service.event_log.schema import common_fields_table, fields_tables, schema_text
 from service.settings import kafka_settings_table, settings_table
 from tests.chaos.report import chaos_tables
+from tests.fuzz.report import inputs_tried_table
 from tests.soak.report import soak_table
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
     "speed": lambda: goals_table(*SHOWN),
     "pipeline-goals": lambda: measured_pipeline(lambda: goals_table(file=PIPELINE)),
     "chaos": chaos_tables,
+    "inputs": inputs_tried_table,
     "soak": soak_table,
     "pipeline-costs": lambda: measured_pipeline(pipeline_costs),
 }
