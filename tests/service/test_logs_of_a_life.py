@@ -94,6 +94,7 @@ def test_a_start_and_an_end_in_order_are_told_line_by_line(tmp_path: Path) -> No
         FakeCluster(brokers=1) as kafka,
         Sidecar(tmp_path, bootstrap_servers=kafka.bootstrap_servers, flags=FLAGS) as sidecar,
     ):
+        wait_until(lambda: "Cluster ID: " in sidecar.log(), what="the cluster is known")
         assert sidecar.terminate() == 0
         told = messages(sidecar)
     expected = [

@@ -25,10 +25,14 @@ class StreamConnection:
 
     def __init__(self, host: str, port: int, path: str, timeout_s: float = 190.0) -> None:
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
-        head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/x-ndjson\r\n"
-        self._socket.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
-        self._answer = HTTPResponse(self._socket, method="POST")
-        self._answer.begin()
+        try:
+            head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/x-ndjson\r\n"
+            self._socket.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+            self._answer = HTTPResponse(self._socket, method="POST")
+            self._answer.begin()
+        except BaseException:
+            self._socket.close()
+            raise
         self.status = self._answer.status
 
     def __enter__(self) -> Self:
