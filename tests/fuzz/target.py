@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-#: For one input of at most 200,000 bytes, on a machine that does other things too.
+#: Of this process's own time, for one input of at most 200,000 bytes.
 DEADLINE_S: Final = 10
 #: What C code does without looking for signals ends the process, with a stack.
 _HARD_DEADLINE_S: Final = 100
@@ -132,7 +132,7 @@ class Deadline:
 
     def begin(self) -> None:
         """From now on; and again after that, should the code under test have swallowed it."""
-        signal.setitimer(signal.ITIMER_REAL, self._seconds, max(self._seconds, 1.0))
+        signal.setitimer(signal.ITIMER_PROF, self._seconds, max(self._seconds, 1.0))
 
 
 @contextmanager
@@ -142,14 +142,12 @@ def deadline(seconds: float = DEADLINE_S) -> Iterator[Deadline]:
     def end(_signal: int, _frame: FrameType | None) -> None:
         raise _TooLateError
 
-    left = signal.setitimer(signal.ITIMER_REAL, 0)  # pytest's own, which goes on thereafter
-    before = signal.signal(signal.SIGALRM, end)
+    before = signal.signal(signal.SIGPROF, end)
     try:
         yield Deadline(seconds)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        signal.setitimer(signal.ITIMER_REAL, *left)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 @dataclass(slots=True)

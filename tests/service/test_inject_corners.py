@@ -95,9 +95,13 @@ def deep(levels: int) -> str:
     return text
 
 
-@pytest.mark.parametrize("text", ["&a\nkind: List\napiVersion: v1\nitems:\n- *a\n", deep(1_500)])
+@pytest.mark.parametrize("text", ["&a\nkind: List\napiVersion: v1\nitems:\n- *a\n", deep(400)])
 def test_a_list_that_holds_itself_or_too_many_is_refused_by_its_line(text: str) -> None:
     assert ": its Lists nest deeper than 50 levels, or hold themselves" in refused(text)
+
+
+def test_lists_in_each_other_beyond_all_bounds_are_refused_before_they_are_read() -> None:
+    assert "is no YAML: nests deeper than 1000 levels" in refused(deep(1_500))
 
 
 def test_a_merge_into_itself_is_refused() -> None:

@@ -165,9 +165,13 @@ def _produce_to_honest_brokers(
     check_told(seed, late, 1_000)
     _, failed = counts(late)
     assert is_fatal(producer) or not failed, f"seed {seed}: {failed} records failed: {failures(late)}"
-    acknowledged, _ = counts([told_of_it, *late])
+    acknowledged, unsure = counts([told_of_it, *late])
     stored = len(cluster.records("later"))
-    assert stored == acknowledged, f"seed {seed}: {stored} stored, {acknowledged} acknowledged"
+    # On a busy machine an honest answer may come too late: then records may be there of which nobody was
+    # told, and those of a plain producer twice. In simulated time (hostile_simulation.py) the two are equal.
+    is_idempotent = producer._transaction_manager is not None
+    most = acknowledged + unsure if is_idempotent else stored
+    assert acknowledged <= stored <= most, f"seed {seed}: {stored} stored, {acknowledged} acknowledged"
     return [told_of_it, *late]
 
 

@@ -31,7 +31,7 @@ _MERGE: Final = "<<"
 _COLON: Final = re.compile(r"\s*:")
 
 #: ruamel.yaml goes over all brackets that are open at each further one: at a hundred thousand, for hours.
-_MOST_OPEN: Final = 3_100
+_MOST_OPEN: Final = 1_000
 
 
 @dataclass(slots=True, eq=False)
