@@ -254,7 +254,11 @@ class IoThread:
             self._take_what_came(now_ms)
         if self._metadata_changed:
             self._metadata_changed = False
-            self._go_on_with_metadata(now_ms)
+            try:
+                self._go_on_with_metadata(now_ms)
+            except BaseException:
+                self._metadata_changed = True  # for those behind whom it struck: they have not gone on yet
+                raise
         if came:
             self._deadline_ms = self._next_deadline_ms()
         if self._deadline_ms <= now_ms:

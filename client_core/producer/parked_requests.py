@@ -16,7 +16,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from client_core.errors import ProducerClosedError, TimeoutError
+from client_core.errors import KafkaError, ProducerClosedError, TimeoutError
 from client_core.events import WaitFinished
 from client_core.producer.appending import Appended, append
 from client_core.producer.deadlines import Deadlines
@@ -31,7 +31,6 @@ from client_core.producer.topic_waits import StandingAside, TopicQueue, topic_wa
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from client_core.errors import KafkaError
     from client_core.events import EventSink
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.backlog import TopicWait
@@ -164,15 +163,19 @@ class ParkedRequests:
                 self._unpark(request, "error", now_ms)
                 request.drop_not_appended()
                 continue
-            went = append(
-                request,
-                self._accumulator,
-                self._metadata.cache,
-                now_ms,
-                wall_ms,
-                ignore_keys=self._ignore_keys,
-                answered=answered,
-            )
+            try:
+                went = append(
+                    request,
+                    self._accumulator,
+                    self._metadata.cache,
+                    now_ms,
+                    wall_ms,
+                    ignore_keys=self._ignore_keys,
+                    answered=answered,
+                )
+            except BaseException as bug:
+                self._end_for_bug(request, bug, now_ms)
+                raise
             if went.error is not None:
                 self._fail(request, went.error, Phase.METADATA, now_ms)
             elif went.so_far is Appended.ALL:
@@ -331,6 +334,16 @@ class ParkedRequests:
         self._unpark(request, outcome, now_ms)
         failure = RecordFailure(error, phase, Written.NO, now_ms - request.submitted_ms)
         request.fail(request.drop_not_appended(), failure)
+
+    def _end_for_bug(self, request: PendingRequest, bug: BaseException, now_ms: int) -> None:
+        """Ends the one request that a bug struck, or it would strike each time and nobody behind it go on.
+
+        Nobody knows how far it came. What was appended is delivered, and settles it; the rest never is.
+        """
+        self._unpark(request, "error", now_ms)
+        error = KafkaError(f"The request ended with a bug, {type(bug).__name__}: the log has its stack.")
+        request.give_up(error, (), now_ms - request.submitted_ms)
+        request.drop_not_appended()
 
     # -- leaving ---------------------------------------------------------------------------------------------
 

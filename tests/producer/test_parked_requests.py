@@ -19,7 +19,7 @@ from client_core.producer.producer_record import ProducerRecord
 from client_core.producer.ticket import Phase, Written
 from client_core.record.record_batch import decode_record_batch
 from tests.support.producer_rig import ProducerRig, Waiting, full_buffer_rig
-from tests.support.sender_rig import ORDERS_0, produced
+from tests.support.sender_rig import ORDERS_0, produced, together
 
 UNKNOWN, INVALID, UNAUTHORIZED = 3, 17, 29
 
@@ -456,3 +456,37 @@ def test_a_second_request_may_lend_the_first_its_leave_to_create() -> None:
 def test_the_repr_counts_who_waits() -> None:
     rig = ProducerRig(topics={})
     assert repr(rig.producer._parked) == "<ParkedRequests waiting_for_metadata=0 waiting_for_buffer=0>"
+
+
+# -- a bug ---------------------------------------------------------------------------------------------------
+
+
+class Spoilt(bytes):
+    """A value that a bug strikes: it can be looked at when it comes, and not later."""
+
+    is_ripe = False
+
+    def __len__(self) -> int:
+        if self.is_ripe:
+            raise ZeroDivisionError("a bug")
+        return super().__len__()
+
+
+def test_a_bug_ends_the_request_that_it_struck_and_those_behind_it_go_on() -> None:
+    rig = ProducerRig(topics={})
+    value = Spoilt(b"a")
+    struck = rig.submit("orders", value)
+    behind, of_another_topic = rig.submit("orders", b"b"), rig.submit("users", b"c")
+    rig.will_know({"orders": 1, "users": 1})
+    rig.turn()
+    value.is_ripe = True
+    with pytest.raises(ZeroDivisionError):
+        rig.turn()
+    rig.turn()
+    (failure,) = struck.failures
+    assert str(failure.error) == "The request ended with a bug, ZeroDivisionError: the log has its stack."
+    assert (failure.phase, failure.written) == (Phase.DELIVERY, Written.UNKNOWN)
+    assert rig.producer.status().waiting_for_metadata == 0
+    rig.respond(together(produced(ORDERS_0, offset=0), produced(TopicPartition("users", 0), offset=0)))
+    rig.turn()
+    assert (behind.offsets, of_another_topic.offsets) == ([0], [0])

@@ -59,6 +59,8 @@ _MOST_CONNECTS_A_SECOND: Final = 400
 #: A turn for each request, answer, end and pause; thousands in half a second would be a loop.
 _MOST_TURNS: Final = 20_000
 _LONGEST_CLOSE_S: Final = 4.0
+#: A busy machine may fail honest records by their deadline of 600 ms; a producer that is harmed fails all.
+_HEALS_S: Final = 30.0
 
 
 class _OurPorts:
@@ -160,11 +162,17 @@ def _produce_to_honest_brokers(
     # The last lie may have been one that whoever asks for metadata next is told of, once.
     told_of_it = submit(producer, random, "later")
     _wait_until_told(producer, [told_of_it])
-    late = [submit(producer, random, "later") for _ in range(3)]
-    _wait_until_told(producer, late)
-    check_told(seed, late, 1_000)
-    _, failed = counts(late)
-    assert is_fatal(producer) or not failed, f"seed {seed}: {failed} records failed: {failures(late)}"
+    late: list[Request] = []
+    until_s = time.monotonic() + _HEALS_S
+    while True:  # on a busy machine honest answers may come too late, but not for ever
+        three = [submit(producer, random, "later") for _ in range(3)]
+        _wait_until_told(producer, three)
+        check_told(seed, three, 1_000)
+        late += three
+        _, failed = counts(three)
+        if not failed or is_fatal(producer):
+            break
+        assert time.monotonic() < until_s, f"seed {seed}: {failed} records failed: {failures(three)}"
     acknowledged, unsure = counts([told_of_it, *late])
     stored = len(cluster.records("later"))
     # On a busy machine an honest answer may come too late: then records may be there of which nobody was
