@@ -8,7 +8,9 @@ from tests.chaos import harms
 from tests.chaos.fault import BROKERS_FORGET, Fault
 from tests.chaos.routes import by_proxies, by_the_front_door, by_their_own_addresses
 from tests.chaos.stage import MIN_IN_SYNC, PARTITIONS
+from tests.support.full_log_folder import fill_log_folder
 from tests.support.java_peer import now_ms
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.chaos.fault import Route, Strike
@@ -175,8 +177,17 @@ def _ask_for_all_replicas(scene: Scene) -> None:
 
 
 def _fail_disk(scene: Scene) -> None:
-    scene.kafka.fail_disk(scene.leader)
+    victim = scene.leader
+    scene.kafka.fail_disk(victim)
+    wait_until(lambda: not scene.kafka.is_running(victim), what="the broker without a disk has ended")
     scene.hold(3)
+
+
+def _fill_one_of_two_log_folders(scene: Scene) -> None:
+    victim = scene.leader
+    fill_log_folder(scene.kafka, victim, scene.topic, 0)
+    scene.hold(3)
+    scene.kafka.stop(victim)
 
 
 FAULTS: Final = (
@@ -199,7 +210,8 @@ FAULTS: Final = (
     _broker(harms.KILLED_CONTROLLER.name, harms.KILLED_CONTROLLER.held(3)),
     _broker(harms.PAUSED_CONTROLLER.name, harms.PAUSED_CONTROLLER.held(4)),
     _broker("kill -9 of the controller and a leader, the controller back", _kill_leader_without_controller),
-    _broker("a leader's disk fails, and the broker ends", _fail_disk),
+    _broker("a leader's disks fail, and the broker ends", _fail_disk),
+    _broker("one of a leader's two disks is full, and the broker lives on", _fill_one_of_two_log_folders),
     Fault("election of preferred leaders by an admin", _ADMIN, _elect_preferred, by_proxies),
     Fault("all leaders moved by an admin", _ADMIN, _move_leaders, by_proxies),
     Fault("partitions added", _ADMIN, _add_partitions, by_proxies),

@@ -201,6 +201,9 @@ class ChaosCluster:
             "super.users": "User:ANONYMOUS",
             "allow.everyone.if.no.acl.found": "true",
             "ssl.client.auth": "none",
+            # Two, so that a broker outlives one of them; by their paths in a broker's folder.
+            "log.dirs": "data,more-data",
+            "metadata.log.dir": "metadata",
             "sasl.enabled.mechanisms": _MECHANISM,
             f"{prefix}ssl.keystore.type": "PEM",
             f"{prefix}ssl.keystore.location": str(self._keystore),

@@ -220,13 +220,13 @@ class KraftCluster:
         self._take_down_and_launch(broker_id, new_port=new_port)
         self._wait_until_serving((broker_id,))
 
-    def fail_disk(self, broker_id: int) -> None:
-        """Every write to a disk fails from now on; the broker ends by itself as soon as it notices.
+    def fail_disk(self, broker_id: int, *, above_bytes: int = 0) -> None:
+        """Every write to a file beyond this size fails from now on, with 0 every write.
 
         Kafka takes a log folder offline at the first failed write, and ends when there is no other; so do
         clients see KAFKA_STORAGE_ERROR, or the connection's end. `restart` or `heal` brings it back.
         """
-        self._broker(broker_id).fail_disk()
+        self._broker(broker_id).fail_disk(above_bytes)
 
     def kill_controller(self) -> None:
         """SIGKILL; brokers go on with what they know: no election, no topic made, no ISR changed."""
@@ -286,10 +286,19 @@ class KraftCluster:
         """The end of each process's log, by its name."""
         return {server.name: server.log_tail() for server in self._servers.values()}
 
+    def server_folder(self, broker_id: int) -> Path:
+        """Where all that is a broker's lies."""
+        return self._broker(broker_id).folder
+
+    def log_folder(self, broker_id: int, topic: str, partition: int) -> Path:
+        """Where a broker keeps a partition, in whichever of its log.dirs; KraftError where it has none."""
+        for folder in self._broker(broker_id).folder.glob(f"*/{topic}-{partition}"):
+            return folder
+        raise KraftError(f"broker {broker_id} has no partition {topic}-{partition}")
+
     def log_segment(self, broker_id: int, topic: str, partition: int) -> bytes:
         """The first segment of a partition as it lies in a broker's folder: record batches, as they came."""
-        folder = self._broker(broker_id).folder / "data" / f"{topic}-{partition}"
-        return min(folder.glob("*.log")).read_bytes()
+        return min(self.log_folder(broker_id, topic, partition).glob("*.log")).read_bytes()
 
     # -- inside ----------------------------------------------------------------------------------------------
 
@@ -323,6 +332,8 @@ class KraftCluster:
 
         def serving() -> bool:
             self._raise_for_ended_servers()
+            if not all(self._broker(broker_id).has_started for broker_id in broker_ids):
+                return False
             alive = self.admin.brokers()
             return all(alive.get(broker_id) == self.address(broker_id) for broker_id in broker_ids)
 

@@ -95,6 +95,7 @@ class KafkaProcesses:
     def launch(self, server: KafkaServer) -> None:
         """Starts a server that is down, and does not wait until it serves."""
         server.has_failed_disk = False
+        server.log_begins_at = server.log_path.stat().st_size
         server.process = self._running_guard().start(
             self._command(server, "kafka.Kafka", "server.properties"), log=server.log_path, cwd=server.folder
         )

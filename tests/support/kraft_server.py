@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 HOST: Final = "127.0.0.1"
 CONTROLLER_ID: Final = 1000
 _LOG_TAIL_BYTES: Final = 8_000
-#: A file that may not grow beyond this can't be written to at all: no file of Kafka's is smaller.
-_NO_BYTES: Final = 0
+_STARTED: Final = b"Kafka Server started"
 
 
 class KraftError(RuntimeError):
@@ -56,6 +55,8 @@ class KafkaServer:
     process: subprocess.Popen[bytes] | None = None
     #: Its process may end by itself, as Kafka does without a disk.
     has_failed_disk: bool = False
+    #: Where in its log the present process began to write.
+    log_begins_at: int = 0
 
     @property
     def name(self) -> str:
@@ -76,6 +77,16 @@ class KafkaServer:
             raise KraftError(f"{self.name} is down")
         return self.process.pid
 
+    @property
+    def has_started(self) -> bool:
+        """Whether the present process said so: a broker does once the controller counts on it.
+
+        Metadata can't tell. For seconds they name a broker that is down, at the address of the next one.
+        """
+        with self.log_path.open("rb") as log:
+            log.seek(self.log_begins_at)
+            return _STARTED in log.read()
+
     def log_tail(self) -> str:
         try:
             with self.log_path.open("rb") as log:
@@ -88,14 +99,14 @@ class KafkaServer:
     def send_signal(self, which: signal.Signals) -> None:
         os.kill(self.pid, which)
 
-    def fail_disk(self) -> None:
-        """Every write to a file fails from now on: EFBIG, which Java throws as an IOException.
+    def fail_disk(self, above_bytes: int = 0) -> None:
+        """Every write to a file beyond this size fails from now on: EFBIG, to Java an IOException.
 
         The limit is the process's own (RLIMIT_FSIZE), so no privilege is needed; HotSpot ignores the signal
         that comes with it. A new process has none of it.
         """
         _, hard = resource.prlimit(self.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (_NO_BYTES, hard))
+        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (above_bytes, hard))
         self.has_failed_disk = True
 
 
