@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+import jsonschema_rs
 import pytest
 
-from service.dialects.dapr.publish_metadata import metadata_of_query, understand
+from service.dialects.dapr.publish_metadata import BOOLEANS, metadata_of_query, understand
+from service.dialects.dapr.schemas import PUBLISH_REQUEST
 
 
 def test_parameters_of_metadata_lose_their_prefix_and_others_are_refused() -> None:
@@ -105,3 +109,28 @@ def test_schemas_are_refused_with_a_way_round() -> None:
         with pytest.raises(ValueError, match="rawPayload=true"):
             understand({"valueSchemaType": written})
     assert understand({"valueSchemaType": "None"})
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        *(("rawPayload", word) for word in (*BOOLEANS, "", "100", "yes", " true")),
+        *(("partitionNumber", word) for word in ("0", "2147483647", "2147483648", "-1", "one")),
+        *(
+            ("ttlInSeconds", word)
+            for word in ("", "1", "90", "1m30s", "-2h", ".5s", "0", "-1", "1.5", "s", "1d")
+        ),
+    ],
+)
+def test_the_document_allows_what_is_understood_and_nothing_else(name: str, written: str) -> None:
+    parameters = PUBLISH_REQUEST["parameters"]
+    schema = next(one["schema"] for one in parameters if one["name"] == f"metadata.{name}")
+    validator = jsonschema_rs.validator_for(schema)
+    is_number = re.fullmatch("-?[0-9]+", written) is not None
+    allowed = validator.is_valid(written) or (is_number and validator.is_valid(int(written)))
+    try:
+        understand({name: written})
+    except ValueError:
+        assert not allowed
+    else:
+        assert allowed

@@ -2,7 +2,7 @@
 
     python -m tests.soak.observed SOCKET [--leak] serve --kafka …
 
-    inventory     what it holds, as JSON (inventory.py)
+    inventory     what it holds, as JSON (inventory.py), and what allocators gave out (allocators.py)
     trace         begins to trace allocations; slow from then on
     grown         the lines that allocated most since `trace`, or since the last `grown`, as JSON
 
@@ -22,6 +22,7 @@ import tracemalloc
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from tests.soak.allocators import allocated
 from tests.soak.inventory import take_inventory
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Observer:
             case "inventory":
                 gc.unfreeze()  # what the start has made holds what grows; see service/garbage.py
                 with _undisturbed():
-                    return take_inventory()._asdict()
+                    return {**take_inventory()._asdict(), "allocated": allocated()}
             case "trace":
                 tracemalloc.start(6)
                 self._before = tracemalloc.take_snapshot()

@@ -223,6 +223,7 @@ class SidecarSoak:
         return {
             **{f"objects {name}": count for name, count in inventory["objects"].items()},
             **{f"length {name}": count for name, count in inventory["containers"].items()},
+            **inventory["allocated"],
             "rss_bytes": sizes.rss_bytes,
             "uss_bytes": sizes.uss_bytes,
             "anonymous_bytes": sizes.anonymous_bytes,

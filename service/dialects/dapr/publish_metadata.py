@@ -33,7 +33,9 @@ BOOLEANS: Final = dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True) |
     ("0", "f", "F", "FALSE", "false", "False"), False
 )
 
-_DURATION: Final = re.compile(r"([+-]?)((?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+", re.ASCII)
+#: Go's time.ParseDuration, but for a bare 0.
+DURATION: Final = "([+-]?)((?:[0-9]+(?:[.][0-9]*)?|[.][0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+"
+_DURATION: Final = re.compile(DURATION)
 _DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _NANOSECONDS: Final = {
     "ns": 1,

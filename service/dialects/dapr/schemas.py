@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.dialects.dapr.publish_metadata import BOOLEANS
+from service.dialects.dapr.publish_metadata import BOOLEANS, DURATION
+from service.produce.records_codec import MAX_INT32
 from service.schemas import error_answers
 
 
@@ -83,11 +84,19 @@ def _metadata(name: str, schema: dict[str, Any], description: str) -> dict[str, 
 
 _PARAMETERS: Final = [
     _metadata(
-        "rawPayload", {"enum": list(BOOLEANS)}, "Whether the body goes on the wire without an envelope."
+        "rawPayload", {"enum": [*BOOLEANS, ""]}, "Whether the body goes on the wire without an envelope."
     ),
     _metadata("partitionKey", {"type": "string"}, "The record's key."),
-    _metadata("partitionNumber", {"type": "integer", "minimum": 0}, "The record's partition."),
-    _metadata("ttlInSeconds", {"type": "integer", "minimum": 1}, "When the envelope expires."),
+    _metadata(
+        "partitionNumber",
+        {"type": "integer", "minimum": 0, "maximum": MAX_INT32},
+        "The record's partition.",
+    ),
+    _metadata(
+        "ttlInSeconds",
+        {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": f"^({DURATION})?$"}]},
+        "When the envelope expires: seconds, or a duration such as 1m30s.",
+    ),
 ]
 
 _ENTRY: Final[dict[str, Any]] = {

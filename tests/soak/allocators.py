@@ -1,0 +1,41 @@
+"""What the allocators of this process have given out: Python's own, and the C library's.
+
+Memory that was given back to an allocator may stay with it, in pieces. Where a process grows and these
+numbers don't, nothing is kept but room.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Final
+
+
+class _MallInfo2(ctypes.Structure):
+    """struct mallinfo2 of glibc (2.33 and newer), in bytes."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    )
+
+
+_LIBC: Final = ctypes.CDLL(None)
+
+
+def allocated() -> dict[str, int]:
+    """Blocks of Python's allocator that are in use; of the C heap what is in use, and what it has.
+
+    The C heap is told of where the C library can tell (glibc). Texts and numbers are Python's blocks, too,
+    which no inventory of objects shows.
+    """
+    found = {"python_blocks": sys.getallocatedblocks()}
+    if hasattr(_LIBC, "mallinfo2"):
+        _LIBC.mallinfo2.restype = _MallInfo2
+        told = _LIBC.mallinfo2()
+        found["c_heap_used_bytes"] = told.uordblks + told.hblkhd
+        found["c_heap_bytes"] = told.arena + told.hblkhd
+    return found
