@@ -89,6 +89,8 @@ class ApiProtocol(HttpToolsProtocol):
         #: Since when there is no request to answer: the connection's beginning, or the last answer's end.
         self._since_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        #: When a connection that lingers is closed.
+        self._lingers_until: asyncio.TimerHandle | None = None
         #: A message has begun and has not come whole; the last of them that did not come in one read, and
         #: when it began.
         self._is_partial = False
@@ -122,8 +124,9 @@ class ApiProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._lingers_until):
+            if timer is not None:
+                timer.cancel()
         running = self._running
         if running is not None and not running.response_complete:
             running.disconnected = True
@@ -393,7 +396,7 @@ class ApiProtocol(HttpToolsProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.flow.resume_reading()
-        self.loop.call_later(LINGER_S, self.transport.close)
+        self._lingers_until = self.loop.call_later(LINGER_S, self.transport.close)
 
     # -- slow callers ----------------------------------------------------------------------------------------
 
