@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from service.listener.http_protocol import MAX_HEAD_BYTES
-from tests.support.http_app import HttpApp, run
+from tests.support.http_app import HttpApp, run, until
 from tests.support.served import Served
 
 if TYPE_CHECKING:
@@ -83,8 +83,7 @@ def test_a_refused_caller_who_leaves_takes_all_of_the_connection_along(app: ASGI
             assert (await caller.answer())[0] == 400
             kept = weakref.ref(served.protocols[0].transport)
             await caller.hang_up()
-            while served.protocols:
-                await asyncio.sleep(0)
+            await until(lambda: not served.protocols)
             gc.collect()
             assert kept() is None
 
