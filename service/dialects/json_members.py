@@ -11,17 +11,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Final
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from service.strict_json import MAX_DEPTH, BodyError, too_deep
 
 NULL: Final = b"null"
 
+#: Of an object with more names than this, within its payload or not, the length of all else is bounded.
+_MANY_MEMBERS: Final = 1_000
+MAX_BESIDE_BYTES: Final = 65_536
+
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
-_ITEMS: Final = msgspec.json.Decoder(list[Raw])
 _STRING: Final = msgspec.json.Decoder(str)
 
 #: What a member adds to the length of a compact object besides its name and value: quotes, colon, comma.
@@ -30,14 +34,17 @@ _AROUND: Final = len('"":,')
 _BRACES: Final = len("{}") - len(",")
 
 
-def members_of(text: bytes, place: str = "") -> dict[str, Raw]:
+def members_of(text: bytes, place: str = "", *, payload: tuple[str, ...] = ()) -> dict[str, Raw]:
     """The members of a compact JSON object (`strict_json.compact`), by name.
 
-    Raises BodyError (400) for what is no object, nests too deeply, or has a name twice.
+    Raises BodyError: 400 for what is no object, nests too deeply, or has a name twice; 413 where it has very
+    many members besides those of `payload`, whose content is their sender's.
     """
     if too_deep(text):
         raise BodyError(400, place, f"nested deeper than {MAX_DEPTH} levels")
     try:
+        if text.count(b'":') > _MANY_MEMBERS:
+            _bound(text, place, payload)
         members = _MEMBERS.decode(text)
     except msgspec.DecodeError as e:
         raise BodyError(400, place, "must be a JSON object") from e
@@ -48,12 +55,24 @@ def members_of(text: bytes, place: str = "") -> dict[str, Raw]:
     return members
 
 
-def items_of(text: bytes) -> list[Raw]:
-    """The items of a compact JSON array. Raises BodyError (400) for anything else."""
-    try:
-        return _ITEMS.decode(text)
-    except msgspec.DecodeError as e:
-        raise BodyError(400, "", "must be a JSON array") from e
+def _bound(text: bytes, place: str, payload: tuple[str, ...]) -> None:
+    """Raises a 413 for an object of very many members, before something is made of each of them.
+
+    The payload is read and all else passed over, so that nothing is kept but a length. In small letters,
+    since dialects may take a name in whatever case; that leaves every length as it is.
+    """
+    found = msgspec.structs.astuple(_decoder_of(payload).decode(text.lower()))
+    beside_bytes = len(text) - sum(len(raw) for raw in found if raw is not UNSET)
+    if beside_bytes > MAX_BESIDE_BYTES:
+        besides = f" besides {' and '.join(payload)}" if payload else ""
+        detail = f"members{besides} take {beside_bytes} bytes, more than {MAX_BESIDE_BYTES}"
+        raise BodyError(413, place, detail)
+
+
+@cache
+def _decoder_of(payload: tuple[str, ...]) -> msgspec.json.Decoder[msgspec.Struct]:
+    fields = [(name, Raw | UnsetType, UNSET) for name in payload]
+    return msgspec.json.Decoder(msgspec.defstruct("Payload", fields))
 
 
 def text_of(raw: Raw) -> str | None:

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from service.json_items import items_of
 from service.strict_json import BodyError, misfit
 
 #: How many commas a body may have for its records to be taken apart, at some 60 bytes for each.
@@ -26,18 +27,14 @@ class _Outline(msgspec.Struct):
     records: list[Raw] | UnsetType | None = UNSET
 
 
-class _AnyObject(msgspec.Struct, gc=False):
-    """An object that nothing is kept of: there may be millions of them in one body."""
+class _Whole(msgspec.Struct):
+    """The records as they were written, for counting them."""
 
-
-class _Count(msgspec.Struct):
-    """The records, for counting them."""
-
-    records: list[_AnyObject] | UnsetType | None = UNSET
+    records: Raw | UnsetType = UNSET
 
 
 _OUTLINE: Final = msgspec.json.Decoder(_Outline)
-_COUNT: Final = msgspec.json.Decoder(_Count)
+_WHOLE: Final = msgspec.json.Decoder(_Whole)
 
 
 class RecordList:
@@ -58,13 +55,12 @@ class RecordList:
         if text.count(b"},{") < max_records:
             return
         try:
-            records = _COUNT.decode(text).records
-        except msgspec.ValidationError:
-            return  # it has no such list of objects, which `fault` says better
-        count = len(records) if isinstance(records, list) else 0
-        if count > max_records:
-            detail = f"{count} records are more than {max_records} (max_records_per_request)"
-            raise BodyError(413, "records", detail)
+            whole = _WHOLE.decode(text).records
+            records = [] if whole is UNSET else items_of(bytes(whole), max_records)
+        except (msgspec.ValidationError, BodyError):
+            return  # it has no such list, which `fault` says better
+        if len(records) > max_records:
+            raise BodyError(413, "records", f"more than {max_records} records (max_records_per_request)")
 
     def fault(self, text: bytes, error: msgspec.ValidationError) -> BodyError:
         """What `error` says of the body, with the place in the first record that does not fit."""

@@ -27,6 +27,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from client_core import ProducerRecord
+from service.json_items import items_of
 from service.payload import DECODERS, Format, bytes_of_base64, bytes_of_text
 from service.produce.record_list import RecordList
 from service.strict_json import BodyError, compact, find_fault, misfit
@@ -38,6 +39,9 @@ _PLAIN_PORTION: Final = 8_000
 #: int32 and int64, as the wire has them.
 MAX_INT32: Final = 2**31 - 1
 MAX_TIMESTAMP_MS: Final = 2**63 - 1
+
+#: Of one record. Kafka has no bound but the record's size, which a million empty ones would not reach.
+MAX_HEADERS: Final = 10_000
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -257,6 +261,9 @@ def record_headers(raw: bytes, place: str) -> tuple[tuple[tuple[str, bytes | Non
     """The headers, and how much of their JSON was understood."""
     if raw == b"null":
         return (), len(raw)
+    may_be_many = raw.count(b"},{") >= MAX_HEADERS and raw.startswith(b"[")
+    if may_be_many and len(items_of(raw, MAX_HEADERS)) > MAX_HEADERS:
+        raise BodyError(413, place, f"more than {MAX_HEADERS} headers")
     try:
         items = _HEADERS.decode(raw)
     except msgspec.ValidationError as e:

@@ -46,6 +46,7 @@ def test_the_run_that_is_kept_tried_everything() -> None:
     run = Run.read()
     names = [part.name for part in run.parts]
     assert names[: len(GROUPS)] == list(GROUPS)
+    assert run.faults == 0
     assert all(part.inputs for part in run.parts)
     assert sum(part.inputs for part in run.parts if part.name in GROUPS) >= 100_000
     for part in run.parts[: len(GROUPS)]:

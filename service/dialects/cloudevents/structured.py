@@ -27,7 +27,8 @@ from service.dialects.cloudevents.attributes import (
     is_text_only,
     missing_attribute,
 )
-from service.dialects.json_members import is_null, items_of, members_of, text_of, within
+from service.dialects.json_members import is_null, members_of, text_of, within
+from service.json_items import items_of
 from service.payload import bytes_of_base64
 from service.strict_json import BodyError, compact
 
@@ -51,16 +52,15 @@ def records_of_batch(topic: str, body: bytes, limit: int) -> Iterator[ProducerRe
 
     Raises BodyError: 400 with the place, such as `[3].id`; 413 beyond `limit` events.
     """
-    events = items_of(compact(body))
+    events = items_of(compact(body), limit)
     if len(events) > limit:
-        detail = f"{len(events)} events, and a request may bring {limit} (max_records_per_request)"
-        raise BodyError(413, "", detail)
+        raise BodyError(413, "", f"more than {limit} events (max_records_per_request)")
     for index, event in enumerate(events):
         yield _record(topic, bytes(event), f"[{index}]")
 
 
 def _record(topic: str, text: bytes, place: str) -> ProducerRecord:
-    members = members_of(text, place)
+    members = members_of(text, place, payload=(_DATA, _DATA_BASE64))
     attributes: dict[str, str] = {}
     for name, raw in members.items():
         if name in (_DATA, _DATA_BASE64):

@@ -20,7 +20,8 @@ from msgspec import Raw
 
 from service.dialects.dapr.envelope import BINARY, CLOUD_EVENT, JSON, is_media_type
 from service.dialects.dapr.errors import ENTRIES, MISMATCH, TOO_MUCH, UNREADABLE, Code, fault
-from service.dialects.json_members import is_null, items_of, members_of, text_of
+from service.dialects.json_members import is_null, members_of, text_of
+from service.json_items import items_of
 from service.payload import bytes_of_base64
 from service.strict_json import BodyError, compact
 
@@ -59,12 +60,11 @@ def parse_entries(body: bytes, pubsub: str, topic: str, limit: int) -> Iterator[
     """The entries, in order; none for an empty array. Each is understood when drawn. Raises ProblemError."""
     where = _Where(pubsub, topic)
     try:
-        items = items_of(compact(body))
+        items = items_of(compact(body), limit)
     except BodyError as e:
         where.fault(UNREADABLE, str(e))
     if len(items) > limit:
-        message = f"{len(items)} entries, and a request may bring {limit} (max_records_per_request)"
-        where.fault(TOO_MUCH, message)
+        where.fault(TOO_MUCH, f"more than {limit} entries (max_records_per_request)")
     seen: set[str] = set()
     for index, item in enumerate(items):
         entry = _entry(bytes(item), where._replace(place=f"[{index}]"))
@@ -76,7 +76,7 @@ def parse_entries(body: bytes, pubsub: str, topic: str, limit: int) -> Iterator[
 
 def _entry(text: bytes, where: _Where) -> Entry:
     try:
-        members = members_of(text)
+        members = members_of(text, payload=("event",))
     except BodyError as e:
         where.fault(UNREADABLE, str(e))
     known: dict[str, Raw] = {}

@@ -81,7 +81,7 @@ def wrapped(
 
 def completed(event: bytes, origin: Origin, ttl_ms: int | None) -> bytes:
     """The caller's own event, with what it lacks. Raises BodyError for what is no JSON object."""
-    members: dict[str, object] = dict(members_of(compact(event)))
+    members: dict[str, object] = dict(members_of(compact(event), payload=("data", "data_base64")))
     for name, value in (
         ("id", origin.event_id),
         ("source", origin.app_id),

@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 
 from msgspec import Raw
 
-from service.dialects.json_members import items_of, members_of, text_of
+from service.dialects.json_members import members_of, text_of
 from service.dialects.rest_v3.errors import NOT_A_BATCH, problem_of_record, refused_with
-from service.dialects.rest_v3.record_codec import Posted, record_of
+from service.dialects.rest_v3.record_codec import PAYLOAD, Posted, record_of
 from service.errors import Problem, ProblemError
+from service.json_items import items_of
 from service.strict_json import BodyError, compact
 
 #: Source: api.v3.produce.batch.maximum.entries and ProduceBatchAction, kafka-rest.
@@ -38,18 +39,19 @@ def parse_batch(topic: str, body: bytes) -> list[Entry]:
     """The entries, in order. Raises BodyError or ProblemError where the body is no batch."""
     if not body.strip():
         raise _no_batch("Request body is empty. Data is required.")
-    envelope = members_of(compact(body))
+    envelope = members_of(compact(body), payload=("entries",))
     for name in envelope:
         if name != "entries":
             raise BodyError(422, name, "unknown member; there is entries")
     if "entries" not in envelope:
         raise _no_batch("entries: at least one entry is needed")
     try:
-        items = items_of(bytes(envelope["entries"]))
+        items = items_of(bytes(envelope["entries"]), MAX_ENTRIES)
     except BodyError as e:
         raise BodyError(400, "entries", "must be an array of entries") from e
     if not 0 < len(items) <= MAX_ENTRIES:
-        raise _no_batch(f"entries: there must be 1 to {MAX_ENTRIES} of them, not {len(items)}")
+        many = "none" if not items else "more"
+        raise _no_batch(f"entries: there must be 1 to {MAX_ENTRIES} of them, and there are {many}")
     entries = [_entry(topic, bytes(item), f"entries[{index}]") for index, item in enumerate(items)]
     if len({entry.id for entry in entries}) != len(entries):
         raise _no_batch("entries: their ids must be distinct")
@@ -57,7 +59,7 @@ def parse_batch(topic: str, body: bytes) -> list[Entry]:
 
 
 def _entry(topic: str, text: bytes, place: str) -> Entry:
-    members = members_of(text, place)
+    members = members_of(text, place, payload=PAYLOAD)
     entry_id = _id(members.pop("id", None), place)
     try:
         return Entry(entry_id, record_of(topic, members))

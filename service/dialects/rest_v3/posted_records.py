@@ -8,7 +8,7 @@ from typing import Final
 from service.dialects.json_members import members_of
 from service.dialects.rest_v3.delivery_reports import Awaited
 from service.dialects.rest_v3.errors import problem_of_record
-from service.dialects.rest_v3.record_codec import record_of
+from service.dialects.rest_v3.record_codec import PAYLOAD, record_of
 from service.streams.record_stream import Item
 from service.strict_json import BodyError, compact
 
@@ -27,7 +27,7 @@ def understand(topic: str, found: Sequence[bytes | BodyError]) -> tuple[list[Ite
         try:
             if isinstance(one, BodyError):
                 raise one
-            posted = record_of(topic, members_of(compact(one)))
+            posted = record_of(topic, members_of(compact(one), payload=PAYLOAD))
         except BodyError as e:
             items.append(problem_of_record(e))
             awaited.append(Awaited())

@@ -17,14 +17,17 @@ from typing import Final, NamedTuple
 from msgspec import Raw
 
 from client_core import ProducerRecord
-from service.dialects.json_members import is_null, items_of, members_of, text_of, within
+from service.dialects.json_members import is_null, members_of, text_of, within
 from service.dialects.proxy_spellings import bytes_of_unpadded_base64, unquoted_number
 from service.dialects.rest_v3.timestamps import ms_of_rfc3339
+from service.json_items import items_of
 from service.payload import bytes_of_base64, bytes_of_json, bytes_of_text
-from service.produce.records_codec import MAX_INT32
+from service.produce.records_codec import MAX_HEADERS, MAX_INT32
 from service.strict_json import BodyError
 
 _RECORD: Final = frozenset({"partition_id", "headers", "key", "value", "timestamp"})
+#: Those of them that are as large as their sender likes.
+PAYLOAD: Final = ("headers", "key", "value")
 _HEADER: Final = frozenset({"name", "value"})
 _SCHEMA: Final = ("subject", "subject_name_strategy", "schema_id", "schema_version", "schema")
 _DATA: Final = frozenset({"type", "data", *_SCHEMA})
@@ -71,7 +74,7 @@ def _payload(members: Mapping[str, Raw], name: str) -> tuple[str | None, bytes |
     raw = members.get(name)
     if raw is None or is_null(raw):
         return None, None
-    said = members_of(bytes(raw), name)
+    said = members_of(bytes(raw), name, payload=("data",))
     _refuse_unknown(said, _DATA, name)
     kind = _type(said, name)
     data = said.get("data")
@@ -137,14 +140,16 @@ def _headers(raw: Raw | None) -> tuple[tuple[str, bytes | None], ...]:
     if raw is None or is_null(raw):
         return ()
     try:
-        items = items_of(bytes(raw))
+        items = items_of(bytes(raw), MAX_HEADERS)
     except BodyError as e:
         raise BodyError(400, "headers", "must be an array of headers, or null") from e
+    if len(items) > MAX_HEADERS:
+        raise BodyError(413, "headers", f"more than {MAX_HEADERS} headers")
     return tuple(_header(bytes(item), f"headers[{index}]") for index, item in enumerate(items))
 
 
 def _header(text: bytes, place: str) -> tuple[str, bytes | None]:
-    said = members_of(text, place)
+    said = members_of(text, place, payload=("value",))
     _refuse_unknown(said, _HEADER, place)
     raw = said.get("name")
     name = None if raw is None else text_of(raw)
