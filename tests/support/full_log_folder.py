@@ -64,7 +64,15 @@ def fill_log_folder(kafka: KraftCluster, broker_id: int, topic: str, partition: 
 
 
 def _partition_in(kafka: KraftCluster, broker_id: int, topic: str, folder: Path) -> int:
-    """A partition that the broker keeps in this folder: Kafka fills its folders evenly."""
+    """A partition that the broker keeps in this folder: Kafka fills its folders evenly.
+
+    A new topic's replicas count as in sync before they have made their folders.
+    """
+    wait_until(
+        lambda: all(kafka.has_log_folder(broker_id, topic, p) for p in range(_BALLAST_PARTITIONS)),
+        what=f"broker {broker_id} has folders for {topic}",
+        timeout_s=_TIMEOUT_S,
+    )
     for partition in range(_BALLAST_PARTITIONS):
         if kafka.log_folder(broker_id, topic, partition).parent == folder:
             return partition

@@ -290,6 +290,10 @@ class KraftCluster:
         """Where all that is a broker's lies."""
         return self._broker(broker_id).folder
 
+    def has_log_folder(self, broker_id: int, topic: str, partition: int) -> bool:
+        """Whether a broker has a folder for a partition."""
+        return any(self._broker(broker_id).folder.glob(f"*/{topic}-{partition}"))
+
     def log_folder(self, broker_id: int, topic: str, partition: int) -> Path:
         """Where a broker keeps a partition, in whichever of its log.dirs; KraftError where it has none."""
         for folder in self._broker(broker_id).folder.glob(f"*/{topic}-{partition}"):
