@@ -1,6 +1,6 @@
 """Everything that callers do to a sidecar, good and bad, one act after the other, by a seed.
 
-    caller = Caller(address, names, Random(3), token_header)
+    caller = Caller(address, unix_path, names, Random(3), token_header)
     caller.act()                      # one of ACTS, by its weight
 
 Answers are read and not judged: that is what the other tests are for. What counts is that each act is over
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
     from random import Random
 
 _PATIENCE_S: Final = 20.0
@@ -37,9 +38,16 @@ class Caller:
     """One caller, on one thread."""
 
     def __init__(
-        self, address: tuple[str, int], names: Names, random: Random, headers: Mapping[str, str]
+        self,
+        address: tuple[str, int],
+        unix_path: Path,
+        names: Names,
+        random: Random,
+        headers: Mapping[str, str],
     ) -> None:
+        """The API's address, and its Unix socket."""
         self._address = address
+        self._unix_path = str(unix_path)
         self._names = names
         self._random = random
         self._headers = dict(headers)
@@ -175,6 +183,17 @@ class Caller:
     def _status(self) -> None:
         self._ask("GET", "/v1/status")
 
+    def _over_unix(self) -> None:
+        """A look-up on a connection of its own, by the Unix socket."""
+        lines = [f"GET /v1/topics/{self._steady()} HTTP/1.1", "host: localhost", "connection: close"]
+        lines += [f"{name}: {value}" for name, value in self._headers.items()]
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.settimeout(_PATIENCE_S)
+            peer.connect(self._unix_path)
+            peer.sendall("\r\n".join(lines).encode() + b"\r\n\r\n")
+            with peer.makefile("rb") as answer:
+                self.counts[answer.read().split(b" ", 2)[1].decode()] += 1
+
     # -- watching --------------------------------------------------------------------------------------------
 
     def _watch_and_leave(self) -> None:
@@ -275,6 +294,7 @@ _WEIGHED: Final[Mapping[Callable[[Caller], None], int]] = {
     Caller._configs: 1,
     Caller._newer: 1,
     Caller._status: 1,
+    Caller._over_unix: 2,
     Caller._watch_and_leave: 2,
     Caller._long_poll: 1,
     Caller._hang_up: 3,

@@ -5,8 +5,8 @@
         measured = soak.measure()        # drained: nothing is under way
 
 The brokers are the fake cluster's, over sockets, in this process; the callers are threads of this process.
-Kafka's options compress time: what takes minutes in operation takes a second. `leak` has the sidecar keep an
-object of each request, to see that it is found.
+Kafka's options compress time: what takes minutes in operation takes a second. Brokers demand SASL, and anew
+every half second. `leak` has the sidecar keep an object of each request, to see that it is found.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tests.soak.callers import Caller, Names
 from tests.soak.process_sizes import sizes_of
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.reactions import Delay, Disconnect, Garbage, HalfFrame, Silence
+from tests.support.fake_cluster.sasl_handshake import SaslDemand
 from tests.support.sidecar import Sidecar
 from tests.support.tokens import TokensFile
 from tests.support.waiting import wait_until
@@ -46,6 +47,11 @@ _COUNTS: Final = 4
 _NEW_TOPICS: Final = 15
 _MOST_CHURNING: Final = 20
 
+_USER: Final = "soak"
+_MECHANISM: Final = "SCRAM-SHA-256"
+#: How long brokers take a proof for good: each connection renews it about as often.
+_SESSION_MS: Final = 500
+
 #: Time in the small. metadata.max.idle.ms is as short as Kafka lets it be.
 _KAFKA: Final[Mapping[str, str]] = {
     "metadata.max.age.ms": "1000",
@@ -59,6 +65,9 @@ _KAFKA: Final[Mapping[str, str]] = {
     "delivery.timeout.ms": "1500",
     "max.block.ms": "500",
     "compression.type": "gzip",
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": _MECHANISM,
+    "sasl.username": _USER,
 }
 _FLAGS: Final[Mapping[str, str]] = {
     "request-timeout-ms": "1000",
@@ -90,12 +99,17 @@ class SidecarSoak:
     def __init__(self, folder: Path, seed: int, *, leak: bool = False) -> None:
         self._random = Random(f"sidecar soak {seed}")
         self._seed = seed
-        self._socket = folder / "observer"
+        self._socket, self._unix = folder / "observer", folder / "api"
         self._cluster = FakeCluster(_BROKERS, seed=seed)
         tokens = TokensFile(folder, soak={"read": ["*"], "produce": ["*"]})
         (folder / "events").mkdir()
         #: What callers and brokers did.
         self.counts: Counter[str] = Counter()
+        password = self._random.randbytes(16).hex()
+        (folder / "password").write_text(password)
+        self._cluster.demand_sasl(
+            SaslDemand((_MECHANISM,), passwords={_USER: password}, session_lifetime_ms=_SESSION_MS)
+        )
         self._cluster.start()
         for topic in (*_STEADY, _EVENTS):
             self._cluster.create_topic(topic, partitions=_PARTITIONS, replication_factor=_BROKERS)
@@ -103,7 +117,8 @@ class SidecarSoak:
         self._sidecar = Sidecar(
             folder,
             bootstrap_servers=self._cluster.bootstrap_servers,
-            kafka=_KAFKA,
+            kafka={**_KAFKA, "sasl.password.file": str(folder / "password")},
+            socket_path=self._unix,
             flags=[
                 *flags,
                 "--topic-metrics",
@@ -128,7 +143,7 @@ class SidecarSoak:
             raise
         address = ("127.0.0.1", self._sidecar.api_port)
         self._callers = [
-            Caller(address, self._names, Random(f"{self._seed}/{number}"), self._headers)
+            Caller(address, self._unix, self._names, Random(f"{self._seed}/{number}"), self._headers)
             for number in range(_CALLERS)
         ]
         return self
