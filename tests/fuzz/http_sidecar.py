@@ -30,8 +30,9 @@ from tests.support.sidecar import Sidecar
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: The limit of the chart's container. Bodies are of 16 MB, one at a time, and compacted beside themselves.
-MOST_MB: Final = 256
+#: Bodies of 16 MB, one at a time, each compacted beside itself while the one before may not be gone yet: some
+#: 250 MB were the most.
+MOST_MB: Final = 320
 #: What may stay of all that: the allocator's, not ours.
 MOST_GROWN_MB: Final = 120
 _SLOW_CALLERS: Final = 60
