@@ -71,8 +71,27 @@ def compact(body: bytes) -> bytes:
             body.decode()
         return msgspec.json.format(body, indent=-1)
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as e:
-        fault = find_fault(body) if len(body) <= SEARCHED_BYTES else _fault_of_text(body)
-        raise (fault or BodyError(400, "", f"not JSON, or a lone surrogate in it: {e}")) from e
+        raise _unsound(body, e) from e
+
+
+def _unsound(body: bytes, error: Exception) -> BodyError:
+    """What is wrong with a body that no parser takes."""
+    fault = find_fault(body) if len(body) <= SEARCHED_BYTES else _fault_of_text(body)
+    return fault or BodyError(400, "", f"not JSON, or a lone surrogate in it: {error}")
+
+
+def refuse_unfit(body: bytes) -> None:
+    """Raises what `find_fault` finds, if anything.
+
+    An error under a name of the function that raises it is a cycle: the error has the frame, which has the
+    name, and all that the frame holds, such as the body, stays until the garbage collector comes.
+    """
+    fault = find_fault(body)
+    if fault is not None:
+        try:
+            raise fault
+        finally:
+            del fault
 
 
 def too_deep(text: bytes, limit: int = MAX_DEPTH) -> bool:

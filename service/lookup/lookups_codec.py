@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from service.payload import DECODERS, Format
 from service.produce.records_codec import MAX_INT32
-from service.strict_json import SEARCHED_BYTES, BodyError, compact, find_fault, misfit
+from service.strict_json import SEARCHED_BYTES, BodyError, compact, misfit, refuse_unfit
 
 #: More in one request would hold up everybody else's look-ups.
 MAX_LOOKUPS: Final = 1_000
@@ -51,9 +51,7 @@ def parse_lookups(body: bytes) -> list[LeaderLookup]:
         raise BodyError(413, "", f"a body of look-ups has at most {MAX_BODY_BYTES} bytes, not {len(body)}")
     text = compact(body)
     # A body of look-ups is short: the second look, which finds duplicates, costs little.
-    fault = find_fault(body)
-    if fault is not None:
-        raise fault
+    refuse_unfit(body)
     try:
         raws = _BODY.decode(text).lookups
     except msgspec.ValidationError as e:

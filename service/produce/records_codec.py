@@ -30,7 +30,7 @@ from client_core import ProducerRecord
 from service.json_items import items_of
 from service.payload import DECODERS, Format, bytes_of_base64, bytes_of_text
 from service.produce.record_list import RecordList
-from service.strict_json import BodyError, compact, find_fault, misfit
+from service.strict_json import BodyError, compact, misfit, refuse_unfit
 
 #: Records that are understood at once: some 3 ms. Of strings that are taken together more are.
 _PORTION: Final = 2_000
@@ -125,9 +125,7 @@ def parse_records(topic: str, body: bytes, max_records: int = MAX_INT32) -> Iter
         understood += of_records
     if understood != len(text):
         # More was written than was understood: names stand twice, or were merely written with escapes.
-        fault = find_fault(body)
-        if fault is not None:
-            raise fault
+        refuse_unfit(body)
     yield portion
 
 
@@ -165,9 +163,7 @@ class LineCodec:
         records, understood = _records(self._topic, items, self._decode_key, self._decode_value, first)
         if understood != sum(map(len, texts)):
             for line in lines:
-                fault = find_fault(line)
-                if fault is not None:
-                    raise fault
+                refuse_unfit(line)
         return records
 
 

@@ -32,7 +32,7 @@ from service.errors import ProblemError
 from service.payload import DECODERS, Format
 from service.produce.record_list import RecordList
 from service.produce.records_codec import MAX_INT32, MAX_TIMESTAMP_MS, record_headers, whole_number
-from service.strict_json import BodyError, compact, find_fault
+from service.strict_json import BodyError, compact, refuse_unfit
 
 
 class _Record(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -101,9 +101,7 @@ def parse_body(
         understood += 1 + _RECORDS + of_records + len(records) - 1
         if understood != len(text):
             # More was written than was understood: names stand twice, or were merely written with escapes.
-            fault = find_fault(body)
-            if fault is not None:
-                raise fault
+            refuse_unfit(body)
     except BodyError as e:
         raise _refused(e.status, BAD_REQUEST if e.status == 400 else e.status, e.place, e.message) from e
     return ProduceBody(records, greatest)
