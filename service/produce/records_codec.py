@@ -149,10 +149,10 @@ class LineCodec:
         try:
             return self._parse([line], index)[0]
         except BodyError as e:
-            if e.place.startswith("records["):
-                return e
-            place = f"records[{index}]"
-            return BodyError(e.status, f"{place}.{e.place}" if e.place else place, e.message)
+            place = e.place
+            if not place.startswith("records["):
+                place = f"records[{index}].{place}" if place else f"records[{index}]"
+            return BodyError(e.status, place, e.message)  # a new one, which holds on to no frame
 
     def _parse(self, lines: Sequence[bytes], first: int) -> list[ProducerRecord]:
         texts = [compact(line) for line in lines]

@@ -24,9 +24,11 @@ def understand(topic: str, found: Sequence[bytes | BodyError]) -> tuple[list[Ite
     items: list[Item] = []
     awaited: list[Awaited] = []
     for one in found:
+        if isinstance(one, BodyError):  # not raised again: it would hold on to all that is held here
+            items.append(problem_of_record(one))
+            awaited.append(Awaited())
+            continue
         try:
-            if isinstance(one, BodyError):
-                raise one
             posted = record_of(topic, members_of(compact(one), payload=PAYLOAD))
         except BodyError as e:
             items.append(problem_of_record(e))
