@@ -30,8 +30,8 @@ from tests.support.sidecar import Sidecar
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: The limit of the chart's container. Bodies are of 16 MB, one after the other, and compacted beside themselves;
-#: 140 MB is what they come to.
+#: The limit of the chart's container. Bodies are of 16 MB, one after the other, and compacted beside
+#: themselves: 140 MB is what they come to.
 MOST_MB: Final = 256
 #: What may stay of all that: the allocator's, not ours.
 MOST_GROWN_MB: Final = 120
