@@ -37,6 +37,8 @@ STRUCTURED_HEADER: Final = ("content-type", b"application/cloudevents+json; char
 
 _DATA: Final = "data"
 _DATA_BASE64: Final = "data_base64"
+#: What of an event is its sender's, and as large as they like.
+PAYLOAD: Final = (_DATA, _DATA_BASE64)
 
 _WHOLE_NUMBER: Final = re.compile(rb"-?(?:0|[1-9][0-9]{0,9})")
 _INT32: Final = range(-(2**31), 2**31)
@@ -60,10 +62,10 @@ def records_of_batch(topic: str, body: bytes, limit: int) -> Iterator[ProducerRe
 
 
 def _record(topic: str, text: bytes, place: str) -> ProducerRecord:
-    members = members_of(text, place, payload=(_DATA, _DATA_BASE64))
+    members = members_of(text, place, payload=PAYLOAD)
     attributes: dict[str, str] = {}
     for name, raw in members.items():
-        if name in (_DATA, _DATA_BASE64):
+        if name in PAYLOAD:
             continue
         try:
             check_name(name)

@@ -116,8 +116,8 @@ def _metadata(raw: Raw | None, where: _Where) -> dict[str, str]:
     try:
         members_of(bytes(raw))  # a name that stands twice
         return _METADATA.decode(raw)
-    except (BodyError, msgspec.DecodeError):
-        where.fault(UNREADABLE, "metadata must be an object of strings, no name twice")
+    except (BodyError, msgspec.DecodeError) as e:
+        where.fault(UNREADABLE, f"metadata must be an object of strings: {e}")
 
 
 def _event(raw: Raw, content_type: str, where: _Where) -> bytes:

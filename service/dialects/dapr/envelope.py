@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Raw
 
+from service.dialects.cloudevents.structured import PAYLOAD
 from service.dialects.json_members import is_null, members_of
 from service.strict_json import BodyError, compact, too_deep
 
@@ -81,7 +82,7 @@ def wrapped(
 
 def completed(event: bytes, origin: Origin, ttl_ms: int | None) -> bytes:
     """The caller's own event, with what it lacks. Raises BodyError for what is no JSON object."""
-    members: dict[str, object] = dict(members_of(compact(event), payload=("data", "data_base64")))
+    members: dict[str, object] = dict(members_of(compact(event), payload=PAYLOAD))
     for name, value in (
         ("id", origin.event_id),
         ("source", origin.app_id),
