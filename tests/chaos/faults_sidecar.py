@@ -21,6 +21,7 @@ from tests.chaos.callers import HOST
 from tests.chaos.fault import Fault
 from tests.chaos.routes import with_a_clock_to_set, with_names_to_steer, without_java
 from tests.support.chaos_kraft import PROXIED_HOST
+from tests.support.paused_process import pause_process
 from tests.support.plain_http import NO_TLS
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _kill_with_a_full_spool(scene: Scene) -> None:
 
 
 def _pause(scene: Scene) -> None:
-    scene.sidecar.process.send_signal(signal.SIGSTOP)
+    pause_process(scene.sidecar.process.pid)
     scene.hold(4)
     scene.sidecar.process.send_signal(signal.SIGCONT)
 

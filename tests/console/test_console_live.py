@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tests.console.conftest import sidecar_over
 from tests.console.console_page import ConsolePage
 from tests.support.fake_cluster import FakeCluster
+from tests.support.paused_process import pause_process
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def test_a_sidecar_that_dies_leaves_a_banner_and_greyed_data_until_it_is_back(
 def test_a_sidecar_that_hangs_counts_as_gone_though_its_connection_stands(
     console: ConsolePage, sidecar: Sidecar
 ) -> None:
-    sidecar.process.send_signal(signal.SIGSTOP)
+    pause_process(sidecar.process.pid)
     try:
         console.until(lambda: GONE in console.banner)
     finally:

@@ -20,6 +20,7 @@ from pyarrow import parquet
 
 from pipeline.jars.connector_jars import default_folder, ensure_connector_jars
 from tests.support.leadership_poller import LeadershipPoller
+from tests.support.paused_process import pause_process
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until
 
@@ -195,7 +196,7 @@ def _a_broker_dies_while_a_sidecar_is_held_back(stage: _Stage, topic: str) -> fr
     """Returns what was elected meanwhile."""
     before = stage.epochs()
     held = stage.sidecars[HELD_BACK].process
-    held.send_signal(signal.SIGSTOP)
+    pause_process(held.pid)
     try:
         stage.kafka.kill(1)
         stage.until_another_leads(topic, 0, than=1)

@@ -206,7 +206,7 @@ class KraftCluster:
     def pause(self, broker_id: int) -> None:
         """SIGSTOP: connections stay open and nothing answers."""
         self._processes.disturbances += 1
-        self._broker(broker_id).send_signal(signal.SIGSTOP)
+        self._broker(broker_id).pause()
 
     def resume(self, broker_id: int) -> None:
         """SIGCONT."""
@@ -240,7 +240,7 @@ class KraftCluster:
 
     def pause_controller(self) -> None:
         """SIGSTOP."""
-        self._controller().send_signal(signal.SIGSTOP)
+        self._controller().pause()
 
     def resume_controller(self) -> None:
         """SIGCONT. What it missed for over 9 s it takes for brokers' deaths: they are fenced for a moment."""

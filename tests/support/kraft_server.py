@@ -12,6 +12,8 @@ import resource
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from tests.support.paused_process import pause_process
+
 if TYPE_CHECKING:
     import signal
     import subprocess
@@ -98,6 +100,10 @@ class KafkaServer:
 
     def send_signal(self, which: signal.Signals) -> None:
         os.kill(self.pid, which)
+
+    def pause(self) -> None:
+        """SIGSTOP; nothing of it runs any more when this returns."""
+        pause_process(self.pid)
 
     def fail_disk(self, above_bytes: int = 0) -> None:
         """Every write to a file beyond this size fails from now on: EFBIG, to Java an IOException.
