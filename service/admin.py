@@ -14,9 +14,9 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Coroutine, Iterable
 from ipaddress import ip_address
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from prometheus_client import GC_COLLECTOR, CollectorRegistry, ProcessCollector
@@ -146,10 +146,17 @@ async def _probe(send: Send, fault: str | None) -> None:
 class AdminThread:
     """Serves an admin app on a bound socket until it is stopped, and closes that then.
 
-    Whatever ends the server, it begins anew.
+    `watch` runs beside it, on the same loop. Whatever ends the server or the watch, both begin anew.
     """
 
-    def __init__(self, app: ASGIApp, bound: socket.socket, *, pause_s: float = _PAUSE_S) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        bound: socket.socket,
+        *,
+        watch: Callable[[], Coroutine[Any, Any, None]] | None = None,
+        pause_s: float = _PAUSE_S,
+    ) -> None:
         self._config = uvicorn.Config(
             app,
             http="httptools",
@@ -163,6 +170,7 @@ class AdminThread:
         )
         self._server: uvicorn.Server | None = None
         self._bound = bound
+        self._watch = watch
         self._pause_s = pause_s
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pilotfish-admin", daemon=True)
@@ -195,7 +203,14 @@ class AdminThread:
             return  # by somebody who knew of no server to stop
         bound = self._bound.dup()  # the server closes what it was given
         with bound:
-            asyncio.run(server.serve(sockets=[bound]))
+            asyncio.run(self._serve_and_watch(server, bound))
+
+    async def _serve_and_watch(self, server: uvicorn.Server, bound: socket.socket) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            watch = tasks.create_task(self._watch()) if self._watch is not None else None
+            await server.serve(sockets=[bound])
+            if watch is not None:
+                watch.cancel()
 
 
 def admin_hosts(settings: Settings) -> frozenset[bytes] | None:
@@ -223,6 +238,7 @@ def start_admin(
     """
     health = Health(app.sidecar, asyncio.get_running_loop(), listening)
     registry = make_registry(app, [*collectors, health.standstills])
-    admin = AdminThread(AdminApp(registry, health, admin_hosts(app.sidecar.settings)), bound)
+    admin_app = AdminApp(registry, health, admin_hosts(app.sidecar.settings))
+    admin = AdminThread(admin_app, bound, watch=health.watch)
     admin.start()
     return admin

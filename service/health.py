@@ -1,8 +1,9 @@
 """What probes ask: is it alive, is it ready, has it started. Answers are None for yes, or the reason for no.
 
     livez     the poll loop turns when it is woken (an idle one sleeps for long), and the event loop turns.
-              Never whether Kafka is reachable: restarting the sidecar mends no broker. The first probe that
-              finds one of them standing still has all stacks logged (`standstills.py`)
+              Never whether Kafka is reachable: restarting the sidecar mends no broker. Whoever finds one of
+              them standing still first, a probe or the sidecar's own look every ten seconds, has all stacks
+              logged (`standstills.py`)
     readyz    metadata is there, a broker is within reach, nobody is shutting down
     startupz  the API listens, and the first metadata came or startup_require_metadata does without
 
@@ -12,15 +13,21 @@ Admin thread only; it reads `status()`, which waits for nobody.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
+from typing import Final, Never
 
-from client_core import ClientStatus
+from client_core import ClientStatus, UncaughtErrors
 from service.deps import Sidecar
 from service.standstills import EVENT_LOOP, POLL_LOOP, Standstills
 
+_log: Final = logging.getLogger(__name__)
+
 #: Between two looks at whether a loop has turned.
-_LOOK_S = 0.005
+_LOOK_S: Final = 0.005
+#: Between two looks of the sidecar's own, for where nobody probes. A probe's usual interval.
+_WATCH_S: Final = 10.0
 
 
 class Health:
@@ -40,6 +47,7 @@ class Health:
         self._listening = listening
         self.standstills = standstills or Standstills()
         self._made_ms = self._clock.now_ms()
+        self._uncaught = UncaughtErrors(_log, "the watch over both loops")
 
     async def fault_of_life(self) -> str | None:
         """Wakes both loops and gives each liveness_timeout_ms for a turn."""
@@ -70,6 +78,15 @@ class Health:
             if is_late:
                 return f"the {' and the '.join(stand)} did not turn within {within_ms} ms"
             await asyncio.sleep(_LOOK_S)
+
+    async def watch(self, every_s: float = _WATCH_S) -> Never:
+        """Looks after both loops without being asked, until it is cancelled."""
+        while True:
+            await asyncio.sleep(every_s)
+            try:
+                await self.fault_of_life()
+            except Exception as error:  # noqa: BLE001 -- without the watch nobody may ever notice a standstill
+                self._uncaught.tell(error, self._clock.now_ms())
 
     def fault_of_readiness(self) -> str | None:
         if self._sidecar.drain.announced or self._sidecar.drain.begun:

@@ -2,8 +2,8 @@
 
     turns ──asked, and did not turn──▶ stands still: told, counted ──turned──▶ turns: told, and ready anew
 
-Probes go on asking a loop that stands, and kubelet restarts the container after some of them: the log then
-holds one dump of the stacks, from when it began. Admin thread only.
+Probes, and the sidecar's own watch, go on asking a loop that stands, and kubelet restarts the container after
+some of them: the log then holds one dump of the stacks, from when it began. Admin thread only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from service.stacks import ThreadStack, stacks
 
 _log: Final = logging.getLogger(__name__)
 
-#: The loops that probes ask.
+#: The loops that are asked.
 POLL_LOOP: Final = "poll loop"
 EVENT_LOOP: Final = "event loop"
 
@@ -33,7 +33,7 @@ class Standstills(Collector):
         self._count = {POLL_LOOP: 0, EVENT_LOOP: 0}
 
     def judged(self, *, turned: Iterable[str], stand: Iterable[str], after_ms: int) -> None:
-        """A probe saw that these turned, and that those did not within that time."""
+        """Somebody saw that these turned, and that those did not within that time."""
         for loop in turned:
             if loop in self._standing:
                 self._standing.discard(loop)
@@ -58,7 +58,7 @@ class Standstills(Collector):
         """For Prometheus."""
         family = CounterMetricFamily(
             "pilotfish_loop_standstills",
-            "Times that a loop did not turn when a probe asked; the log has all stacks.",
+            "Times that a loop did not turn when it was asked to; the log has all stacks.",
             labels=("loop",),
         )
         for loop, count in self._count.items():

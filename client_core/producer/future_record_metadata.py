@@ -65,9 +65,14 @@ class FutureRecordMetadata:
         Raises the error that the record failed with, or TimeoutError when it is not known in time.
         """
         error = self.exception(timeout_s)
-        if error is not None:
-            raise error
-        return self._receipt()
+        try:
+            if error is not None:
+                # All records of a batch share their error, and each raise would lengthen its traceback.
+                raise error.with_traceback(None)
+            return self._receipt()
+        finally:
+            # A traceback holds its frames: this one would hold the future, which holds the error.
+            del self, error
 
     def exception(self, timeout_s: float | None = None) -> KafkaError | None:
         """The error that the record failed with, None for success; waits as `result` does."""
@@ -91,9 +96,12 @@ class FutureRecordMetadata:
                 self._tell()
 
     def fail(self, error: KafkaError) -> None:
-        """The record was never appended."""
+        """The record was never appended. The error's traceback is dropped.
+
+        Its frames hold the record and this future, which would stay until the next garbage collection.
+        """
         if self._outcome is None:
-            self._outcome = error
+            self._outcome = error.with_traceback(None)
             if self._listeners:
                 self._tell()
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
+from contextlib import suppress
 
 import pytest
 
@@ -42,6 +45,33 @@ def test_it_raises_what_the_batch_failed_with() -> None:
     with pytest.raises(CorruptRecordError, match="broken"):
         future.result()
     assert isinstance(future.exception(), CorruptRecordError)
+
+
+def test_an_error_that_is_raised_often_keeps_a_traceback_of_one_raise() -> None:
+    futures = [FutureRecordMetadata() for _ in range(5)]
+    batch_of(*futures).complete_exceptionally(CorruptRecordError("broken"))
+    depths = []
+    for future in futures:
+        with pytest.raises(CorruptRecordError) as raised:
+            future.result()
+        depths.append(len(raised.traceback))
+    assert depths == [depths[0]] * 5
+
+
+def test_a_raised_error_goes_with_its_future_without_the_garbage_collector() -> None:
+    gc.disable()
+    try:
+        future, batch_error = FutureRecordMetadata(), CorruptRecordError("broken")
+        batch_of(future).complete_exceptionally(batch_error)
+        seen = weakref.ref(batch_error)
+        del batch_error
+        with suppress(CorruptRecordError):  # pytest.raises would keep it
+            future.result()
+        assert seen() is not None
+        del future
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.java("RecordSendTest.Blocking")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -54,6 +56,34 @@ def blocked(rig: ProducerRig, call: Callable[[], _T]) -> Iterator[Future[_T]]:
 
 def a_record(topic: str = "orders", partition: int | None = None) -> ProducerRecord:
     return ProducerRecord(topic, b"value", partition=partition)
+
+
+class _Name(str):
+    """A topic's name that can be followed."""
+
+
+@pytest.mark.parametrize(
+    ("topic", "value", "error"),
+    [("orders", b"v" * 2_000_000, RecordTooLargeError), ("nowhere", b"v", TimeoutError)],
+    ids=["too large", "not known in time"],
+)
+def test_a_record_that_was_refused_goes_with_its_future(
+    topic: str, value: bytes, error: type[KafkaError]
+) -> None:
+    rig = ProducerRig(topics={"orders": 1}, max_block_ms=0)
+    with suppress(KafkaError):
+        rig.producer.send(ProducerRecord(topic, value)).result()  # what is kept of a topic is kept by now
+    gc.disable()
+    try:
+        record = ProducerRecord(_Name(topic), value)
+        name = weakref.ref(record.topic)
+        future = rig.producer.send(record)
+        del record
+        assert isinstance(future.exception(0), error)
+        del future
+        assert name() is None
+    finally:
+        gc.enable()
 
 
 # -- waiting for metadata ------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from typing import TYPE_CHECKING
 
 import httpx
@@ -14,7 +15,7 @@ from service.health import Health
 from service.server import bound_socket
 from service.stacks import ThreadStack
 from service.standstills import EVENT_LOOP, POLL_LOOP, Standstills
-from tests.support.http_app import HttpApp, run
+from tests.support.http_app import HttpApp, run, until
 from tests.support.plain_http import NO_TLS
 from tests.support.waiting import wait_until
 
@@ -141,6 +142,47 @@ def test_without_a_standstill_no_stack_is_taken() -> None:
     Standstills(take).judged(turned=[POLL_LOOP, EVENT_LOOP], stand=[], after_ms=50)
 
 
+def test_where_nobody_probes_the_sidecar_looks_after_its_loops_itself(logged: list[str]) -> None:
+    probed = Probed()
+    probed.web.producer.turns_when_woken = False
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        health = Health(probed.web.app.sidecar, loop, lambda: True, probed.standstills)
+        watch = asyncio.create_task(health.watch(every_s=0.001))
+        await until(lambda: probed.counted() == {"poll": 1, "event": 0})
+        probed.web.producer.turns_when_woken = True
+        await until(lambda: logged[-1] == "the poll loop turns again")
+        watch.cancel()
+
+    run(scenario())
+    assert logged[0] == f"the poll loop {HEAD}"
+
+
+def test_a_bug_does_not_end_the_watch(logged: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    probed = Probed()
+    probed.web.producer.turns_when_woken = False
+    bugs = [RuntimeError("a bug")]
+
+    def take() -> list[ThreadStack]:
+        if bugs:
+            raise bugs.pop()
+        return THREADS
+
+    async def scenario() -> None:
+        standstills = Standstills(take)
+        health = Health(probed.web.app.sidecar, asyncio.get_running_loop(), lambda: True, standstills)
+        watch = asyncio.create_task(health.watch(every_s=0.001))
+        await until(lambda: not bugs)
+        probed.web.producer.turns_when_woken = True
+        await until(lambda: bool(logged))
+        watch.cancel()
+
+    run(scenario())
+    assert caplog.text.count("Uncaught error in the watch over both loops\n") == 1
+    assert logged == ["the poll loop turns again"]
+
+
 # -- the thread that answers probes --------------------------------------------------------------------------
 
 
@@ -171,6 +213,24 @@ def test_an_admin_listener_that_ended_by_itself_begins_anew(caplog: pytest.LogCa
         admin.stop(timeout_s=10)
         assert not admin._thread.is_alive()
     assert "the admin listener has ended by itself and begins anew" in caplog.text
+
+
+def test_what_runs_beside_the_listener_is_ended_with_it() -> None:
+    ended = threading.Event()
+
+    async def watch() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    with bound_socket("127.0.0.1", 0, "admin_port") as bound:
+        admin = AdminThread(ok, bound, watch=watch)
+        admin.start()
+        wait_until(lambda: answers(bound), what="an answer")
+        assert not ended.is_set()
+        admin.stop(timeout_s=10)
+    assert ended.is_set()
 
 
 def test_an_admin_listener_that_can_not_begin_is_told_of_once_and_can_be_stopped(
