@@ -1,4 +1,4 @@
-"""A producer and SASL, against the fake cluster: what is calm, and what is told of one that wants it."""
+"""A producer, SASL and TLS, against the fake cluster: what is calm, and what is told of one that wants it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from client_core import KafkaProducer, MetadataResult, ProducerConfig
 from client_core.events import NodeDisconnected
 from client_core.protocol.api_keys import ApiKey
 from tests.network.sasl.jwts import jwt_of
+from tests.support.certificates import Authority, write_pem
 from tests.support.fake_cluster import Disconnect, FakeCluster, SaslDemand
 from tests.support.live_producer import PATIENCE_MS, Told, live_producer, look_up, submit
 from tests.support.recorded_events import RecordedEvents
 from tests.support.tcp_peers import PATIENCE_S, ScriptedPeer
+from tests.support.tls_peers import server_context
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Mapping
+    from pathlib import Path
 
     import pytest
 
@@ -140,3 +143,38 @@ def test_a_client_with_sasl_is_not_told_to_use_it() -> None:
     ended = events.of(NodeDisconnected)
     assert ended
     assert not [end for end in ended if "may want SASL" in end.detail]
+
+
+def test_records_go_on_over_tls_while_both_sides_change_their_certificates(tmp_path: Path) -> None:
+    brokers, clients = Authority(), Authority()
+    trust = brokers.write_trust(tmp_path / "trust.pem")
+    keystore = clients.issue("client.example").write(tmp_path / "keystore.pem")
+    settings = {
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(trust),
+        "ssl.keystore.location": str(keystore),
+    }
+    tls = server_context(brokers.issue("127.0.0.1"), client_auth="required", trusts=clients.certificate)
+    with FakeCluster(tls=tls) as cluster:
+        cluster.create_topic("orders")
+        with live_producer(cluster.bootstrap_servers, settings) as producer:
+            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+            newer = Authority()
+            write_pem(trust, brokers.certificate + newer.certificate)
+            clients.issue("client.example").write(keystore)
+            cluster.show(newer.issue("127.0.0.1"))
+            for broker_id in cluster.broker_ids:
+                cluster.drop_connections(broker_id)
+            assert submit(producer, "orders", [b"b"]).offsets() == [1]
+            newer.write_trust(trust)
+            for broker_id in cluster.broker_ids:
+                cluster.revive(broker_id, new_port=broker_id != 1)
+            assert submit(producer, "orders", [b"c"]).offsets() == [2]
+        assert [record.value for record in cluster.records("orders")] == [b"a", b"b", b"c"]
+
+
+def test_who_speaks_no_tls_is_told_nothing_by_a_cluster_that_does() -> None:
+    with FakeCluster(brokers=1, tls=server_context(Authority().issue("127.0.0.1"))) as cluster:
+        with live_producer(cluster.bootstrap_servers) as producer:
+            assert look_up(producer, "orders", deadline_in_ms=300).result(MetadataResult).error is not None
+        assert cluster.requests() == []

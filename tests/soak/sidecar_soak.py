@@ -5,8 +5,10 @@
         measured = soak.measure()        # drained: nothing is under way
 
 The brokers are the fake cluster's, over sockets, in this process; the callers are threads of this process.
-Kafka's options compress time: what takes minutes in operation takes a second. Brokers demand SASL, and anew
-every half second. `leak` has the sidecar keep an object of each request, to see that it is found.
+Kafka's options compress time: what takes minutes in operation takes a second. Brokers demand TLS with a
+certificate, and SASL, anew every half second; every third round both sides get other certificates, the
+brokers' from another authority, and the collector of spans refuses them. `leak` has the sidecar keep an
+object of each request, to see that it is found.
 """
 
 from __future__ import annotations
@@ -23,10 +25,13 @@ from client_core.error_codes import Errors
 from client_core.protocol.api_keys import ApiKey
 from tests.soak.callers import Caller, Names
 from tests.soak.process_sizes import sizes_of
+from tests.support.certificates import Authority, write_pem
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.reactions import Delay, Disconnect, Garbage, HalfFrame, Silence
 from tests.support.fake_cluster.sasl_handshake import SaslDemand
+from tests.support.otlp_receiver import OtlpReceiver
 from tests.support.sidecar import Sidecar
+from tests.support.tls_peers import server_context
 from tests.support.tokens import TokensFile
 from tests.support.waiting import wait_until
 
@@ -47,6 +52,7 @@ _COUNTS: Final = 4
 _NEW_TOPICS: Final = 15
 _MOST_CHURNING: Final = 20
 
+_HOST: Final = "127.0.0.1"
 _USER: Final = "soak"
 _MECHANISM: Final = "SCRAM-SHA-256"
 #: How long brokers take a proof for good: each connection renews it about as often.
@@ -65,7 +71,7 @@ _KAFKA: Final[Mapping[str, str]] = {
     "delivery.timeout.ms": "1500",
     "max.block.ms": "500",
     "compression.type": "gzip",
-    "security.protocol": "SASL_PLAINTEXT",
+    "security.protocol": "SASL_SSL",
     "sasl.mechanism": _MECHANISM,
     "sasl.username": _USER,
 }
@@ -100,7 +106,15 @@ class SidecarSoak:
         self._random = Random(f"sidecar soak {seed}")
         self._seed = seed
         self._socket, self._unix = folder / "observer", folder / "api"
-        self._cluster = FakeCluster(_BROKERS, seed=seed)
+        self._trust, self._keystore = folder / "trust.pem", folder / "keystore.pem"
+        self._authority, self._clients = Authority(), Authority()
+        self._rotate_files(self._authority)
+        self._collector = OtlpReceiver()
+        self._rounds = 0
+        tls = server_context(
+            self._authority.issue(_HOST), client_auth="required", trusts=self._clients.certificate
+        )
+        self._cluster = FakeCluster(_BROKERS, seed=seed, tls=tls)
         tokens = TokensFile(folder, soak={"read": ["*"], "produce": ["*"]})
         (folder / "events").mkdir()
         #: What callers and brokers did.
@@ -117,17 +131,27 @@ class SidecarSoak:
         self._sidecar = Sidecar(
             folder,
             bootstrap_servers=self._cluster.bootstrap_servers,
-            kafka={**_KAFKA, "sasl.password.file": str(folder / "password")},
+            kafka={
+                **_KAFKA,
+                "sasl.password.file": str(folder / "password"),
+                "ssl.truststore.location": str(self._trust),
+                "ssl.keystore.location": str(self._keystore),
+            },
             socket_path=self._unix,
             flags=[
                 *flags,
                 "--topic-metrics",
+                "--tracing=otlp",
                 f"--tokens-file={tokens.setting}",
                 f"--events-topic={_EVENTS}",
                 f"--events-folder={folder / 'events'}",
                 *(["--access-log"] if leak else []),
             ],
-            environment={"PYTHONPATH": _ROOT},
+            environment={
+                "PYTHONPATH": _ROOT,
+                "OTEL_EXPORTER_OTLP_ENDPOINT": self._collector.url,
+                "OTEL_BSP_SCHEDULE_DELAY": "200",
+            },
             program=("-m", "tests.soak.observed", str(self._socket), *(["--leak"] if leak else [])),
             headers=tokens.of("soak"),
         )
@@ -136,10 +160,12 @@ class SidecarSoak:
         self._churned = 0
 
     def __enter__(self) -> Self:
+        self._collector.__enter__()
         try:
             self._sidecar.__enter__()
         except BaseException:
             self._cluster.close()
+            self._collector.__exit__()
             raise
         address = ("127.0.0.1", self._sidecar.api_port)
         self._callers = [
@@ -153,6 +179,7 @@ class SidecarSoak:
             caller.close()
         self._sidecar.__exit__()
         self._cluster.close()
+        self._collector.__exit__()
 
     def log(self) -> str:
         """What the sidecar has logged."""
@@ -169,6 +196,8 @@ class SidecarSoak:
         for thread in threads:
             thread.join()
         self._cluster.forget_history()
+        self.counts["spans"] += len(self._collector.spans)
+        self._collector.requests.clear()
         wait_until(
             self._is_drained, what="a drained sidecar", timeout_s=_DRAINED_S, last_seen=self._status_text
         )
@@ -182,6 +211,10 @@ class SidecarSoak:
         """What goes wrong in a round, one thing after the other."""
         cluster, random = self._cluster, self._random
         self._churn()
+        if self._rounds % 3 == 0:  # less often than connections are made anew, one a second
+            self._rotate()
+        self._collector.status = 503 if self._rounds % 3 == 2 else 200
+        self._rounds += 1
         cluster.move_leader(
             random.choice(_STEADY), random.randrange(_PARTITIONS), random.randint(1, _BROKERS)
         )
@@ -197,6 +230,17 @@ class SidecarSoak:
         cluster.kill(broker_id)
         cluster.revive(broker_id, new_port=True)
         self.counts["brokers at new ports"] += 1
+
+    def _rotate(self) -> None:
+        """Certificates of another authority for the brokers, and another one for the client."""
+        former, self._authority = self._authority, Authority()
+        self._rotate_files(former, self._authority)
+        self._cluster.show(self._authority.issue(_HOST))
+        self.counts["certificates changed"] += 1
+
+    def _rotate_files(self, *trusted: Authority) -> None:
+        write_pem(self._trust, "".join(authority.certificate for authority in trusted))
+        self._clients.issue("client.example").write(self._keystore)
 
     def _churn(self) -> None:
         names = list(self._names.churning)

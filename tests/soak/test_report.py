@@ -17,7 +17,13 @@ def measured(settled: float, later: float, *, grows: bool = False) -> dict[str, 
 
 def results(**sidecar: Any) -> dict[str, Any]:
     """A soak of a few numbers."""
-    happened = {"topics made": 1_500, "topics deleted": 1_480, "brokers at new ports": 10}
+    happened = {
+        "topics made": 1_500,
+        "topics deleted": 1_480,
+        "brokers at new ports": 10,
+        "certificates changed": 11,
+        "spans": 4_200,
+    }
     lived = {"produce requests": 7_000, "topics deleted": 90, "outages": 2}
     return {
         "date": "2026-11-22",
@@ -68,6 +74,7 @@ def test_it_says_what_they_lived_through(tmp_path: Path) -> None:
     table = table_of(tmp_path, results())
     assert "seed 7" in table
     assert "4,000 requests" in table
+    assert "certificates changed on both sides 11 times, 4,200 spans collected" in table
     assert "Simulated: 3 hours" in table
 
 

@@ -50,10 +50,7 @@ def server_context(
     OpenSSL names them.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-        file.write(identity.chain + identity.key)
-        file.flush()
-        context.load_cert_chain(file.name)
+    show(context, identity)
     context.verify_mode = _CLIENT_AUTH[client_auth]
     if trusts is not None:
         context.load_verify_locations(cadata=trusts)
@@ -62,6 +59,14 @@ def server_context(
     if ciphers is not None:
         context.set_ciphers(ciphers)
     return context
+
+
+def show(context: ssl.SSLContext, identity: Identity) -> None:
+    """Whoever shakes hands with it from now on is shown this certificate."""
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+        file.write(identity.chain + identity.key)
+        file.flush()
+        context.load_cert_chain(file.name)
 
 
 class Handshake(NamedTuple):

@@ -22,6 +22,7 @@ from client_core.protocol.header import decode_request_header, encode_response_h
 from tests.support.fake_cluster.sasl_handshake import SaslSession
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
     from client_core.protocol.header import RequestHeader
@@ -72,8 +73,8 @@ class FakeBroker:
     def is_listening(self) -> bool:
         return self._server is not None
 
-    async def listen(self, host: str, port: int) -> None:
-        self._server = await asyncio.start_server(self._connected, host, port)
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+        self._server = await asyncio.start_server(self._connected, host, port, ssl=tls)
 
     async def stop(self) -> None:
         """Ends the listener and every connection, as the end of a process does."""
@@ -103,7 +104,7 @@ class FakeBroker:
         try:
             if self.is_listening:  # accepted in the same turn in which the broker died
                 await self._serve(reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError, EndConnectionError) as error:
+        except (asyncio.IncompleteReadError, OSError, EndConnectionError) as error:  # TLS's errors too
             _log.debug("a connection to fake broker %d ended: %r", self.id, error)
         except ProtocolError as error:
             _log.info("fake broker %d ends a connection: %s", self.id, error)
@@ -112,7 +113,7 @@ class FakeBroker:
         finally:
             del self._connections[writer]
             writer.close()
-            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+            with contextlib.suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -11,7 +11,7 @@
 It plays ApiVersions, Metadata, Produce, InitProducerId, DescribeConfigs and, where a test demands it,
 SaslHandshake and SaslAuthenticate, one module each, in the versions that `versions` says; other APIs end the
 connection. Replication is perfect and elections are at once, where a test does not say otherwise. In hostile
-mode every answer may be a lie (hostile.py). It does not play Fetch, groups, transactions, quotas or TLS.
+mode every answer may be a lie (hostile.py). It does not play Fetch, groups, transactions or quotas.
 
 Any thread may call everything; the brokers run on one loop in a thread of their own. Nothing here needs Java:
 what it answers was learned from a real 4.3.1 broker, and `tests/kafka` holds the same against real ones.
@@ -33,13 +33,16 @@ from tests.support.fake_cluster.requests import SeenRequest
 from tests.support.fake_cluster.state import ClusterState
 from tests.support.free_ports import free_ports
 from tests.support.loop_thread import LoopThread
+from tests.support.tls_peers import show
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from client_core.error_codes import Errors
     from client_core.protocol.header import RequestHeader
+    from tests.support.certificates import Identity
     from tests.support.fake_cluster.api_versions import Versions
     from tests.support.fake_cluster.controller import TopicConfig
     from tests.support.fake_cluster.hostile import Hostility
@@ -64,8 +67,11 @@ class FakeCluster:
         auto_create_partitions: int = 1,
         racks: Sequence[str] = (),
         seed: int = 0,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        """With `tls` brokers speak nothing else."""
         random = Random(seed)
+        self._tls = tls
         self._changed = threading.Condition(threading.RLock())
         self._state = ClusterState(
             random,
@@ -211,7 +217,7 @@ class FakeCluster:
             self._state.caches[broker_id] = cache
             alive = AliveBroker(broker_id, _HOST, self._ports[broker_id], self._racks.get(broker_id))
             self._state.controller.broker_started(alive, cache)
-        loop.run(broker.listen(_HOST, self._ports[broker_id]))
+        loop.run(broker.listen(_HOST, self._ports[broker_id], self._tls))
 
     def add_broker(self) -> int:
         """A broker more; its id."""
@@ -221,6 +227,11 @@ class FakeCluster:
         self._brokers[broker_id] = self._new_broker(broker_id)
         self.revive(broker_id)
         return broker_id
+
+    def show(self, identity: Identity) -> None:
+        """All brokers show this certificate to new connections: their keystores were replaced."""
+        assert self._tls is not None, "a cluster without TLS"
+        self._running().run(_shown(self._tls, identity))
 
     def drop_connections(self, broker_id: int) -> None:
         """Ends a broker's connections; it goes on listening."""
@@ -462,3 +473,8 @@ class FakeCluster:
     def _running(self) -> LoopThread:
         assert self._loop is not None, "the cluster is not started"
         return self._loop
+
+
+async def _shown(tls: ssl.SSLContext, identity: Identity) -> None:
+    """On the loop of the handshakes, so that none is halfway."""
+    show(tls, identity)
