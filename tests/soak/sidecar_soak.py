@@ -7,8 +7,9 @@
 The brokers are the fake cluster's, over sockets, in this process; the callers are threads of this process.
 Kafka's options compress time: what takes minutes in operation takes a second. Brokers demand TLS with a
 certificate, and SASL, anew every half second; every third round both sides get other certificates, the
-brokers' from another authority, and the collector of spans refuses them. `leak` has the sidecar keep an
-object of each request, to see that it is found.
+brokers' from another authority, and the collector of spans refuses them. `brief` does without TLS and spans,
+whose moments outlast the few rounds of a short soak. `leak` has the sidecar keep an object of each request,
+to see that it is found.
 """
 
 from __future__ import annotations
@@ -71,7 +72,6 @@ _KAFKA: Final[Mapping[str, str]] = {
     "delivery.timeout.ms": "1500",
     "max.block.ms": "500",
     "compression.type": "gzip",
-    "security.protocol": "SASL_SSL",
     "sasl.mechanism": _MECHANISM,
     "sasl.username": _USER,
 }
@@ -97,12 +97,13 @@ _FLAGS: Final[Mapping[str, str]] = {
 
 #: Series, but for the exposition's own comments.
 _SERIES: Final = re.compile(r"^[^#\n].*$", re.MULTILINE)
+_SPANS: Final = re.compile(r"^pilotfish_tracing_spans_(\w+) (\S+)$", re.MULTILINE)
 
 
 class SidecarSoak:
     """One sidecar, its brokers and its callers."""
 
-    def __init__(self, folder: Path, seed: int, *, leak: bool = False) -> None:
+    def __init__(self, folder: Path, seed: int, *, brief: bool = False, leak: bool = False) -> None:
         self._random = Random(f"sidecar soak {seed}")
         self._seed = seed
         self._socket, self._unix = folder / "observer", folder / "api"
@@ -114,7 +115,8 @@ class SidecarSoak:
         tls = server_context(
             self._authority.issue(_HOST), client_auth="required", trusts=self._clients.certificate
         )
-        self._cluster = FakeCluster(_BROKERS, seed=seed, tls=tls)
+        self._brief = brief
+        self._cluster = FakeCluster(_BROKERS, seed=seed, tls=None if brief else tls)
         tokens = TokensFile(folder, soak={"read": ["*"], "produce": ["*"]})
         (folder / "events").mkdir()
         #: What callers and brokers did.
@@ -133,15 +135,15 @@ class SidecarSoak:
             bootstrap_servers=self._cluster.bootstrap_servers,
             kafka={
                 **_KAFKA,
+                "security.protocol": "SASL_PLAINTEXT" if brief else "SASL_SSL",
                 "sasl.password.file": str(folder / "password"),
-                "ssl.truststore.location": str(self._trust),
-                "ssl.keystore.location": str(self._keystore),
+                **({} if brief else self._stores()),
             },
             socket_path=self._unix,
             flags=[
                 *flags,
                 "--topic-metrics",
-                "--tracing=otlp",
+                *([] if brief else ["--tracing=otlp"]),
                 f"--tokens-file={tokens.setting}",
                 f"--events-topic={_EVENTS}",
                 f"--events-folder={folder / 'events'}",
@@ -151,6 +153,7 @@ class SidecarSoak:
                 "PYTHONPATH": _ROOT,
                 "OTEL_EXPORTER_OTLP_ENDPOINT": self._collector.url,
                 "OTEL_BSP_SCHEDULE_DELAY": "200",
+                "OTEL_EXPORTER_OTLP_TIMEOUT": "2",
             },
             program=("-m", "tests.soak.observed", str(self._socket), *(["--leak"] if leak else [])),
             headers=tokens.of("soak"),
@@ -196,11 +199,14 @@ class SidecarSoak:
         for thread in threads:
             thread.join()
         self._cluster.forget_history()
-        self.counts["spans"] += len(self._collector.spans)
-        self._collector.requests.clear()
+        self._collector.status = 200
         wait_until(
             self._is_drained, what="a drained sidecar", timeout_s=_DRAINED_S, last_seen=self._status_text
         )
+        # Last, since each question of whether it is drained is a span too.
+        wait_until(lambda: not self._spans("waiting"), what="the way out of all spans", timeout_s=_DRAINED_S)
+        self._collector.requests.clear()
+        self.counts["spans"] = self._spans("exported_total")
 
     @staticmethod
     def _call(caller: Caller, acts: int) -> None:
@@ -211,7 +217,9 @@ class SidecarSoak:
         """What goes wrong in a round, one thing after the other."""
         cluster, random = self._cluster, self._random
         self._churn()
-        if self._rounds % 3 == 0:  # less often than connections are made anew, one a second
+        if (
+            self._rounds % 3 == 0 and not self._brief
+        ):  # less often than connections are made anew, one a second
             self._rotate()
         self._collector.status = 503 if self._rounds % 3 == 2 else 200
         self._rounds += 1
@@ -238,6 +246,12 @@ class SidecarSoak:
         self._cluster.show(self._authority.issue(_HOST))
         self.counts["certificates changed"] += 1
 
+    def _stores(self) -> Mapping[str, str]:
+        return {
+            "ssl.truststore.location": str(self._trust),
+            "ssl.keystore.location": str(self._keystore),
+        }
+
     def _rotate_files(self, *trusted: Authority) -> None:
         write_pem(self._trust, "".join(authority.certificate for authority in trusted))
         self._clients.issue("client.example").write(self._keystore)
@@ -263,6 +277,11 @@ class SidecarSoak:
             or status["buffer"]["batches"]
             or status["waiting_bytes"]
         )
+
+    def _spans(self, which: str) -> int:
+        """0 without tracing, which has no such series."""
+        told = dict(_SPANS.findall(self._sidecar.admin.get("/metrics").text))
+        return int(float(told.get(which, 0)))
 
     def _status(self) -> Mapping[str, Any]:
         told: Mapping[str, Any] = self._sidecar.api.get("/v1/status").json()
@@ -324,8 +343,8 @@ class SidecarSoak:
 def live_through(
     folder: Path, seed: int, *, rounds: int, acts: int, leak: bool = False
 ) -> tuple[Counter[str], Sequence[dict[str, float]]]:
-    """So many rounds, and what was held after each."""
-    with SidecarSoak(folder, seed, leak=leak) as soak:
+    """So many rounds of a brief soak, and what was held after each."""
+    with SidecarSoak(folder, seed, brief=True, leak=leak) as soak:
         measured = []
         for _ in range(rounds):
             soak.round(acts)
