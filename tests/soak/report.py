@@ -69,7 +69,7 @@ def _sentence(sidecar: Mapping[str, Any], simulated: Mapping[str, Any]) -> str:
         f"The sidecar: {sidecar['rounds']:,} rounds, {acts:,} requests and other acts of callers, "
         f"{did['topics made']:,} topics made and {did['topics deleted']:,} deleted, "
         f"{did['brokers at new ports']:,} brokers restarted at new ports, certificates changed "
-        f"on both sides {did['certificates changed']:,} times, {did['spans']:,} spans collected; "
+        f"on both sides {did['certificates changed']:,} times, {did['spans']:,} spans sent; "
         f"{_judged(sidecar)}. "
         f"Simulated: {simulated['simulated minutes'] / 60:.0f} hours, "
         f"{lived['produce requests']:,} produce requests, {lived['topics deleted']:,} topics deleted, "

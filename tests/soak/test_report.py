@@ -74,7 +74,7 @@ def test_it_says_what_they_lived_through(tmp_path: Path) -> None:
     table = table_of(tmp_path, results())
     assert "seed 7" in table
     assert "4,000 requests" in table
-    assert "certificates changed on both sides 11 times, 4,200 spans collected" in table
+    assert "certificates changed on both sides 11 times, 4,200 spans sent" in table
     assert "Simulated: 3 hours" in table
 
 
