@@ -75,6 +75,7 @@ _KAFKA: Final[Mapping[str, str]] = {
     "sasl.mechanism": _MECHANISM,
     "sasl.username": _USER,
 }
+_SASL_ALONE: Final[Mapping[str, str]] = {"security.protocol": "SASL_PLAINTEXT"}
 _FLAGS: Final[Mapping[str, str]] = {
     "request-timeout-ms": "1000",
     "stall-timeout-ms": "1000",
@@ -135,9 +136,8 @@ class SidecarSoak:
             bootstrap_servers=self._cluster.bootstrap_servers,
             kafka={
                 **_KAFKA,
-                "security.protocol": "SASL_PLAINTEXT" if brief else "SASL_SSL",
+                **(_SASL_ALONE if brief else self._tls_settings()),
                 "sasl.password.file": str(folder / "password"),
-                **({} if brief else self._stores()),
             },
             socket_path=self._unix,
             flags=[
@@ -217,9 +217,8 @@ class SidecarSoak:
         """What goes wrong in a round, one thing after the other."""
         cluster, random = self._cluster, self._random
         self._churn()
-        if (
-            self._rounds % 3 == 0 and not self._brief
-        ):  # less often than connections are made anew, one a second
+        # Less often than connections are made anew, one a second.
+        if self._rounds % 3 == 0 and not self._brief:
             self._rotate()
         self._collector.status = 503 if self._rounds % 3 == 2 else 200
         self._rounds += 1
@@ -246,8 +245,9 @@ class SidecarSoak:
         self._cluster.show(self._authority.issue(_HOST))
         self.counts["certificates changed"] += 1
 
-    def _stores(self) -> Mapping[str, str]:
+    def _tls_settings(self) -> Mapping[str, str]:
         return {
+            "security.protocol": "SASL_SSL",
             "ssl.truststore.location": str(self._trust),
             "ssl.keystore.location": str(self._keystore),
         }
