@@ -21,9 +21,12 @@ PINS ?= run.txt
 FLAVOUR = $(patsubst %.txt,-%,$(filter-out run.txt,$(PINS)))
 DIST := dist
 
-# Behind a company's proxy only the system knows its certificate; uv brings a list of its own unless told otherwise.
-ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
+# Behind a company's proxy only the system knows its certificate; uv, pip and npm bring lists of their own.
+SYSTEM_CERTS := $(wildcard /etc/ssl/certs/ca-certificates.crt)
+ifneq ($(SYSTEM_CERTS),)
 export UV_SYSTEM_CERTS ?= true
+export PIP_CERT ?= $(SYSTEM_CERTS)
+export NODE_EXTRA_CA_CERTS ?= $(SYSTEM_CERTS)
 endif
 
 # Where it is set, as in many containers, each of the hundreds of processes that the tests start would compile all that it

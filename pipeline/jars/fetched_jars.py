@@ -19,6 +19,7 @@ import logging
 import os
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,15 @@ _COPY_DEPENDENCIES: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.
 #: 54 MB in 92 jars took 5 s from a near mirror; a slow line gets a quarter of an hour before we call it dead.
 _FETCH_TIMEOUT_S: Final = 900
 _LAST_WORDS_CHARS: Final = 2_000
+#: Where systems keep the certificate authorities they trust, in one file: Debian, Fedora, openSUSE.
+#: A Python with an OpenSSL of its own looks in none of them.
+_SYSTEM_AUTHORITIES: Final = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+)
+#: What OpenSSL, Python's requests and Java print where they do not know a server's authority.
+_UNKNOWN_AUTHORITY: Final = re.compile(r"CERTIFICATE_VERIFY_FAILED|PKIX path building failed")
 #: Numbers and a point, and not the 0-10_2.13 that some artifacts have in their names.
 _VERSION_ON: Final = re.compile(r"-(?=\d+\.)")
 
@@ -211,11 +221,23 @@ def _fetch_by_jgo(wanted: WantedJars, into: Path, scratch: Path) -> None:
     )
     coordinates = "+".join(wanted.coordinates)
     command = [sys.executable, "-c", program, coordinates, str(scratch / "jgo"), str(into)]
-    _run("jgo", command, wanted.title)
+    _run("jgo", command, wanted.title, os.environ | _trust_the_system())
 
 
-def _run(name: str, command: Sequence[str], title: str) -> None:
-    """Runs a fetcher; raises JarsMissingError with its last words."""
+def _trust_the_system() -> dict[str, str]:
+    """The variable by which requests trusts the system's authorities; empty where the user set one.
+
+    requests brings a list of its own, which lacks the authority of a company's proxy.
+    """
+    if os.environ.keys() & {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"}:
+        return {}
+    candidates = (ssl.get_default_verify_paths().cafile or "", *_SYSTEM_AUTHORITIES)
+    store = next((path for path in candidates if Path(path).is_file()), None)
+    return {} if store is None else {"REQUESTS_CA_BUNDLE": store}
+
+
+def _run(name: str, command: Sequence[str], title: str, environment: dict[str, str] | None = None) -> None:
+    """Runs a fetcher; raises JarsMissingError with its last words and, where one is known, the remedy."""
     try:
         ran = subprocess.run(
             command,
@@ -226,12 +248,20 @@ def _run(name: str, command: Sequence[str], title: str) -> None:
             errors="replace",
             timeout=_FETCH_TIMEOUT_S,
             check=False,
+            env=environment,
         )
     except subprocess.TimeoutExpired as error:
         raise JarsMissingError(f"{name} did not fetch {title} within {_FETCH_TIMEOUT_S} s") from error
     except OSError as error:
         raise JarsMissingError(f"{name} could not be started: {error}") from error
     if ran.returncode != 0:
+        if _UNKNOWN_AUTHORITY.search(ran.stdout):
+            raise JarsMissingError(
+                f"{name} could not fetch {title}: the server's certificate is from an authority that this"
+                " machine does not trust. Add the authority to the system's store (Debian: put its .crt into"
+                " /usr/local/share/ca-certificates and run update-ca-certificates), or name a PEM file that"
+                " has it: REQUESTS_CA_BUNDLE for jgo; Maven trusts Java's own store"
+            )
         said = ran.stdout.strip()[-_LAST_WORDS_CHARS:] or "nothing"
         raise JarsMissingError(
             f"{name} could not fetch {title} from Maven's central repository"
