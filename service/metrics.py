@@ -63,6 +63,9 @@ USUAL_ERRORS: Final = (
 #: Brokers that left and are remembered, since the last of their connections end later.
 MOST_DEPARTED: Final = 1_000
 
+#: Reasons of `NodeDisconnected` that say nothing about whether a broker can be reached.
+_CLOSED_BY_US: Final = frozenset({"idle", "local"})
+
 #: What topics beyond the limit are counted under.
 OTHER_TOPICS: Final = "_other"
 
@@ -75,8 +78,15 @@ def broker_label(node_id: int) -> str:
 class ClientMetrics(Collector):
     """An EventSink that counts, and a collector of what it counted. Any thread: one short lock."""
 
-    def __init__(self, *, by_topic: bool = False, topic_limit: int = 100) -> None:
+    def __init__(
+        self,
+        *,
+        by_topic: bool = False,
+        topic_limit: int = 100,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._lock = threading.Lock()
+        self._monotonic_s = monotonic_s
         self._counters: list[Family[Counter]] = []
         self._histograms: list[Family[Histogram]] = []
         #: The one that left last stands last.
@@ -89,6 +99,10 @@ class ClientMetrics(Collector):
         self._last_refresh_s: float | None = None
         self._leaderless: int | None = None
         self._certificate_expires_at_s: int | None = None
+        # Brokers with a connection that is ready; bootstrap connections are left without an event.
+        self._ready: set[int] = set()
+        #: Since when every attempt to connect has failed; None while a broker is reached, or none is tried.
+        self._unreachable_since_s: float | None = None
         #: When the certificate of our own listener expires, where it has one. Read when a scrape comes.
         self.listener_expires_at_s: Callable[[], int] | None = None
 
@@ -183,6 +197,7 @@ class ClientMetrics(Collector):
         with self._lock:
             last_refresh_s, leaderless = self._last_refresh_s, self._leaderless
             expires_at_s = self._certificate_expires_at_s
+            unreachable_since_s = self._unreachable_since_s
         for counter in self._counters:
             yield counter_family(counter)
         for histogram in self._histograms:
@@ -195,6 +210,11 @@ class ClientMetrics(Collector):
             )
         if leaderless is not None:
             yield gauge("metadata_leaderless_partitions", "Known partitions without a leader.", leaderless)
+        yield gauge(
+            "brokers_unreachable_seconds",
+            "For how long all attempts to connect to a broker have failed; 0 when the last one succeeded.",
+            0.0 if unreachable_since_s is None else self._monotonic_s() - unreachable_since_s,
+        )
         expiry = GaugeMetricFamily(
             "pilotfish_tls_certificate_expiry_timestamp_seconds",
             "When our own certificate expires.",
@@ -232,10 +252,16 @@ class ClientMetrics(Collector):
         self._departed[node_id] = None
 
     def _on_node_ready(self, event: e.NodeReady) -> None:
+        self._unreachable_since_s = None
+        if event.node_id >= 0:
+            self._ready.add(event.node_id)
         if event.node_id not in self._departed:
             self._connections.child(broker_label(event.node_id)).add()
 
     def _on_disconnected(self, event: e.NodeDisconnected) -> None:
+        self._ready.discard(event.node_id)
+        if not self._ready and self._unreachable_since_s is None and event.reason not in _CLOSED_BY_US:
+            self._unreachable_since_s = self._monotonic_s()
         if event.node_id not in self._departed:
             self._disconnects.child(broker_label(event.node_id), event.reason).add()
 

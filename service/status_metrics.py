@@ -82,6 +82,11 @@ class StatusCollector(Collector):
             self._longest_sleep_ms / 1000,
         )
         yield gauge(
+            "poll_loop_age_seconds",
+            "Since the poll loop last turned; an idle one sleeps for up to poll_loop_max_sleep_seconds.",
+            status.loop_age_ms / 1000,
+        )
+        yield gauge(
             "poll_loop_last_iteration_timestamp_seconds",
             "When the poll loop last turned; an idle one sleeps for long.",
             time.time() - status.loop_age_ms / 1000,

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _DAY_S: Final = 24 * 60 * 60
 
-_READY: Final = chosen("pilotfish_broker_connection_state", 'state="ready"')
 _REFRESHED: Final = chosen("pilotfish_metadata_last_refresh_success_timestamp_seconds")
 _ERRORS: Final = rate("pilotfish_record_errors_total")
 _SENT: Final = rate("pilotfish_records_sent_total")
@@ -44,7 +43,8 @@ def panels() -> Sequence[stat.Panel]:
         stat_panel(
             "Metadata age",
             "The oldest, in parts of metadata.max.age.ms: refreshed at 100 %, MetadataStale fires at 200 %.",
-            f"max((time() - {_REFRESHED}) / {chosen('pilotfish_metadata_max_age_seconds')})",
+            f"max({chosen('pilotfish_metadata_age_seconds')}"
+            f" / {chosen('pilotfish_metadata_max_age_seconds')})",
             unit="percentunit",
             steps=[(1.2, ORANGE), (2, RED)],
         ),
@@ -56,8 +56,8 @@ def panels() -> Sequence[stat.Panel]:
         ),
         stat_panel(
             "Without a broker",
-            "Sidecars that have no connection that is ready. One that nobody asks may close its last one.",
-            f"count(sum by (namespace, pod, instance) ({_READY}) == 0) or vector(0)",
+            "Sidecars whose attempts to connect all fail. After 30 s NoBrokerConnected is due.",
+            f"count({chosen('pilotfish_brokers_unreachable_seconds')} > 0) or vector(0)",
             steps=[(1, ORANGE)],
         ),
         stat_panel(
@@ -99,7 +99,7 @@ def panels() -> Sequence[stat.Panel]:
         stat_panel(
             "Poll loop at rest",
             "Since the last turn of the I/O thread. An idle one sleeps for up to request.timeout.ms.",
-            f"max(time() - {chosen('pilotfish_poll_loop_last_iteration_timestamp_seconds')})",
+            f"max({chosen('pilotfish_poll_loop_age_seconds')})",
             unit="s",
             steps=[(45, ORANGE), (60, RED)],
         ),

@@ -247,6 +247,61 @@ def test_a_connection_to_a_broker_that_left_is_shown_no_more(web: HttpApp) -> No
         assert brokers == {"1"}
 
 
+class Ticking:
+    """A monotonic clock that a test turns, in seconds."""
+
+    now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def unreachable_s(metrics: ClientMetrics) -> float:
+    (gauge,) = (one for one in metrics.collect() if one.name == "pilotfish_brokers_unreachable_seconds")
+    return float(gauge.samples[0].value)
+
+
+def failed(node_id: int, reason: str = "refused") -> e.NodeDisconnected:
+    return e.NodeDisconnected(node_id, reason, "it is not there", 50)
+
+
+@pytest.mark.parametrize(
+    ("events", "expected_s"),
+    [
+        pytest.param([], 0, id="nothing was tried"),
+        pytest.param([failed(1)], 10, id="the only attempt failed"),
+        pytest.param([failed(-1)], 10, id="no bootstrap server is reached"),
+        pytest.param([failed(1), e.NodeReady(-1)], 0, id="a bootstrap server is reached"),
+        pytest.param([e.NodeReady(1), failed(2)], 0, id="one is reached while another one is not"),
+        pytest.param([e.NodeReady(1), failed(1, "closed"), failed(2)], 10, id="the last one is gone"),
+        pytest.param([e.NodeReady(1), failed(1, "idle")], 0, id="an idle connection was closed"),
+        pytest.param([e.NodeReady(1), failed(1, "local")], 0, id="we closed it for new credentials"),
+        pytest.param([e.NodeReady(-1), failed(1)], 10, id="a bootstrap server that was left is no broker"),
+        pytest.param(
+            [e.NodeReady(1), failed(2), failed(1, "idle")], 0, id="what failed beside a reached one is past"
+        ),
+    ],
+)
+def test_brokers_are_unreachable_from_the_first_of_attempts_that_all_fail(
+    events: list[e.Event], expected_s: float
+) -> None:
+    clock = Ticking()
+    metrics = ClientMetrics(monotonic_s=clock)
+    for event in events:
+        metrics.emit(event)
+    clock.now_s += 10
+    assert unreachable_s(metrics) == expected_s
+
+
+def test_attempts_that_go_on_failing_do_not_begin_anew() -> None:
+    clock = Ticking()
+    metrics = ClientMetrics(monotonic_s=clock)
+    for _ in range(3):
+        metrics.emit(failed(1))
+        clock.now_s += 10
+    assert unreachable_s(metrics) == 30
+
+
 def test_turns_of_the_poll_loop_are_told_by_how_long_they_worked(web: HttpApp) -> None:
     for worked_ms in (0, 1, 40, 90_000):
         web.producer.turn_times.add(worked_ms)

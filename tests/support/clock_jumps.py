@@ -27,16 +27,12 @@ _LIBRARY: Final = "usr/lib/*/faketime/libfaketimeMT.so.1"
 
 def find_libfaketime(tools: Path = TOOLS, root: Path = Path("/")) -> Path:
     """The library, from the system, or from Debian's package. Raises PackagesMissingError."""
-    found = next(_found(root, tools), None)
-    if found is not None:
-        return found
-    unpack("libfaketime", tools)
-    return next(_found(tools))
+    found = next(_found(root), None)
+    return next(_found(unpack("libfaketime", tools))) if found is None else found
 
 
-def _found(*roots: Path) -> Iterator[Path]:
-    for root in roots:
-        yield from root.glob(_LIBRARY)
+def _found(root: Path) -> Iterator[Path]:
+    return root.glob(_LIBRARY)
 
 
 class ClockJumps:

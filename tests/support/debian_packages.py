@@ -38,20 +38,36 @@ def install(*packages: str) -> None:
         raise PackagesMissingError(f"apt could not install {' '.join(packages)}: {said}") from error
 
 
-def unpack(package: str, folder: Path = TOOLS) -> None:
-    """Downloads a package, and unpacks it below the folder; PackagesMissingError without apt or network."""
+def unpack(package: str, folder: Path = TOOLS) -> Path:
+    """The root of a package's files, `folder/package`, downloaded once.
+
+    It appears whole: another process never runs a program that is still being written. Raises
+    PackagesMissingError without apt or network.
+    """
+    root = folder / package
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        if os.geteuid() == 0:  # a new machine knows of no packages, and only root may tell it of them
-            apt_get("update")
-        apt_get("download", package, folder=folder)
-        archive = next(folder.glob(f"{package}_*.deb"))
-        subprocess.run(
-            ("dpkg", "-x", archive, folder), check=True, capture_output=True, text=True, timeout=_TIMEOUT_S
-        )
+        with (folder / f"{package}.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not root.exists():
+                _unpack_into_place(package, root)
     except (OSError, StopIteration, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or error
         raise PackagesMissingError(f"apt could not download {package}: {said}") from error
+    return root
+
+
+def _unpack_into_place(package: str, root: Path) -> None:
+    if os.geteuid() == 0:  # a new machine knows of no packages, and only root may tell it of them
+        apt_get("update")
+    with tempfile.TemporaryDirectory(prefix=f"{package}.", dir=root.parent) as scratch:
+        apt_get("download", package, folder=Path(scratch))
+        archive = next(Path(scratch).glob(f"{package}_*.deb"))
+        unpacked = Path(scratch) / "root"
+        subprocess.run(
+            ("dpkg", "-x", archive, unpacked), check=True, capture_output=True, text=True, timeout=_TIMEOUT_S
+        )
+        unpacked.rename(root)
 
 
 def apt_get(*arguments: str, folder: Path | None = None) -> None:

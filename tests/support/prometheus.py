@@ -1,15 +1,17 @@
 """A real Prometheus beside a test: it scrapes what it is told to, and judges by rules.
 
-    with Prometheus(folder, target="127.0.0.1:9464", rules=text) as prometheus:
+    with Prometheus(folder, targets=["127.0.0.1:9464"], rules=text) as prometheus:
         prometheus.value('pilotfish_records_sent_total')
         prometheus.firing()                                    {"MetadataStale"}
 
-It scrapes and evaluates twice a second, so that a test need not wait for minutes. Its own API says what
-it knows: nothing here sleeps but wait_until. It ends with the test process (process_guard.py). One thread.
+It evaluates twice a second, and scrapes as often unless told otherwise, so that a test need not wait for
+minutes. Its own API says what it knows: nothing here sleeps but wait_until. It ends with the test process
+(process_guard.py). One thread.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +24,7 @@ from tests.support.promtool import find_prometheus, find_promtool
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 INTERVAL: Final = "500ms"
@@ -30,25 +33,29 @@ _START_TIMEOUT_S: Final = 30.0
 
 _CONFIG: Final = """\
 global:
-  scrape_interval: {interval}
-  scrape_timeout: {interval}
+  scrape_interval: {scraped_every}
+  scrape_timeout: {scraped_every}
   evaluation_interval: {interval}
 rule_files: [rules.yaml]
 scrape_configs:
   - job_name: pilotfish
     static_configs:
-      - targets: ["{target}"]
+      - targets: {targets}
 """
 
 
 class Prometheus:
-    """One process, one target."""
+    """One process; `targets` are "host:port", `scraped_every` a duration as Prometheus has it: "15s"."""
 
-    def __init__(self, folder: Path, *, target: str, rules: str) -> None:
+    def __init__(
+        self, folder: Path, *, targets: Sequence[str], rules: str, scraped_every: str = INTERVAL
+    ) -> None:
         self._folder = folder
         self._log = folder / "prometheus.log"
         self._config = folder / "prometheus.yaml"
-        self._config.write_text(_CONFIG.format(interval=INTERVAL, target=target))
+        self._config.write_text(
+            _CONFIG.format(interval=INTERVAL, scraped_every=scraped_every, targets=json.dumps(list(targets)))
+        )
         (folder / "rules.yaml").write_text(rules)
         (self._port,) = free_ports(1)
         self._api = httpx.Client(base_url=f"http://127.0.0.1:{self._port}", timeout=10, verify=NO_TLS)
@@ -102,6 +109,11 @@ class Prometheus:
     def firing(self) -> set[str]:
         """The names of those that fire."""
         return {name for name, state in self.alerts().items() if state == "firing"}
+
+    def ever_alerted(self) -> set[str]:
+        """The names of alerts that were pending or fired within the last hour."""
+        found = self._get("query", query="count by (alertname) (count_over_time(ALERTS[1h]))")["result"]
+        return {series["metric"]["alertname"] for series in found}
 
     def exemplars(self, query: str) -> list[dict[str, str]]:
         """The labels of the exemplars of the last minute."""

@@ -34,15 +34,8 @@ def _find(program: str, tools: Path) -> Path:
     on_path = shutil.which(program)
     if on_path is not None:
         return Path(on_path)
-    cached = tools / "usr" / "bin" / program
-    if not cached.is_file():
-        _unpack_package(tools)
-    return cached
-
-
-def _unpack_package(tools: Path) -> None:
     try:
-        unpack("prometheus", tools)
+        return unpack("prometheus", tools) / "usr" / "bin" / program
     except PackagesMissingError as error:
         raise PromtoolMissingError(
             "promtool is needed and not here: install Prometheus (Debian and Ubuntu: `apt-get install "

@@ -21,7 +21,7 @@ def test_the_one_on_the_path_is_taken_first(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_an_unpacked_one_is_taken_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "usr" / "bin" / "promtool"
+    program = tmp_path / "prometheus" / "usr" / "bin" / "promtool"
     program.parent.mkdir(parents=True)
     program.touch()
     monkeypatch.setenv("PATH", "")
