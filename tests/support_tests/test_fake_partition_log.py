@@ -116,6 +116,16 @@ def test_an_unknown_producer_may_begin_anywhere() -> None:
     assert _sequence(log, 77).error is Errors.NONE
 
 
+def test_after_a_kill_the_last_batch_is_known_and_those_before_it_are_out_of_order() -> None:
+    log = PartitionLog()
+    for sequence in range(3):
+        _sequence(log, sequence)
+    log.recover_producers()
+    assert _sequence(log, 2).base_offset == 2
+    assert _sequence(log, 1).error is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert _sequence(log, 3).base_offset == 3
+
+
 def test_sequences_go_round_behind_the_largest_int32() -> None:
     log = PartitionLog()
     assert _sequence(log, (1 << 31) - 2, count=3).error is Errors.NONE

@@ -326,6 +326,12 @@ class FakeCluster:
             for log in self._state.logs.values():
                 log.forget_producers()
 
+    def recover_producers(self) -> None:
+        """Every partition knows the last batch of each producer only, as after a kill of all brokers."""
+        with self._changed:
+            for log in self._state.logs.values():
+                log.recover_producers()
+
     def forget_history(self) -> None:
         """Drops the requests that were seen and the batches that were stored; offsets go on."""
         with self._changed:

@@ -233,6 +233,12 @@ class PartitionLog:
         """Drops what is remembered of producers, as a broker does after producer.id.expiration.ms."""
         self._producers.clear()
 
+    def recover_producers(self) -> None:
+        """Keeps each producer's last batch alone, as a snapshot does that a killed broker comes back with."""
+        for state in self._producers.values():
+            while len(state.batches) > 1:
+                state.batches.popleft()
+
     def records(self, partition: int) -> Sequence[StoredRecord]:
         """Every stored record, decoded."""
         return [record for batch in self.batches for record in records_of(batch, partition)]

@@ -168,6 +168,14 @@ class WrongCorrelationId(Reaction):
 
 
 @dataclass(frozen=True, slots=True)
+class Lost(Reaction):
+    """The request is applied and its answer never leaves; what comes next on the connection is served."""
+
+    def shape(self, frame: bytes) -> Sending:
+        return Sending()
+
+
+@dataclass(frozen=True, slots=True)
 class BehindTheNext(Reaction):
     """The answer comes after the one to the connection's next request: what no broker may do."""
 
