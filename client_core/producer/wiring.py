@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from client_core.client.bootstrap_addresses import (
     ClientDnsLookup,
+    check_host_names,
     parse_and_validate_addresses,
     resolve_bootstrap_addresses,
 )
-from client_core.client.host_resolver import DefaultHostResolver
+from client_core.client.host_resolver import BackgroundResolver, DefaultHostResolver
 from client_core.client.metadata_updater import DefaultMetadataUpdater
 from client_core.client.network_client import NetworkClient
 from client_core.client.network_client_config import MetadataRecoveryStrategy, NetworkClientConfig
@@ -26,8 +27,10 @@ from client_core.producer.sender_config import SenderConfig
 from client_core.record.codecs import compression_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from random import Random
 
+    from client_core.client.host_resolver import HostResolver
     from client_core.client.kafka_client import KafkaClient
     from client_core.clock import Clock
     from client_core.events import EventSink
@@ -102,17 +105,25 @@ def network_client(
     random: Random,
     refreshes: RefreshFailures,
     events: EventSink,
+    *,
+    resolves_later: bool = False,
+    resolver: HostResolver | None = None,
 ) -> KafkaClient:
-    """A client that begins with bootstrap.servers.
+    """A client that begins with bootstrap.servers; see KafkaProducer for `resolves_later`.
 
-    Raises ConfigError if none of them is an address, or if a certificate, key or credential can't be read.
+    `resolver` takes the place of the system's: a test's own. Raises ConfigError if none of bootstrap.servers
+    is an address, or if a certificate, key or credential can't be read.
     """
-    resolver = DefaultHostResolver()
-    addresses = resolve_bootstrap_addresses(
-        parse_and_validate_addresses(config.bootstrap_servers),
-        resolver,
-        ClientDnsLookup(config.client_dns_lookup),
-    )
+    resolver = resolver if resolver is not None else DefaultHostResolver()
+    addresses = parse_and_validate_addresses(config.bootstrap_servers)
+    dns_lookup = ClientDnsLookup(config.client_dns_lookup)
+    canonical: Sequence[str] = ()
+    if resolves_later:
+        check_host_names(addresses)
+        if dns_lookup is ClientDnsLookup.RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY:
+            canonical = [host for host, _ in addresses]
+    else:
+        addresses = resolve_bootstrap_addresses(addresses, resolver, dns_lookup)
     channel_builder = security_channel_builder(
         config.security, client_id=config.client_id, clock=clock, random=random, events=events
     )
@@ -130,5 +141,11 @@ def network_client(
         channel_builder.close()
         raise
     return NetworkClient(
-        selector, updater, settings, resolver, random, refreshes, credentials=channel_builder.credentials
+        selector,
+        updater,
+        settings,
+        BackgroundResolver(resolver, selector.wakeup, canonical),
+        random,
+        refreshes,
+        credentials=channel_builder.credentials,
     )
