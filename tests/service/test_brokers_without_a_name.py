@@ -104,7 +104,7 @@ def test_a_sidecar_whose_brokers_have_no_name_yet_says_so_and_is_ready_when_they
                 timeout_s=30,
                 last_seen=sidecar.log,
             )
-            wait_until(lambda: cluster.records("events"), what="events", timeout_s=30, last_seen=sidecar.log)
+            wait_until(lambda: cluster.batches("events"), what="events", timeout_s=30, last_seen=sidecar.log)
             assert sidecar.terminate() == 0
 
 
