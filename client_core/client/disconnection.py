@@ -83,6 +83,11 @@ def resolve_timeout(host: str, timeout_ms: int) -> Disconnection:
     return Disconnection("unresolved", detail, logging.WARNING, timed_out=True)
 
 
+def forbidden(detail: str) -> Disconnection:
+    """No attempt was made: allowed.broker.hosts does not hold the host."""
+    return Disconnection("forbidden", detail, logging.WARNING)
+
+
 def perhaps_for_want_of_sasl(ended: Disconnection) -> Disconnection:
     """What a broker does to those who should authenticate and ask for something else: it only closes."""
     detail = (

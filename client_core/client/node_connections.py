@@ -89,7 +89,8 @@ class NodeConnections:
         self._forget_one_of_too_many()
         self.states.connecting(node.id, now_ms, node.host, node.port)
         self._events.emit(NodeConnecting(node.id))
-        return self.open(node)
+        refusal = self._config.allowed_hosts.refusal_of_host(node.host)
+        return disconnection.forbidden(refusal) if refusal else self.open(node)
 
     def open(self, node: Node) -> Disconnection | None:
         """Connects a node that is CONNECTING once its name is resolved; what prevented it (NET-22)."""
@@ -101,6 +102,9 @@ class NodeConnections:
         if address is None:
             self.resolving[node.id] = node
             return None
+        refusal = self._config.allowed_hosts.refusal_of_address(node.host, address)
+        if refusal:
+            return disconnection.forbidden(refusal)
         _log.debug("Initiating connection to node %s using address %s", node, address)
         try:
             self._selector.connect(
