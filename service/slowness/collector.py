@@ -141,9 +141,7 @@ class Slowness:
         now_ms = self._clock.now_ms()
         with self._lock:
             return Observed(
-                nodes={
-                    node_id: node.summary(now_ms) for node_id, node in self._nodes.items()
-                },
+                nodes={node_id: node.summary(now_ms) for node_id, node in self._nodes.items()},
                 phases={phase: times.summary(now_ms) for phase, times in self._phases.items()},
                 produce=self._produce.summary(now_ms),
                 seconds=self._seconds.whole_seconds(now_ms),

@@ -56,9 +56,7 @@ def test_what_was_not_withstood_stands_out_and_what_may_be_twice_says_why(tmp_pa
 
 
 def test_what_was_stored_twice_is_counted_for_both_clients(tmp_path: Path) -> None:
-    text = tables(
-        tmp_path, row(duplicated=3), row(duplicated=1, java_duplicated=4), row(java_duplicated=0)
-    )
+    text = tables(tmp_path, row(duplicated=3), row(duplicated=1, java_duplicated=4), row(java_duplicated=0))
     assert (
         "\nRecords that were stored twice: 4 of the sidecar's, 4 of the Java client's, which took part in 2 "
         "faults.\n"
