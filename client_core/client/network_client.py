@@ -390,7 +390,7 @@ class NetworkClient:
                 self._requests.send(request, now_ms, is_internal=True)
 
     def _handle_resolved_names(self, responses: list[ClientResponse], now_ms: int) -> None:
-        """Goes on with the nodes whose names have been looked up. Java waits for DNS in `initiate_connect`."""
+        """Goes on with nodes whose names have been looked up. Java waits for DNS in `initiate_connect`."""
         for node in tuple(self._connections.resolving.values()):
             prevented = self._connections.open(node)
             if prevented is not None:

@@ -58,7 +58,7 @@ ALLOWED_BROKER_HOSTS: Final = Option(
     LIST,
     "",
     Rule("", _complaint_about_hosts),
-    "Where brokers may be: names, *.suffixes, addresses, ranges (CIDR); bootstrap.servers always. Empty: anywhere.",
+    "Where brokers may be: names, *.suffixes, addresses, CIDR ranges; empty: anywhere. See docs/security.md.",
     is_ours=True,
 )
 ACKS: Final = Option(

@@ -76,8 +76,8 @@ IO_THREAD_NAME: Final = "pilotfish-io"
 #: needs it.
 _PAUSES_AFTER_FAILED_TURNS_MS: Final = (100, 1_000)
 
-#: How long close() waits for the I/O thread after it has told it to give up: a callback of the user's may hold
-#: it.
+#: How long close() waits for the I/O thread after it has told it to give up: a callback of the user's may
+#: hold it.
 _FORCED_CLOSE_GRACE_MS: Final = 5_000
 
 

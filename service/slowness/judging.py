@@ -130,8 +130,9 @@ def _metadata(picture: Picture) -> Iterator[_Ranked]:
     elif metadata.last_error_age_ms is not None and (
         metadata.last_error_age_ms < metadata.age_ms and metadata.age_ms >= picture.slow_after_ms
     ):
+        error = _aged(metadata.last_error, metadata.last_error_age_ms)
         detail = (
-            f"metadata can't be refreshed ({_aged(metadata.last_error, metadata.last_error_age_ms)}): what is known is "
+            f"metadata can't be refreshed ({error}): what is known is "
             f"{_seconds(metadata.age_ms)} old; leaders may have moved since"
         )
         yield _Ranked(_Rank.STALE, 0, Finding(None, "metadata", detail))
@@ -248,8 +249,9 @@ def _slower_than_the_others(picture: Picture) -> Mapping[int, str]:
         usual_ms = median(others_ms)
         if own_ms >= _TIMES_SLOWER * usual_ms:
             slower[node_id] = (
-                f"answers far later than the others: half of its Produce requests of the last {LATEST_S} s took"
-                f" {_number(own_ms)} ms or more, those of the others {_number(round(usual_ms))} ms"
+                "answers far later than the others: half of its Produce requests of the last "
+                f"{LATEST_S} s took {_number(own_ms)} ms or more, those of the others "
+                f"{_number(round(usual_ms))} ms"
             )
     return slower
 

@@ -1,8 +1,8 @@
 """How long something took lately, and how much was done, in memory that does not grow.
 
-`RecentTimes` keeps times in ranges that are a quarter wide, by slots of five seconds: what it says of the last
-minute is right to a quarter, and its maximum exactly. `PerSecond` keeps the sums of the last sixty seconds.
-Both belong to one owner, who sees to threads. Times come in as `now_ms`.
+`RecentTimes` keeps times in ranges that are a quarter wide, by slots of five seconds: what it says of the
+last minute is right to a quarter, and its maximum exactly. `PerSecond` keeps the sums of the last sixty
+seconds. Both belong to one owner, who sees to threads. Times come in as `now_ms`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ LATEST_S: Final = _LATEST_SLOTS * _SLOT_MS // 1_000
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """The times of the last minute, or of the last seconds. The quantiles and the maximum are None where there was none."""
+    """The times of the last minute, or of the last seconds. The quantiles and the maximum are None where
+    there was none.
+    """
 
     count: int
     p50_ms: int | None

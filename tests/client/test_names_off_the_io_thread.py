@@ -6,16 +6,17 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-import pytest
-
 from client_core.client.host_resolver import BackgroundResolver
 from client_core.client.node_connection_state import ConnectionState
-from client_core.cluster import Node
 from tests.client.client_builders import NODE, NODE_1, TEST_CONFIG, Bench
 from tests.support.mock_resolver import MockResolver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import pytest
+
+    from client_core.cluster import Node
 
 
 class Names:

@@ -1,4 +1,4 @@
-"""A broker that says of another that it is elsewhere has nobody connect there, where the setting forbids it."""
+"""A broker that says of another that it is elsewhere has nobody connect there, where a setting forbids it."""
 
 from __future__ import annotations
 

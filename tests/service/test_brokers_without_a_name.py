@@ -160,7 +160,7 @@ def test_a_hung_look_up_that_is_answered_at_last_is_good(tmp_path: Path, dns: St
     ],
 )
 def test_a_name_that_no_resolver_could_ever_know_is_a_wrong_setting(bootstrap_servers: str) -> None:
-    with pytest.raises(ConfigError, match="bootstrap.servers") as raised:
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers") as raised:
         create_app(Settings(kafka={"bootstrap.servers": bootstrap_servers}))
     assert raised.value.name == "bootstrap.servers"
 
