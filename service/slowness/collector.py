@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from client_core import Clock, Errors
 from client_core import events as e
-from service.slowness.recent_times import PerSecond, Recent, RecentTimes, Second
+from service.slowness.recent_times import LATEST_SLOTS, PerSecond, Recent, RecentTimes, Second
 
 #: How many leader changes are remembered.
 LEADER_CHANGES: Final = 50
@@ -161,7 +161,7 @@ class Slowness:
         requests = self._node(event.node_id).requests
         times = requests.get(event.api)
         if times is None:
-            times = requests[event.api] = RecentTimes()
+            times = requests[event.api] = RecentTimes(LATEST_SLOTS)
         times.add(event.latency_ms, now_ms)
         if event.api == PRODUCE:
             self._phases["delivery"].add(event.latency_ms, now_ms)

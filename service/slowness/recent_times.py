@@ -19,8 +19,8 @@ _SLOT_MS: Final = 5_000
 _SLOTS: Final = 13
 #: The last whole slot, and the one that runs: 5 to 10 s, so that what has just become slow is not outnumbered
 #: by what was quick before.
-_LATEST_SLOTS: Final = 2
-LATEST_S: Final = _LATEST_SLOTS * _SLOT_MS // 1_000
+LATEST_SLOTS: Final = 2
+LATEST_S: Final = LATEST_SLOTS * _SLOT_MS // 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class _Slot:
 
 
 class RecentTimes:
-    """The times of one thing."""
+    """The times of one thing: of the last minute, or of fewer slots where that is all that is asked for."""
 
     __slots__ = ("_slots",)
 
-    def __init__(self) -> None:
-        self._slots: deque[_Slot] = deque(maxlen=_SLOTS)
+    def __init__(self, slots: int = _SLOTS) -> None:
+        self._slots: deque[_Slot] = deque(maxlen=slots)
 
     def add(self, took_ms: int, now_ms: int) -> None:
         """Something took so long, and ended now."""
@@ -71,7 +71,7 @@ class RecentTimes:
 
     def latest(self, now_ms: int) -> Recent:
         """What took how long in the last 5 to 10 s."""
-        return self._summary(now_ms, _LATEST_SLOTS)
+        return self._summary(now_ms, LATEST_SLOTS)
 
     def _summary(self, now_ms: int, slots: int) -> Recent:
         first = now_ms // _SLOT_MS - (slots - 1)
