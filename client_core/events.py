@@ -128,7 +128,8 @@ class NodeDisconnected:
 
     node_id: int
     reason: (
-        str  # refused, closed, setup_timeout, request_timeout, authentication, protocol_error, idle, local
+        str  # refused, unresolved, forbidden, closed, setup_timeout, request_timeout, authentication,
+        # protocol_error, idle, local
     )
     detail: str
     backoff_ms: int

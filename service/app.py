@@ -244,6 +244,7 @@ def _make_producer(
         events=events,
         completions=completions,
         wake_soon=completions.wake_soon,
+        resolves_later=True,
     )
 
 

@@ -1,9 +1,10 @@
 """bootstrap.servers: from "host:port" texts to addresses that the client may begin with.
 
-Two steps: `parse_and_validate_addresses` looks at the texts only; `resolve_bootstrap_addresses` asks DNS
-which of them exist, and leaves the rest out with a warning, since one name that is gone must not keep a
-client from its cluster. Both raise ConfigError. Called once when a producer is made, on its caller's thread.
-Source: ClientUtils, Kafka 4.3.
+`parse_and_validate_addresses` looks at the texts only. Then either `resolve_bootstrap_addresses` asks DNS
+which of them exist, as Java does, and leaves the rest out with a warning, since one name that is gone must
+not keep a client from its cluster; or `check_host_names` looks whether each of them could exist, for a client
+that resolves them when it connects. All raise ConfigError. Called once when a producer is made, on its
+caller's thread. Source: ClientUtils, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from client_core.client.host_resolver import canonical_name, is_ip_address
 from client_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,6 +31,10 @@ _NAME: Final = "bootstrap.servers"
 _HOST_PORT: Final = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)")
 
 _HIGHEST_PORT: Final = 65_535
+
+#: Of a name in DNS, and of a part of it. Source: RFC 1035, 2.3.4.
+_LONGEST_NAME: Final = 253
+_LONGEST_LABEL: Final = 63
 
 
 class ClientDnsLookup(Enum):
@@ -57,6 +63,27 @@ def parse_and_validate_addresses(urls: Sequence[str]) -> list[tuple[str, int]]:
     if not addresses:
         raise ConfigError(f"No resolvable bootstrap urls given in {_NAME}", name=_NAME)
     return addresses
+
+
+def check_host_names(addresses: Sequence[tuple[str, int]]) -> None:
+    """Raises ConfigError for a host that no resolver can ever know. Asks none."""
+    for host, port in addresses:
+        complaint = _complaint_about(host)
+        if complaint is not None:
+            raise ConfigError(f"Invalid url in {_NAME}: {host}:{port}: {complaint}", name=_NAME)
+
+
+def _complaint_about(host: str) -> str | None:
+    if ":" in host:
+        return None if is_ip_address(host) else "not an IPv6 address"
+    labels = host.removesuffix(".").split(".")
+    if len(host) > _LONGEST_NAME:
+        return f"a host name has at most {_LONGEST_NAME} characters"
+    if not all(0 < len(label) <= _LONGEST_LABEL for label in labels):
+        return f"each part of a host name has 1 to {_LONGEST_LABEL} characters"
+    if labels[-1].isdigit() and not is_ip_address(host):
+        return "not an IPv4 address"  # and no name: no top level domain is a number
+    return None
 
 
 def resolve_bootstrap_addresses(
@@ -89,7 +116,7 @@ def _canonical_names(host: str, port: int, resolver: HostResolver) -> list[str]:
         raise ConfigError(f"Unknown host in {_NAME}: {host}:{port}", name=_NAME) from error
     names: list[str] = []
     for address in addresses:
-        name = _canonical_name(address, resolver)
+        name = canonical_name(address, resolver)
         if _is_known(name, resolver):
             names.append(name)
         else:
@@ -101,13 +128,6 @@ def _canonical_names(host: str, port: int, resolver: HostResolver) -> list[str]:
                 name,
             )
     return names
-
-
-def _canonical_name(address: str, resolver: HostResolver) -> str:
-    try:
-        return resolver.canonical_name(address)
-    except OSError:
-        return address
 
 
 def _is_known(host: str, resolver: HostResolver) -> bool:

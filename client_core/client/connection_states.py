@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from random import Random
 
-    from client_core.client.host_resolver import HostResolver
+    from client_core.client.host_resolver import NodeResolver
     from client_core.errors import AuthenticationError
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class ClusterConnectionStates:
         self,
         reconnect_backoff: ExponentialBackoff,
         connection_setup_timeout: ExponentialBackoff,
-        resolver: HostResolver,
+        resolver: NodeResolver,
     ) -> None:
         self._reconnect_backoff = reconnect_backoff
         self._connection_setup_timeout = connection_setup_timeout
@@ -48,7 +48,7 @@ class ClusterConnectionStates:
         reconnect_backoff_max_ms: int,
         connection_setup_timeout_ms: int,
         connection_setup_timeout_max_ms: int,
-        resolver: HostResolver,
+        resolver: NodeResolver,
         random: Random,
     ) -> ClusterConnectionStates:
         """States whose waits follow Kafka's four settings."""
@@ -154,8 +154,11 @@ class ClusterConnectionStates:
         """The nodes that have been CONNECTING for longer than their timeout (CONN-07)."""
         return [node_id for node_id in self.connecting_nodes if self._is_setup_timed_out(node_id, now_ms)]
 
-    def current_address(self, node_id: int) -> str:
-        """The address for the attempt that is under way. Raises OSError when the name can't be resolved."""
+    def current_address(self, node_id: int) -> str | None:
+        """The address for the attempt that is under way; None while the name is being looked up.
+
+        Raises OSError when the name can't be resolved.
+        """
         return self._node(node_id).current_address()
 
     # -- what happens ----------------------------------------------------------------------------------------

@@ -66,8 +66,26 @@ def protocol_error(detail: str) -> Disconnection:
 
 
 def unreachable(detail: str) -> Disconnection:
-    """Connecting failed before it began: DNS knows no such name, or the system refused at once (NET-22)."""
+    """Connecting failed before it began: the system refused at once (NET-22)."""
     return Disconnection("refused", detail, logging.WARNING)
+
+
+def unresolved(host: str, error: OSError) -> Disconnection:
+    """No address to connect to: the resolver's words say why (NET-22)."""
+    return Disconnection(
+        "unresolved", f"{host} can't be resolved: {error.strerror or error}", logging.WARNING
+    )
+
+
+def resolve_timeout(host: str, timeout_ms: int) -> Disconnection:
+    """CONNECTING took too long, and all of it was the resolver's time (NET-17)."""
+    detail = f"{host} was not resolved within {timeout_ms} ms"
+    return Disconnection("unresolved", detail, logging.WARNING, timed_out=True)
+
+
+def forbidden(detail: str) -> Disconnection:
+    """No attempt was made: allowed.broker.hosts does not hold the host."""
+    return Disconnection("forbidden", detail, logging.WARNING)
 
 
 def perhaps_for_want_of_sasl(ended: Disconnection) -> Disconnection:

@@ -1,22 +1,32 @@
-"""Names to addresses. The one place that asks DNS; it blocks, as Java's does, for as long as the system's
-resolver.
+"""Names to addresses: the one place that asks DNS.
 
-`ClusterConnectionStates` calls it on the I/O thread when it has no address left to try; `bootstrap_addresses`
-when the client is made. Failures are OSError, whatever the system's resolver raised. Source: HostResolver,
-DefaultHostResolver, ClientUtils.resolve, Kafka 4.3.
+`HostResolver` is the system's resolver, which blocks for as long as it likes. `BackgroundResolver` has it
+asked on threads of its own, for the I/O thread, which must not wait: in Java the same call blocks the thread
+that sends everybody's records. Failures are OSError, whatever the system's resolver raised. Source:
+HostResolver, DefaultHostResolver, ClientUtils.resolve, Kafka 4.3.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import logging
 import socket
-from typing import TYPE_CHECKING, Protocol
+import threading
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Sequence
+
+_log = logging.getLogger(__name__)
+
+#: Look-ups of one client that may be under way at the same time: a resolver that hangs holds no more threads.
+MOST_LOOK_UPS: Final = 4
+
+THREAD_NAME: Final = "pilotfish-dns"
 
 
 class HostResolver(Protocol):
-    """How names become addresses."""
+    """How names become addresses. Both calls block."""
 
     def resolve(self, host: str) -> Sequence[str]:
         """Every address of a name, as literals, in the resolver's order; never empty. Raises OSError."""
@@ -24,6 +34,22 @@ class HostResolver(Protocol):
 
     def canonical_name(self, address: str) -> str:
         """The full name of an address; the address itself if it has none. Raises OSError."""
+        ...
+
+
+class NodeResolver(Protocol):
+    """What connections to nodes ask. `BackgroundResolver`, or a resolver that never blocks."""
+
+    def resolve(self, host: str) -> Sequence[str] | None:
+        """The same as a HostResolver's, or None while the name is being looked up: ask again then."""
+        ...
+
+    def name_at(self, host: str, address: str) -> str:
+        """The name that a peer at this address of the host has to prove to be."""
+        ...
+
+    def abandon(self, host: str) -> None:
+        """Nobody waits for the name any more."""
         ...
 
 
@@ -42,9 +68,13 @@ class DefaultHostResolver:
         return socket.getnameinfo((address, 0), 0)[0]
 
 
-def resolve(host: str, resolver: HostResolver) -> Sequence[str]:
-    """The addresses of a name that are of the same family as the first one (CONN-10). Raises OSError."""
+def resolve(host: str, resolver: NodeResolver) -> Sequence[str] | None:
+    """The addresses of a name that are of the same family as the first one (CONN-10), or None while it is
+    being looked up. Raises OSError.
+    """
     addresses = resolver.resolve(host)
+    if addresses is None:
+        return None
     if not addresses:
         raise OSError(f"{host} has no address")
     return filter_preferred_addresses(addresses)
@@ -54,3 +84,143 @@ def filter_preferred_addresses(addresses: Sequence[str]) -> Sequence[str]:
     """Those of the first one's family: a host with both rarely has both routed. Source: ClientUtils."""
     first_is_ipv6 = ":" in addresses[0]
     return tuple(address for address in addresses if (":" in address) == first_is_ipv6)
+
+
+def is_ip_address(host: str) -> bool:
+    """Whether it is an address already, which no resolver has to be asked for."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def canonical_addresses(host: str, resolver: HostResolver) -> Sequence[tuple[str, str]]:
+    """For each canonical name behind a host its addresses, as (address, name). Blocks. Raises OSError.
+
+    A canonical name that can't be resolved is left out, with a warning. Source: ClientUtils,
+    resolve_canonical_bootstrap_servers_only.
+    """
+    found: dict[str, str] = {}
+    for address in resolver.resolve(host):
+        name = canonical_name(address, resolver)
+        try:
+            found.update(dict.fromkeys(resolver.resolve(name), name))
+        except OSError as error:
+            _log.warning("The canonical name %s of %s (%s) can't be resolved: %s", name, host, address, error)
+    if not found:
+        raise OSError(f"no canonical name of {host} can be resolved")
+    return tuple(found.items())
+
+
+def canonical_name(address: str, resolver: HostResolver) -> str:
+    """The full name of an address, or the address where it has none. Blocks."""
+    try:
+        return resolver.canonical_name(address)
+    except OSError:
+        return address
+
+
+class _LookUp:
+    """One name that is being looked up. The thread sets `found` or `error`, and then `is_done`."""
+
+    __slots__ = ("error", "found", "is_done", "is_wanted")
+
+    def __init__(self) -> None:
+        self.found: Sequence[tuple[str, str]] = ()
+        self.error: OSError | None = None
+        self.is_done = False
+        self.is_wanted = True
+
+
+def start_thread(run: Callable[[], None]) -> None:
+    """Runs it on a thread that keeps no process from ending. Raises OSError when no thread can be had."""
+    try:
+        threading.Thread(target=run, name=THREAD_NAME, daemon=True).start()
+    except RuntimeError as error:
+        raise OSError(f"no thread for the look-up: {error}") from error
+
+
+class BackgroundResolver:
+    """Looks names up on other threads: at most MOST_LOOK_UPS, and one name once at a time. I/O thread only.
+
+    A look-up whose node has given up goes on: the resolver can't be interrupted. Who asks for the same name
+    waits for that one, so a resolver that hangs takes one thread for each name and no more. An answer that
+    came when nobody waited is not used: it may be old by the time somebody asks.
+    """
+
+    def __init__(
+        self,
+        resolver: HostResolver,
+        wakeup: Callable[[], None],
+        canonical: Collection[str] = (),
+        start: Callable[[Callable[[], None]], None] = start_thread,
+    ) -> None:
+        """`wakeup` is called when a look-up has ended, on its thread. `canonical` are the hosts whose
+        addresses go by their canonical names.
+        """
+        self._resolver = resolver
+        self._wakeup = wakeup
+        self._canonical = frozenset(canonical)
+        self._start = start
+        self._look_ups: dict[str, _LookUp] = {}
+        #: Of canonical hosts: the name of each address, as the last look-up found it.
+        self._names: dict[str, dict[str, str]] = {}
+
+    def __repr__(self) -> str:
+        return f"<BackgroundResolver looks_up={list(self._look_ups)}>"
+
+    def resolve(self, host: str) -> Sequence[str] | None:
+        """The addresses; None while they are looked up, or while too many other look-ups are under way.
+
+        `wakeup` is called when it is time to ask again.
+        """
+        if host not in self._canonical and is_ip_address(host):
+            return (host,)
+        look_up = self._look_ups.get(host)
+        if look_up is None or (look_up.is_done and not look_up.is_wanted):
+            look_up = self._begin(host)
+        if look_up is None:
+            return None
+        look_up.is_wanted = True
+        if not look_up.is_done:
+            return None
+        del self._look_ups[host]
+        if look_up.error is not None:
+            raise look_up.error
+        if host in self._canonical:
+            self._names[host] = dict(look_up.found)
+        return tuple(address for address, _ in look_up.found)
+
+    def name_at(self, host: str, address: str) -> str:
+        return self._names.get(host, {}).get(address, host)
+
+    def abandon(self, host: str) -> None:
+        look_up = self._look_ups.get(host)
+        if look_up is not None:
+            look_up.is_wanted = False
+
+    def _begin(self, host: str) -> _LookUp | None:
+        for other, old in list(self._look_ups.items()):
+            if old.is_done and not old.is_wanted:
+                del self._look_ups[other]
+        if sum(not old.is_done for old in self._look_ups.values()) >= MOST_LOOK_UPS:
+            return None
+        look_up = _LookUp()
+        self._start(lambda: self._look_up(host, look_up))
+        self._look_ups[host] = look_up
+        return look_up
+
+    def _look_up(self, host: str, look_up: _LookUp) -> None:
+        """The look-up's thread."""
+        try:
+            if host in self._canonical:
+                look_up.found = canonical_addresses(host, self._resolver)
+            else:
+                look_up.found = tuple((address, host) for address in self._resolver.resolve(host))
+        except OSError as error:
+            look_up.error = error
+        except Exception as error:  # noqa: BLE001 -- nobody is above, and a node waits
+            look_up.error = OSError(f"{host} can't be looked up: {error!r}")
+        look_up.is_done = True
+        self._wakeup()

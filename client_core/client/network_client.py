@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from client_core.client.client_request import ClientRequest, CompletionHandler
     from client_core.client.connection_status import ConnectionStatus
-    from client_core.client.host_resolver import HostResolver
+    from client_core.client.host_resolver import NodeResolver
     from client_core.client.in_flight_requests import InFlightRequest
     from client_core.client.kafka_client import LeastLoadedNode
     from client_core.client.metadata_updater import MetadataUpdater
@@ -61,7 +61,7 @@ class NetworkClient:
         selector: Selectable,
         metadata_updater: MetadataUpdater,
         config: NetworkClientConfig,
-        resolver: HostResolver,
+        resolver: NodeResolver,
         random: Random,
         events: EventSink = NO_EVENTS,
         credentials: Callable[[], CredentialsVersion] | None = None,
@@ -299,6 +299,8 @@ class NetworkClient:
                 self._handle_connections()
             if self._connections.needing_api_versions:
                 self._handle_initiate_api_version_requests(now_ms)
+            if self._connections.resolving:
+                self._handle_resolved_names(responses, now_ms)
             if self._states.connecting_nodes:
                 self._handle_timed_out_connections(responses, now_ms)
             if now_ms > self._in_flight.nothing_expires_before_ms:
@@ -387,9 +389,22 @@ class NetworkClient:
                 request = self.new_client_request(node_id, question, now_ms, expect_response=True)
                 self._requests.send(request, now_ms, is_internal=True)
 
+    def _handle_resolved_names(self, responses: list[ClientResponse], now_ms: int) -> None:
+        """Goes on with nodes whose names have been looked up. Java waits for DNS in `initiate_connect`."""
+        for node in tuple(self._connections.resolving.values()):
+            prevented = self._connections.open(node)
+            if prevented is not None:
+                self._ends.process(responses, node.id, now_ms, prevented)
+
     def _handle_timed_out_connections(self, responses: list[ClientResponse], now_ms: int) -> None:
         for node_id in self._states.nodes_with_connection_setup_timeout(now_ms):
-            ended = disconnection.setup_timeout(self._states.connection_setup_timeout_ms(node_id))
+            timeout_ms = self._states.connection_setup_timeout_ms(node_id)
+            unresolved = self._connections.resolving.get(node_id)
+            ended = (
+                disconnection.setup_timeout(timeout_ms)
+                if unresolved is None
+                else disconnection.resolve_timeout(unresolved.host, timeout_ms)
+            )
             self._ends.close_and_process(responses, node_id, now_ms, ended)  # NET-17
 
     def _handle_timed_out_requests(self, responses: list[ClientResponse], now_ms: int) -> None:

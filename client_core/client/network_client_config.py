@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from client_core.client.allowed_hosts import EVERY_HOST, AllowedHosts
+
 
 class MetadataRecoveryStrategy(Enum):
     """What to do when none of the known brokers can be reached (metadata.recovery.strategy, KIP-899)."""
@@ -34,6 +36,8 @@ class NetworkClientConfig:
     rebootstrap_trigger_ms: int = 300_000
     #: Whether we say who we are by SASL: who does not is told where a listener seems to want it.
     uses_sasl: bool = False
+    #: Where brokers may be: others are not connected to.
+    allowed_hosts: AllowedHosts = EVERY_HOST
     #: Whether to ask each broker for its versions first (NET-14). Off only in tests, as in Java.
     discover_broker_versions: bool = True
     #: What ApiVersions v3+ tells the broker about us; must match [a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?

@@ -25,7 +25,7 @@ from client_core.errors import IllegalStateError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from client_core.client.host_resolver import HostResolver
+    from client_core.client.host_resolver import NodeResolver
     from client_core.errors import AuthenticationError
 
 _log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class NodeConnectionState:
         now_ms: int,
         reconnect_backoff_ms: int,
         connection_setup_timeout_ms: int,
-        resolver: HostResolver,
+        resolver: NodeResolver,
     ) -> None:
         self.node_id = node_id
         self.host = host
@@ -169,10 +169,15 @@ class NodeConnectionState:
         """How long until the next attempt is allowed, counted from the end of the last one (CONN-01)."""
         return max(self.reconnect_backoff_ms - (now_ms - self.last_connect_attempt_ms), 0)
 
-    def current_address(self) -> str:
-        """The address to connect to, resolved now if none is left. Raises OSError when DNS knows none."""
+    def current_address(self) -> str | None:
+        """The address to connect to; where none is left the name is resolved again, and None until it is.
+
+        Raises OSError when DNS knows none.
+        """
         if not self._addresses:
             self._resolve_addresses()
+        if not self._addresses:
+            return None
         address = self._addresses[self._address_index]
         self._last_attempted_address = address
         return address
@@ -190,7 +195,10 @@ class NodeConnectionState:
         self._address_index = 0
 
     def _resolve_addresses(self) -> None:
-        self._addresses = resolve(self.host, self._resolver)
+        addresses = resolve(self.host, self._resolver)
+        if addresses is None:
+            return
+        self._addresses = addresses
         _log.debug("Resolved host %s to addresses %s", self.host, self._addresses)
         # Not the same address twice in a row: it may be the one balancer of several that died (CONN-09).
         repeats = len(self._addresses) > 1 and self._addresses[0] == self._last_attempted_address

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from client_core.client.connection_status import ConnectionStatus
     from client_core.client.disconnection import Disconnection
-    from client_core.client.host_resolver import HostResolver
+    from client_core.client.host_resolver import NodeResolver
     from client_core.client.in_flight_requests import InFlightRequests
     from client_core.client.network_client_config import NetworkClientConfig
     from client_core.cluster import Node
@@ -46,13 +46,14 @@ class NodeConnections:
         self,
         selector: Selectable,
         config: NetworkClientConfig,
-        resolver: HostResolver,
+        resolver: NodeResolver,
         random: Random,
         events: EventSink,
     ) -> None:
         self._selector = selector
         self._config = config
         self._events = events
+        self._resolver = resolver
         self.states = ClusterConnectionStates.from_settings(
             config.reconnect_backoff_ms,
             config.reconnect_backoff_max_ms,
@@ -61,6 +62,8 @@ class NodeConnections:
             resolver,
             random,
         )
+        #: Connecting, and without an address so far: their names are being looked up.
+        self.resolving: dict[int, Node] = {}
         self._api_versions: dict[int, NodeApiVersions] = {}
         #: The nodes that are to be asked as soon as their channel can carry the question.
         self.needing_api_versions: dict[int, ApiVersionsRequestBuilder] = {}
@@ -77,18 +80,36 @@ class NodeConnections:
     # -- begin -----------------------------------------------------------------------------------------------
 
     def connect(self, node: Node, now_ms: int) -> Disconnection | None:
-        """Begins to connect; what prevented it, if it failed at once (NET-22)."""
+        """Begins to connect; what prevented it, if it failed at once (NET-22).
+
+        Where the name has to be looked up first the node is among `resolving`, and `open` goes on with it.
+        """
         self.has_changed = True
         self._left.discard(node.id)
         self._forget_one_of_too_many()
         self.states.connecting(node.id, now_ms, node.host, node.port)
         self._events.emit(NodeConnecting(node.id))
+        refusal = self._config.allowed_hosts.refusal_of_host(node.host)
+        return disconnection.forbidden(refusal) if refusal else self.open(node)
+
+    def open(self, node: Node) -> Disconnection | None:
+        """Connects a node that is CONNECTING once its name is resolved; what prevented it (NET-22)."""
+        self.resolving.pop(node.id, None)
         try:
             address = self.states.current_address(node.id)
-            _log.debug("Initiating connection to node %s using address %s", node, address)
+        except OSError as error:
+            return disconnection.unresolved(node.host, error)
+        if address is None:
+            self.resolving[node.id] = node
+            return None
+        refusal = self._config.allowed_hosts.refusal_of_address(node.host, address)
+        if refusal:
+            return disconnection.forbidden(refusal)
+        _log.debug("Initiating connection to node %s using address %s", node, address)
+        try:
             self._selector.connect(
                 node.id,
-                node.host,
+                self._resolver.name_at(node.host, address),
                 (address, node.port),
                 self._config.send_buffer_bytes,
                 self._config.receive_buffer_bytes,
@@ -195,6 +216,7 @@ class NodeConnections:
         """The connection is gone: its backoff begins, its versions are forgotten, its error kept (NET-13)."""
         self.has_changed = True
         was_up = self.states.is_connected(node_id)
+        self._stop_resolving(node_id)
         self._forget_versions(node_id)
         self.states.disconnected(node_id, now_ms)
         if ended.authentication_error is not None:
@@ -243,6 +265,7 @@ class NodeConnections:
     def leave(self, node_id: int, now_ms: int) -> None:
         """A connection that nobody needs any more was closed. Its backoff holds if it is needed again."""
         self.has_changed = True
+        self._stop_resolving(node_id)
         self._forget_versions(node_id)
         self._left.add(node_id)
         self.states.disconnected(node_id, now_ms)
@@ -252,10 +275,16 @@ class NodeConnections:
     def forget(self, node_id: int) -> None:
         """Leaves nothing of the node behind, its backoff included (CONN-13)."""
         self.has_changed = True
+        self._stop_resolving(node_id)
         self.states.remove(node_id)
         self._news.forget(node_id)
         self._left.discard(node_id)
         self._forget_versions(node_id)
+
+    def _stop_resolving(self, node_id: int) -> None:
+        node = self.resolving.pop(node_id, None)
+        if node is not None:
+            self._resolver.abandon(node.host)
 
     def _forget_versions(self, node_id: int) -> None:
         self._api_versions.pop(node_id, None)

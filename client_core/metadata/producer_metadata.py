@@ -61,8 +61,20 @@ class ProducerMetadata(Metadata):
         self._to_create: dict[str, None] = {}
         self._may_create_in_flight = True
         self._topic_errors: dict[str, TopicError] = {}
-        #: Why the last connection ended, for people: what waits in vain for a first answer is told of it.
-        self.last_disconnection: str | None = None
+        #: Why the last connection ended, and when.
+        self._last_disconnection: tuple[str, int] | None = None
+
+    @property
+    def last_disconnection(self) -> str | None:
+        """Why the last connection ended, and how long ago, for who waits in vain for a first answer. Any
+        thread.
+        """
+        last = self._last_disconnection
+        return None if last is None else f"{last[0]}, {(self._clock.now_ms() - last[1]) / 1000:.1f} s ago"
+
+    def note_disconnection(self, detail: str) -> None:
+        """A connection has ended, or could not be made. I/O thread."""
+        self._last_disconnection = (detail, self._clock.now_ms())
 
     # -- what is wanted --------------------------------------------------------------------------------------
 

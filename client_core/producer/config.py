@@ -46,6 +46,7 @@ class ProducerConfig:
     bootstrap_servers: tuple[str, ...]
     client_id: str
     client_dns_lookup: str
+    allowed_broker_hosts: tuple[str, ...]
     security: SecurityConfig
     acks: str  # all, 1 or 0
     enable_idempotence: bool
@@ -98,6 +99,7 @@ class ProducerConfig:
             bootstrap_servers=given.value(options.BOOTSTRAP_SERVERS),
             client_id=given.value(options.CLIENT_ID) if "client.id" in settings else DEFAULT_CLIENT_ID,
             client_dns_lookup=given.value(options.CLIENT_DNS_LOOKUP),
+            allowed_broker_hosts=given.value(options.ALLOWED_BROKER_HOSTS),
             security=security,
             acks=_acks(given),
             enable_idempotence=_idempotence(given),

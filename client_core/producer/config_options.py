@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from client_core.client.allowed_hosts import AllowedHosts
 from client_core.producer.config_def import (
     BOOLEAN,
     FILLED_LIST,
@@ -18,6 +19,7 @@ from client_core.producer.config_def import (
     LONG,
     STRING,
     Option,
+    Rule,
     at_least,
     between,
     between_or,
@@ -25,6 +27,15 @@ from client_core.producer.config_def import (
     one_of_any_case,
 )
 from client_core.producer.security_options import SECURITY_OPTIONS
+
+
+def _complaint_about_hosts(entries: tuple[str, ...]) -> str | None:
+    try:
+        AllowedHosts.parse(entries)
+    except ValueError as error:
+        return f"can't be used: {error}"
+    return None
+
 
 BOOTSTRAP_SERVERS: Final = Option(
     "bootstrap.servers",
@@ -41,6 +52,14 @@ CLIENT_DNS_LOOKUP: Final = Option(
     "use_all_dns_ips",
     one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
     "How host names are resolved: try each address in turn, or expand bootstrap names to canonical ones.",
+)
+ALLOWED_BROKER_HOSTS: Final = Option(
+    "allowed.broker.hosts",
+    LIST,
+    "",
+    Rule("", _complaint_about_hosts),
+    "Where brokers may be: names, *.suffixes, addresses, CIDR ranges; empty: anywhere. See docs/security.md.",
+    is_ours=True,
 )
 ACKS: Final = Option(
     "acks",
@@ -220,6 +239,7 @@ PRODUCER_OPTIONS: Final = (
     BOOTSTRAP_SERVERS,
     CLIENT_ID,
     CLIENT_DNS_LOOKUP,
+    ALLOWED_BROKER_HOSTS,
     ACKS,
     ENABLE_IDEMPOTENCE,
     IDEMPOTENCE_RESTART,

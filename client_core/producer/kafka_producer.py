@@ -76,8 +76,8 @@ IO_THREAD_NAME: Final = "pilotfish-io"
 #: needs it.
 _PAUSES_AFTER_FAILED_TURNS_MS: Final = (100, 1_000)
 
-#: How long close() waits for the I/O thread after it has told it to give up: what keeps it longer is a DNS
-#: look-up.
+#: How long close() waits for the I/O thread after it has told it to give up: a callback of the user's may
+#: hold it.
 _FORCED_CLOSE_GRACE_MS: Final = 5_000
 
 
@@ -98,9 +98,14 @@ class KafkaProducer:
         random: Random | None = None,
         metadata: ProducerMetadata | None = None,
         client: KafkaClient | None = None,
+        resolves_later: bool = False,
     ) -> None:
         """Resolves bootstrap.servers, so it may block for as long as DNS does; reads certificates, keys and
         credentials. Raises ConfigError, naming the setting. Nothing is connected to before `start()`.
+
+        With `resolves_later` it asks no resolver: a name of bootstrap.servers is resolved when it is
+        connected to, and again after reconnect.backoff.ms where that fails. `status().nodes` has the
+        resolver's error. Without it a producer whose names are all unknown is a ConfigError, as in Java.
 
         `wake_soon` is given the wakeup of the I/O thread when `submit` was called. Who submits from an event
         loop calls it at the end of the loop's turn: all that was submitted in one costs one wakeup then, and
@@ -117,7 +122,13 @@ class KafkaProducer:
         self._metadata = metadata or ProducerMetadata(metadata_config(config), random, clock, events)
         self._refreshes = RefreshFailures(events, clock, self._metadata)
         self._client = client or network_client(
-            config, self._metadata, clock, random, self._refreshes, events
+            config,
+            self._metadata,
+            clock,
+            random,
+            self._refreshes,
+            events,
+            resolves_later=resolves_later,
         )
         backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
         self._transaction_manager = (

@@ -47,7 +47,7 @@ class RefreshFailures:
         if isinstance(event, MetadataRefreshFailed):
             self.last = RefreshFailure(event.detail, self._clock.now_ms())
         elif isinstance(event, NodeDisconnected):
-            self._metadata.last_disconnection = event.detail
+            self._metadata.note_disconnection(event.detail)
         self._events.emit(event)
 
 

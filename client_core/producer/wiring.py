@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from client_core.client.allowed_hosts import AllowedHosts
 from client_core.client.bootstrap_addresses import (
     ClientDnsLookup,
+    check_host_names,
     parse_and_validate_addresses,
     resolve_bootstrap_addresses,
 )
-from client_core.client.host_resolver import DefaultHostResolver
+from client_core.client.host_resolver import BackgroundResolver, DefaultHostResolver
 from client_core.client.metadata_updater import DefaultMetadataUpdater
 from client_core.client.network_client import NetworkClient
 from client_core.client.network_client_config import MetadataRecoveryStrategy, NetworkClientConfig
@@ -26,8 +28,10 @@ from client_core.producer.sender_config import SenderConfig
 from client_core.record.codecs import compression_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from random import Random
 
+    from client_core.client.host_resolver import HostResolver
     from client_core.client.kafka_client import KafkaClient
     from client_core.clock import Clock
     from client_core.events import EventSink
@@ -74,7 +78,11 @@ def sender_config(config: ProducerConfig) -> SenderConfig:
     )
 
 
-def network_client_config(config: ProducerConfig) -> NetworkClientConfig:
+def network_client_config(
+    config: ProducerConfig, bootstrap_hosts: Collection[str] = ()
+) -> NetworkClientConfig:
+    """`bootstrap_hosts` are those of bootstrap.servers, and what they were resolved to."""
+    allowed = AllowedHosts.parse(config.allowed_broker_hosts)
     return NetworkClientConfig(
         client_id=config.client_id,
         max_in_flight_requests_per_connection=config.max_in_flight_requests_per_connection,
@@ -88,6 +96,7 @@ def network_client_config(config: ProducerConfig) -> NetworkClientConfig:
         metadata_recovery_strategy=MetadataRecoveryStrategy(config.metadata_recovery_strategy),
         rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
         uses_sasl=config.security.protocol.uses_sasl,
+        allowed_hosts=allowed.with_bootstrap(bootstrap_hosts),
     )
 
 
@@ -102,22 +111,31 @@ def network_client(
     random: Random,
     refreshes: RefreshFailures,
     events: EventSink,
+    *,
+    resolves_later: bool = False,
+    resolver: HostResolver | None = None,
 ) -> KafkaClient:
-    """A client that begins with bootstrap.servers.
+    """A client that begins with bootstrap.servers; see KafkaProducer for `resolves_later`.
 
-    Raises ConfigError if none of them is an address, or if a certificate, key or credential can't be read.
+    `resolver` takes the place of the system's: a test's own. Raises ConfigError if none of bootstrap.servers
+    is an address, or if a certificate, key or credential can't be read.
     """
-    resolver = DefaultHostResolver()
-    addresses = resolve_bootstrap_addresses(
-        parse_and_validate_addresses(config.bootstrap_servers),
-        resolver,
-        ClientDnsLookup(config.client_dns_lookup),
-    )
+    resolver = resolver if resolver is not None else DefaultHostResolver()
+    addresses = parse_and_validate_addresses(config.bootstrap_servers)
+    named = {host for host, _ in addresses}
+    dns_lookup = ClientDnsLookup(config.client_dns_lookup)
+    canonical: Collection[str] = ()
+    if resolves_later:
+        check_host_names(addresses)
+        if dns_lookup is ClientDnsLookup.RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY:
+            canonical = tuple(named)
+    else:
+        addresses = resolve_bootstrap_addresses(addresses, resolver, dns_lookup)
     channel_builder = security_channel_builder(
         config.security, client_id=config.client_id, clock=clock, random=random, events=events
     )
     metadata.bootstrap(addresses)
-    settings = network_client_config(config)
+    settings = network_client_config(config, named.union(host for host, _ in addresses))
     updater = DefaultMetadataUpdater(metadata, settings, refreshes)
     refreshes.updater = updater
     try:
@@ -130,5 +148,11 @@ def network_client(
         channel_builder.close()
         raise
     return NetworkClient(
-        selector, updater, settings, resolver, random, refreshes, credentials=channel_builder.credentials
+        selector,
+        updater,
+        settings,
+        BackgroundResolver(resolver, selector.wakeup, canonical),
+        random,
+        refreshes,
+        credentials=channel_builder.credentials,
     )

@@ -124,7 +124,7 @@ def _status(found: StatusAnswer) -> str:
         ("state", "draining" if found.draining else found.state),
         ("metadata version", found.version),
         ("metadata age", _seconds(metadata.age_ms)),
-        ("metadata error", metadata.last_error),
+        ("metadata error", _aged(metadata.last_error, metadata.last_error_age_ms)),
         ("topics known", f"{metadata.topics} with {metadata.partitions} partitions"),
         (
             "requests waiting",
@@ -142,12 +142,16 @@ def _status(found: StatusAnswer) -> str:
             f"{n.host}:{n.port}",
             n.state,
             n.in_flight_requests,
+            _seconds(n.oldest_in_flight_age_ms),
+            _seconds(n.produce.p50_ms, 3),
+            _seconds(n.produce.p99_ms, 3),
             _seconds(n.backoff_left_ms),
-            n.last_error,
+            _aged(n.last_error, n.last_error_age_ms),
         )
         for n in sorted(found.nodes, key=lambda n: n.id)
     ]
-    head = ("broker", "address", "state", "in flight", "backoff", "last error")
+    # p50 and p99 of Produce requests, of the last minute.
+    head = ("broker", "address", "state", "in flight", "oldest", "p50", "p99", "backoff", "last error")
     tables = [render(("what", "now"), facts), render(head, nodes)]
     if found.slow:
         tables.insert(
@@ -156,5 +160,10 @@ def _status(found: StatusAnswer) -> str:
     return "\n\n".join(tables)
 
 
-def _seconds(ms: int | None) -> str | None:
-    return None if ms is None else f"{ms / 1000:.1f} s"
+def _seconds(ms: int | None, digits: int = 1) -> str | None:
+    return None if ms is None else f"{ms / 1000:.{digits}f} s"
+
+
+def _aged(error: str | None, age_ms: int | None) -> str | None:
+    """An error with its age: who reads it has to know whether it still matters."""
+    return error if error is None or age_ms is None else f"{error}, {_seconds(age_ms)} ago"

@@ -10,12 +10,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from client_core import Clock, Errors
 from client_core import events as e
-from service.slowness.recent_times import PerSecond, Recent, RecentTimes, Second
+from service.slowness.recent_times import LATEST_SLOTS, PerSecond, Recent, RecentTimes, Second
 
 #: How many leader changes are remembered.
 LEADER_CHANGES: Final = 50
@@ -24,7 +24,8 @@ LEADER_CHANGES: Final = 50
 #: (retry.backoff.max.ms), and a request may take some time to be refused.
 RUN_GAP_MS: Final = 10_000
 
-_PRODUCE: Final = "Produce"
+#: The API of records, as events name it.
+PRODUCE: Final = "Produce"
 
 #: More brokers than a cluster has. One that left may be told of once more, and is then dropped by this.
 MAX_NODES: Final = 1_000
@@ -51,10 +52,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class NodeSlowness:
-    """One broker: its Produce requests of the last minute, and its last failure."""
+    """One broker: its Produce requests of the last minute, its last failure, and by API its requests of the
+    last seconds.
+    """
 
     produce: Recent
     last_failure: Failure | None
+    latest: Mapping[str, Recent] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +85,19 @@ class Observed:
 
 
 class _Node:
-    __slots__ = ("failure", "produce")
+    __slots__ = ("failure", "requests")
 
     def __init__(self) -> None:
-        self.produce = RecentTimes()
+        #: By API, of which a producer uses half a dozen.
+        self.requests: dict[str, RecentTimes] = {PRODUCE: RecentTimes()}
         self.failure: Failure | None = None
+
+    def summary(self, now_ms: int) -> NodeSlowness:
+        return NodeSlowness(
+            self.requests[PRODUCE].summary(now_ms),
+            self.failure,
+            {api: times.latest(now_ms) for api, times in self.requests.items()},
+        )
 
 
 class Slowness:
@@ -129,10 +141,7 @@ class Slowness:
         now_ms = self._clock.now_ms()
         with self._lock:
             return Observed(
-                nodes={
-                    node_id: NodeSlowness(node.produce.summary(now_ms), node.failure)
-                    for node_id, node in self._nodes.items()
-                },
+                nodes={node_id: node.summary(now_ms) for node_id, node in self._nodes.items()},
                 phases={phase: times.summary(now_ms) for phase, times in self._phases.items()},
                 produce=self._produce.summary(now_ms),
                 seconds=self._seconds.whole_seconds(now_ms),
@@ -148,15 +157,20 @@ class Slowness:
         now_ms = self._clock.now_ms()
         if event.error is not Errors.NONE:
             self._fail(event.node_id, event.api, event.error.name, event.error.message, now_ms)
-        elif event.api == _PRODUCE:
-            self._node(event.node_id).produce.add(event.latency_ms, now_ms)
+            return
+        requests = self._node(event.node_id).requests
+        times = requests.get(event.api)
+        if times is None:
+            times = requests[event.api] = RecentTimes(LATEST_SLOTS)
+        times.add(event.latency_ms, now_ms)
+        if event.api == PRODUCE:
             self._phases["delivery"].add(event.latency_ms, now_ms)
 
     def _on_batch_sent(self, event: e.BatchSent) -> None:
         self._phases["queue"].add(event.queue_ms, self._clock.now_ms())
 
     def _on_batch_retried(self, event: e.BatchRetried) -> None:
-        self._fail(event.node_id, _PRODUCE, event.error.name, event.error.message, self._clock.now_ms())
+        self._fail(event.node_id, PRODUCE, event.error.name, event.error.message, self._clock.now_ms())
 
     def _on_produce_finished(self, event: e.ProduceFinished) -> None:
         now_ms = self._clock.now_ms()
@@ -165,7 +179,7 @@ class Slowness:
             self._failed_records += event.records
             second.failed_records += event.records
             if event.node_id is not None:
-                self._fail(event.node_id, _PRODUCE, event.error.name, event.error.message, now_ms)
+                self._fail(event.node_id, PRODUCE, event.error.name, event.error.message, now_ms)
             return
         self._records += event.records
         self._delivered_bytes += event.batch_bytes

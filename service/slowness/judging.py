@@ -1,8 +1,10 @@
 """What makes a produce slow right now: a picture of the client in, sentences for an operator out. Pure.
 
-Nothing is slow before it has taken `slow_after_ms`. The most important finding comes first: what stops
-everything, then what stops a node or a partition, then what is merely slow; within one kind by how many
-records wait. Topics that the caller may not read are counted and not named.
+Nothing is slow before it has taken `slow_after_ms`, but a node that is much slower than the others. The most
+important finding comes first: what stops everything, then what stops a node or a partition, then what is
+merely slow; within one kind by how many records wait. What was slow is told only where nothing is slow now,
+and what was slow a while ago only where nothing was since: else the node that is well again would be named
+beside the one that is not. Topics that the caller may not read are counted and not named.
 """
 
 from __future__ import annotations
@@ -10,17 +12,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from statistics import median
 from typing import Final, NamedTuple
 
 from client_core import Backlog, BatchCount, ClientStatus, NodeStatus, Phase, TopicWait
-from service.slowness.collector import RUN_GAP_MS, NodeSlowness
-from service.slowness.recent_times import NOTHING_RECENT
+from service.slowness.collector import PRODUCE, RUN_GAP_MS, NodeSlowness
+from service.slowness.recent_times import LATEST_S, NOTHING_RECENT
 
 #: Names of topics and partitions in one sentence.
 _NAMED: Final = 3
 
 #: Sentences about topics that requests wait for.
 _TOPICS_TOLD: Final = 10
+
+#: A node is called slower than the others when half of its answers took so long and so many times as long as
+#: theirs: well above what racks and zones make of it.
+_SLOWER_FROM_MS: Final = 100
+_TIMES_SLOWER: Final = 5
+_ENOUGH_TO_COMPARE: Final = 3
 
 
 class Finding(NamedTuple):
@@ -60,7 +69,13 @@ class _Rank(IntEnum):
     BUFFER = 6
     TOPIC = 7
     STALE = 8
-    LATELY = 9
+    SLOWER = 9
+    LATELY = 10
+    BEFORE = 11
+
+
+#: What may be said of single nodes.
+_OF_NODES: Final = frozenset({_Rank.UNREACHABLE, _Rank.NODE, _Rank.SLOWER, _Rank.LATELY, _Rank.BEFORE})
 
 
 class _Ranked(NamedTuple):
@@ -71,15 +86,19 @@ class _Ranked(NamedTuple):
 
 def judge(picture: Picture) -> list[Finding]:
     """What is slow and why, the most important first; nothing where all is well."""
+    slower = _slower_than_the_others(picture)
     found = [
         *_client(picture),
         *_metadata(picture),
         *_producer_id(picture),
-        *(ranked for node in picture.status.nodes for ranked in _node(picture, node)),
+        *(ranked for node in picture.status.nodes for ranked in _node(picture, node, slower)),
         *_leaderless(picture),
         *_buffer(picture),
         *_topics(picture),
     ]
+    gravest = min((ranked.rank for ranked in found if ranked.rank in _OF_NODES), default=_Rank.BEFORE)
+    is_over = [rank for rank in (_Rank.LATELY, _Rank.BEFORE) if rank > gravest]
+    found = [ranked for ranked in found if ranked.rank not in is_over]
     found.sort(key=lambda ranked: (ranked.rank, -ranked.weight))
     return [ranked.finding for ranked in found]
 
@@ -96,8 +115,12 @@ def _client(picture: Picture) -> Iterator[_Ranked]:
 def _metadata(picture: Picture) -> Iterator[_Ranked]:
     status, metadata = picture.status, picture.status.metadata
     if metadata.age_ms is None:
-        errors = [node.last_error for node in status.nodes if node.last_error]
-        error = errors[-1] if errors else metadata.last_error
+        errors = [
+            (node.last_error_age_ms or 0, _aged(node.last_error, node.last_error_age_ms))
+            for node in status.nodes
+            if node.last_error
+        ]
+        error = min(errors)[1] if errors else _aged(metadata.last_error, metadata.last_error_age_ms)
         if error is None and not _is_slow(picture, _oldest_ms(picture, picture.backlog.topic_waits)):
             return  # it has only just begun
         said = f": {error}" if error else ""
@@ -107,8 +130,9 @@ def _metadata(picture: Picture) -> Iterator[_Ranked]:
     elif metadata.last_error_age_ms is not None and (
         metadata.last_error_age_ms < metadata.age_ms and metadata.age_ms >= picture.slow_after_ms
     ):
+        error = _aged(metadata.last_error, metadata.last_error_age_ms)
         detail = (
-            f"metadata can't be refreshed ({metadata.last_error}): what is known is "
+            f"metadata can't be refreshed ({error}): what is known is "
             f"{_seconds(metadata.age_ms)} old; leaders may have moved since"
         )
         yield _Ranked(_Rank.STALE, 0, Finding(None, "metadata", detail))
@@ -129,17 +153,17 @@ def _producer_id(picture: Picture) -> Iterator[_Ranked]:
 # -- nodes ---------------------------------------------------------------------------------------------------
 
 
-def _node(picture: Picture, node: NodeStatus) -> Iterator[_Ranked]:
+def _node(picture: Picture, node: NodeStatus, slower: Mapping[int, str]) -> Iterator[_Ranked]:
     """The one thing to say of a node: the first of these that holds."""
     waiting = picture.backlog.by_node.get(node.id, BatchCount())
-    for rank, cause in _causes(picture, node, waiting):
+    for rank, cause in _causes(picture, node, waiting, slower.get(node.id)):
         if cause is not None:
             yield _Ranked(rank, waiting.records, Finding(node.id, *cause))
             return
 
 
 def _causes(
-    picture: Picture, node: NodeStatus, waiting: BatchCount
+    picture: Picture, node: NodeStatus, waiting: BatchCount, slower: str | None
 ) -> Iterator[tuple[_Rank, tuple[str, str] | None]]:
     """Phase and detail of each thing that may be wrong, the gravest first."""
     who = f"node {node.id}" if node.id >= 0 else f"{node.host}:{node.port} of bootstrap.servers"
@@ -154,12 +178,14 @@ def _causes(
     if age_ms is not None and age_ms >= picture.linger_ms + picture.slow_after_ms:
         detail = f"{_records_wait(queued)} in batches for {who}, the oldest for {_seconds(age_ms)}"
         yield _Rank.NODE, ("queue", detail)
+    yield _Rank.SLOWER, None if slower is None else ("delivery", f"{who} {slower}")
     yield _Rank.LATELY, _slow_lately(picture, node, who)
+    yield _Rank.BEFORE, _slow_before(picture, node, who)
 
 
 def _not_connected(node: NodeStatus, who: str, they_wait: str) -> tuple[str, str] | None:
     address = f"{who} ({node.host}:{node.port})"
-    said = f": {node.last_error}" if node.last_error else ""
+    said = f": {_aged(node.last_error, node.last_error_age_ms)}" if node.last_error else ""
     if node.state == "authentication_failed":
         return "queue", f"{address} does not accept who we are{said}{they_wait}"
     if node.state == "disconnected":
@@ -181,7 +207,7 @@ def _refusing(picture: Picture, node: NodeStatus, who: str, they_wait: str) -> t
     """The node answers, and refuses batches for a reason that may pass."""
     known = picture.nodes.get(node.id)
     failure = None if known is None else known.last_failure
-    if failure is None or failure.api != "Produce" or picture.now_ms - failure.last_ms > RUN_GAP_MS:
+    if failure is None or failure.api != PRODUCE or picture.now_ms - failure.last_ms > RUN_GAP_MS:
         return None
     since = _seconds(picture.now_ms - failure.since_ms)
     return "delivery", f"{who} fails with {failure.error} ({failure.detail}) for {since}{they_wait}"
@@ -196,6 +222,41 @@ def _busy(picture: Picture, node: NodeStatus, who: str, they_wait: str) -> tuple
 
 
 def _slow_lately(picture: Picture, node: NodeStatus, who: str) -> tuple[str, str] | None:
+    known = picture.nodes.get(node.id)
+    for api, times in () if known is None else known.latest.items():
+        if times.p99_ms is not None and times.max_ms is not None and _is_slow(picture, times.p99_ms):
+            phase = "delivery" if api == PRODUCE else "metadata"
+            requests = f"{_number(times.count)} {api} request{'s' * (times.count != 1)}"
+            said = f"answers late: of {requests} in the last {LATEST_S} s the longest took"
+            return phase, f"{who} {said} {_seconds(times.max_ms)}"
+    return None
+
+
+def _slower_than_the_others(picture: Picture) -> Mapping[int, str]:
+    """Of each node that is far slower than the others lately: how slow. Few requests say nothing."""
+    p50_ms = {
+        node.id: times.p50_ms
+        for node in picture.status.nodes
+        if (known := picture.nodes.get(node.id)) is not None
+        and (times := known.latest.get(PRODUCE, NOTHING_RECENT)).p50_ms is not None
+        and times.count >= _ENOUGH_TO_COMPARE
+    }
+    slower: dict[int, str] = {}
+    for node_id, own_ms in p50_ms.items():
+        others_ms = [other_ms for other, other_ms in p50_ms.items() if other != node_id]
+        if not others_ms or own_ms < _SLOWER_FROM_MS:
+            continue
+        usual_ms = median(others_ms)
+        if own_ms >= _TIMES_SLOWER * usual_ms:
+            slower[node_id] = (
+                "answers far later than the others: half of its Produce requests of the last "
+                f"{LATEST_S} s took {_number(own_ms)} ms or more, those of the others "
+                f"{_number(round(usual_ms))} ms"
+            )
+    return slower
+
+
+def _slow_before(picture: Picture, node: NodeStatus, who: str) -> tuple[str, str] | None:
     known = picture.nodes.get(node.id)
     recent = NOTHING_RECENT if known is None else known.produce
     if recent.p99_ms is None or recent.max_ms is None or recent.p99_ms < picture.slow_after_ms:
@@ -226,7 +287,9 @@ def _buffer(picture: Picture) -> Iterator[_Ranked]:
     if oldest_ms is None or oldest_ms < picture.slow_after_ms:
         return
     requests = sum(wait.requests for wait in waits)
-    fullest = max(picture.backlog.by_node.items(), key=lambda item: item[1].records, default=None)
+    by_node = picture.backlog.by_node.items()
+    late = [item for item in by_node if _is_slow(picture, _age_ms(picture, item[1]))]
+    fullest = max(late or by_node, key=lambda item: item[1].records, default=None)
     because = ""
     if fullest is not None:
         whom = "a leader" if fullest[0] is None else f"node {fullest[0]}"
@@ -300,6 +363,11 @@ def _sum(counts: Iterable[BatchCount]) -> BatchCount:
 
 def _number(number: int) -> str:
     return f"{number:,}"
+
+
+def _aged(error: str | None, age_ms: int | None) -> str | None:
+    """An error with the time that has passed since: one of long ago is no cause of what is slow now."""
+    return error if error is None or age_ms is None else f"{error}, {_seconds(age_ms)} ago"
 
 
 def _seconds(ms: int) -> str:

@@ -1,8 +1,8 @@
 """How long something took lately, and how much was done, in memory that does not grow.
 
-`RecentTimes` keeps times in ranges that are a quarter wide, by slots of ten seconds: what it says of the last
-minute is right to a quarter, and its maximum exactly. `PerSecond` keeps the sums of the last sixty seconds.
-Both belong to one owner, who sees to threads. Times come in as `now_ms`.
+`RecentTimes` keeps times in ranges that are a quarter wide, by slots of five seconds: what it says of the
+last minute is right to a quarter, and its maximum exactly. `PerSecond` keeps the sums of the last sixty
+seconds. Both belong to one owner, who sees to threads. Times come in as `now_ms`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,20 @@ from typing import Final
 
 #: Upper bounds in milliseconds, ten to a decade: from 1 ms to six minutes, longer than any request takes.
 _BOUNDS_MS: Final = tuple(sorted({round(10 ** (k / 10)) for k in range(57)}))
-_SLOT_MS: Final = 10_000
+_SLOT_MS: Final = 5_000
 #: A minute of whole slots, and the one that runs.
-_SLOTS: Final = 7
+_SLOTS: Final = 13
+#: The last whole slot, and the one that runs: 5 to 10 s, so that what has just become slow is not outnumbered
+#: by what was quick before.
+LATEST_SLOTS: Final = 2
+LATEST_S: Final = LATEST_SLOTS * _SLOT_MS // 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """The times of the last minute. The quantiles and the maximum are None where there was none."""
+    """The times of the last minute, or of the last seconds. The quantiles and the maximum are None where
+    there was none.
+    """
 
     count: int
     p50_ms: int | None
@@ -42,12 +48,12 @@ class _Slot:
 
 
 class RecentTimes:
-    """The times of one thing."""
+    """The times of one thing: of the last minute, or of fewer slots where that is all that is asked for."""
 
     __slots__ = ("_slots",)
 
-    def __init__(self) -> None:
-        self._slots: deque[_Slot] = deque(maxlen=_SLOTS)
+    def __init__(self, slots: int = _SLOTS) -> None:
+        self._slots: deque[_Slot] = deque(maxlen=slots)
 
     def add(self, took_ms: int, now_ms: int) -> None:
         """Something took so long, and ended now."""
@@ -61,7 +67,14 @@ class RecentTimes:
 
     def summary(self, now_ms: int) -> Recent:
         """What took how long in the last minute."""
-        first = now_ms // _SLOT_MS - (_SLOTS - 1)
+        return self._summary(now_ms, _SLOTS)
+
+    def latest(self, now_ms: int) -> Recent:
+        """What took how long in the last 5 to 10 s."""
+        return self._summary(now_ms, LATEST_SLOTS)
+
+    def _summary(self, now_ms: int, slots: int) -> Recent:
+        first = now_ms // _SLOT_MS - (slots - 1)
         live = [slot for slot in self._slots if slot.number >= first]
         if not live:
             return NOTHING_RECENT

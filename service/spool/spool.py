@@ -173,7 +173,7 @@ def spool_config(settings: Settings) -> ProducerConfig:
 
 def make_spool(settings: Settings, clock: Clock) -> Spool:
     """The spool that the settings ask for. Raises SettingsError and ConfigError."""
-    return Spool(settings, KafkaProducer(spool_config(settings), clock=clock), clock)
+    return Spool(settings, KafkaProducer(spool_config(settings), clock=clock, resolves_later=True), clock)
 
 
 def _call_now(function: Callable[[], None]) -> None:

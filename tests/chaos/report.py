@@ -36,6 +36,7 @@ def chaos_tables(path: Path = RESULTS) -> str:
     text = (
         f"Measured on {results['date']}, {results['machine']}: {len(rows)} faults in "
         f"{results['seconds'] / 60:.0f} minutes, seed {results['seed']}, Kafka {results['kafka']}.\n"
+        f"{_stored_twice(rows)}\n"
     )
     for group in dict.fromkeys(row["group"] for row in rows):
         of_group = [row for row in rows if row["group"] == group]
@@ -60,6 +61,15 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
         )
         lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _stored_twice(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the whole run counted, of both clients."""
+    of_java = [row["java_duplicated"] for row in rows if row["java_duplicated"] is not None]
+    return (
+        f"Records that were stored twice: {sum(row['duplicated'] for row in rows):,} of the sidecar's, "
+        f"{sum(of_java):,} of the Java client's, which took part in {len(of_java)} faults."
+    )
 
 
 def _why_twice(row: Mapping[str, Any]) -> str:

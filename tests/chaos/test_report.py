@@ -55,6 +55,14 @@ def test_what_was_not_withstood_stands_out_and_what_may_be_twice_says_why(tmp_pa
     assert "| 1 | 9,101 | 9,055 | 70, 72 | brokers forget (Java's client: 4 twice) |" in beside_java
 
 
+def test_what_was_stored_twice_is_counted_for_both_clients(tmp_path: Path) -> None:
+    text = tables(tmp_path, row(duplicated=3), row(duplicated=1, java_duplicated=4), row(java_duplicated=0))
+    assert (
+        "\nRecords that were stored twice: 4 of the sidecar's, 4 of the Java client's, which took part in 2 "
+        "faults.\n"
+    ) in text
+
+
 def test_what_was_not_measured_is_a_dash(tmp_path: Path) -> None:
     text = tables(tmp_path, row(java_gap_ms=None, before_mb=None, after_mb=None))
     assert "| 9,101 | - | -, - |  |" in text

@@ -32,6 +32,7 @@ from tests.support.mock_selector import MockSelector
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from client_core.client.host_resolver import NodeResolver
     from client_core.errors import AuthenticationError, KafkaError
     from client_core.events import Event
     from client_core.metadata.metadata import Metadata
@@ -175,7 +176,7 @@ class Bench:
         *,
         metadata: Metadata | None = None,
         config: NetworkClientConfig = TEST_CONFIG,
-        resolver: MockResolver | None = None,
+        resolver: NodeResolver | None = None,
         can_connect: Callable[[tuple[str, int]], bool] = lambda _: True,
         selector_class: type[MockSelector] = MockSelector,
         seed: int = 1,
@@ -187,7 +188,7 @@ class Bench:
         self.clock = MockClock(now_ms=1_000_000)
         self.selector = selector_class(self.clock, can_connect=can_connect)
         self.sink = RecordingSink()
-        self.resolver = resolver or MockResolver("10.0.0.1")
+        self.resolver = resolver if resolver is not None else MockResolver("10.0.0.1")
         self.recorded = RecordingUpdater()
         if updater is None and metadata is None:
             updater = self.recorded

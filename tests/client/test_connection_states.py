@@ -276,6 +276,8 @@ def test_skip_last_attempted_ip() -> None:
     states.disconnected(NODE, 0)
     states.connecting(NODE, 50, HOST)
     second = states.current_address(NODE)
+    assert first is not None
+    assert second is not None
     assert second != first
     states.ready(NODE)
     resolver.addresses = (second, first)

@@ -488,3 +488,12 @@ def test_a_topic_that_no_broker_was_asked_about_is_not_discarded(metadata: Produ
     answer(metadata, errors={"t": 29})
     metadata.discard("t")
     assert metadata.topics == {"t"}, "forbidden is not missing"
+
+
+def test_why_the_last_connection_ended_is_told_with_its_age(
+    metadata: ProducerMetadata, clock: MockClock
+) -> None:
+    assert metadata.last_disconnection is None
+    metadata.note_disconnection("connection refused")
+    clock.advance(457_000)
+    assert metadata.last_disconnection == "connection refused, 457.0 s ago"

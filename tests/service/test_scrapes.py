@@ -46,7 +46,7 @@ MOST_LINES: Final = 4_000
 #: Functions of Python and of C that a line takes, collecting it and writing it: 20.
 MOST_CALLS_A_LINE: Final = 30
 
-REASONS: Final = ("refused", "closed", "setup_timeout", "request_timeout", "idle")
+REASONS: Final = ("refused", "unresolved", "forbidden", "closed", "setup_timeout", "request_timeout", "idle")
 
 
 @pytest.fixture(scope="module")

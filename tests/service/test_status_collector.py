@@ -78,6 +78,14 @@ def test_a_failure_after_a_pause_begins_another_run(slowness: Slowness, clock: M
     assert (failure.since_ms, failure.times) == (clock.now_ms(), 1)
 
 
+def test_the_latest_requests_of_a_node_are_kept_by_api(slowness: Slowness) -> None:
+    slowness.emit(request(2, 5))
+    slowness.emit(e.RequestCompleted("Metadata", 2, 1_500, 10, 10))
+    node = slowness.observed().nodes[2]
+    assert {api: times.max_ms for api, times in node.latest.items()} == {"Produce": 5, "Metadata": 1_500}
+    assert node.produce.count == 1
+
+
 def test_a_failure_names_no_topic(slowness: Slowness) -> None:
     """Whoever may read the status may not read every topic."""
     slowness.emit(e.BatchRetried("orders", 0, 3, Errors.NOT_ENOUGH_REPLICAS, 2))

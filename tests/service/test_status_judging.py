@@ -228,7 +228,7 @@ def test_a_client_that_has_only_just_begun_is_not_slow() -> None:
 def test_metadata_that_can_not_be_refreshed_is_told_with_its_age() -> None:
     stale = {"age_ms": 42_000, "last_error": "no node is available", "last_error_age_ms": 500}
     assert the_finding(picture(metadata=stale)).detail == (
-        "metadata can't be refreshed (no node is available): what is known is 42.0 s old; "
+        "metadata can't be refreshed (no node is available, 0.5 s ago): what is known is 42.0 s old; "
         "leaders may have moved since"
     )
 
@@ -245,23 +245,102 @@ def test_a_missing_producer_id_is_told_where_one_is_needed() -> None:
     assert judge(replace(without_id, needs_producer_id=False)) == []
 
 
-def test_a_node_that_was_slow_lately_is_told_last() -> None:
-    lately = NodeSlowness(Recent(120, 900, 2_500, 4_000), None)
+def test_the_newest_error_of_bootstrap_servers_is_told_with_its_age() -> None:
+    old = node(id=-1, state="disconnected", last_error="Connection refused", last_error_age_ms=457_000)
+    new = node(id=-2, state="disconnected", last_error="Name not known", last_error_age_ms=2_000)
+    for nodes in ((old, new), (new, old)):
+        finding = the_finding(picture(*nodes, metadata={"age_ms": None}))
+        assert "answered yet: Name not known, 2.0 s ago;" in finding.detail
+
+
+def test_the_error_of_a_node_that_can_not_be_reached_has_its_age() -> None:
+    gone = node(state="disconnected", last_error="Connection refused", last_error_age_ms=457_000)
+    finding = the_finding(picture(gone, backlog=backlog({2: waiting(1_000)})))
+    assert "is not connected: Connection refused, 457.0 s ago;" in finding.detail
+
+
+SLOW_BEFORE = NodeSlowness(Recent(120, 900, 2_500, 4_000), None)
+LATE = NodeSlowness(Recent(9, 1_500, 1_600, 1_600), None, {"Produce": Recent(2, 1_500, 1_600, 1_600)})
+
+
+def quick(p50_ms: int = 2) -> NodeSlowness:
+    times = Recent(100, p50_ms, p50_ms, p50_ms)
+    return NodeSlowness(times, None, {"Produce": times})
+
+
+def test_a_node_that_was_slow_before_is_told_where_nothing_is_slow_since() -> None:
     fast = NodeSlowness(Recent(120, 4, 40, 4_000), None)
-    found = judge(
-        picture(
-            node(),
-            node(id=3, state="disconnected"),
-            node(id=4),
-            backlog=backlog({3: waiting(2_000)}),
-            nodes={2: lately, 4: fast},
-        )
-    )
-    assert [finding.node for finding in found] == [3, 2]
-    assert found[1].detail == (
+    assert the_finding(picture(node(), node(id=4), nodes={2: SLOW_BEFORE, 4: fast})).detail == (
         "node 2 was slow in the last minute: 120 Produce requests, one in a hundred took 2.5 s or more, "
         "the longest 4.0 s"
     )
+
+
+@pytest.mark.parametrize(
+    "slow_now",
+    [
+        node(oldest_in_flight_age_ms=1_100, in_flight_requests=1),
+        node(state="checking_api_versions"),
+    ],
+)
+def test_a_node_that_was_slow_before_is_not_named_beside_one_that_is_slow_now(slow_now: NodeStatus) -> None:
+    found = picture(
+        node(id=1, last_error="Connection refused", last_error_age_ms=457_000),
+        slow_now,
+        backlog=backlog({2: waiting(1_000)}),
+        nodes={1: SLOW_BEFORE},
+    )
+    assert the_finding(found).node == 2
+
+
+def test_between_two_late_answers_the_node_that_gives_them_is_named_and_no_other() -> None:
+    finding = the_finding(picture(node(id=1), node(), nodes={1: SLOW_BEFORE, 2: LATE}))
+    assert finding == Finding(
+        2,
+        "delivery",
+        "node 2 answers late: of 2 Produce requests in the last 10 s the longest took 1.6 s",
+    )
+
+
+def test_a_topic_that_is_not_there_hides_no_node_that_answers_late() -> None:
+    waits = (TopicWait("nope", Phase.METADATA, 1, NOW_MS - 9_000),)
+    found = judge(picture(node(), backlog=backlog(topic_waits=waits), nodes={2: LATE}))
+    assert [finding.node for finding in found] == [None, 2]
+
+
+def test_a_node_that_is_late_with_metadata_alone_is_named() -> None:
+    late = NodeSlowness(NOTHING_RECENT, None, {"Metadata": Recent(1, 1_500, 1_500, 1_500)})
+    finding = the_finding(picture(node(id=1), node(), nodes={1: quick(), 2: late}))
+    assert finding == Finding(
+        2, "metadata", "node 2 answers late: of 1 Metadata request in the last 10 s the longest took 1.5 s"
+    )
+
+
+def test_a_node_that_is_far_slower_than_the_others_is_named_below_the_limit_too() -> None:
+    of_nodes = {1: quick(), 2: quick(300), 3: quick(4)}
+    assert the_finding(picture(*(node(id=i) for i in of_nodes), nodes=of_nodes)) == Finding(
+        2,
+        "delivery",
+        "node 2 answers far later than the others: half of its Produce requests of the last 10 s took 300 ms "
+        "or more, those of the others 3 ms",
+    )
+
+
+@pytest.mark.parametrize(
+    "p50_ms",
+    [(90, 2, 2), (300, 300, 300), (300, 100, 100), (900,)],
+    ids=["little", "all alike", "not many times", "nobody to compare with"],
+)
+def test_a_node_that_is_a_little_slower_or_as_slow_as_all_is_not_named(p50_ms: tuple[int, ...]) -> None:
+    of_nodes = {i: quick(took_ms) for i, took_ms in enumerate(p50_ms, 1)}
+    assert judge(picture(*(node(id=i) for i in of_nodes), nodes=of_nodes)) == []
+
+
+def test_a_full_buffer_is_laid_to_the_node_whose_records_are_late_not_to_who_has_most() -> None:
+    waits = (TopicWait("orders", Phase.BUFFER, 12, NOW_MS - 2_100),)
+    by_node = {1: waiting(50, records=9_000), 2: waiting(3_000, records=100)}
+    found = judge(picture(node(id=1), node(), backlog=backlog({}, by_node=by_node, topic_waits=waits)))
+    assert [finding.node for finding in found] == [2]
 
 
 def test_what_stops_everything_comes_first_and_then_what_most_records_wait_for() -> None:

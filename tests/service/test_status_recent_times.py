@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.slowness.recent_times import NOTHING_RECENT, PerSecond, RecentTimes
+from service.slowness.recent_times import NOTHING_RECENT, PerSecond, Recent, RecentTimes
 
 
 def times(*took_ms: int, now_ms: int = 0) -> RecentTimes:
@@ -50,6 +50,14 @@ def test_what_is_older_than_a_minute_is_forgotten() -> None:
     assert recent.summary(71_000).max_ms == 9
 
 
+def test_the_latest_are_those_of_the_last_seconds() -> None:
+    recent = times(*[2] * 1_000, now_ms=1_000)
+    recent.add(300, 10_000)
+    assert recent.latest(9_000).p50_ms == 2
+    assert recent.latest(10_000) == Recent(1, 300, 300, 300)
+    assert recent.summary(10_000).count == 1_001
+
+
 def test_a_clock_that_another_thread_read_a_moment_earlier_loses_nothing() -> None:
     recent = times(7, now_ms=10_001)
     recent.add(8, 9_999)
@@ -67,7 +75,7 @@ def test_memory_is_bounded_and_summaries_are_ordered(added: list[tuple[int, int]
     assert summary.p99_ms is not None
     assert summary.max_ms is not None
     assert summary.p50_ms <= summary.p99_ms <= summary.max_ms
-    assert len(recent._slots) <= 7
+    assert len(recent._slots) <= 13
 
 
 def test_seconds_that_are_over_are_told_oldest_first_quiet_ones_included() -> None:

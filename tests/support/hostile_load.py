@@ -71,8 +71,11 @@ class LocalNames:
             raise OSError(f"{host!r}: Name or service not known")
         return (host,)
 
-    def canonical_name(self, address: str) -> str:
-        return address
+    def name_at(self, host: str, address: str) -> str:
+        return host
+
+    def abandon(self, host: str) -> None:
+        """Nothing is under way."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""A HostResolver whose answers a test sets, and which keeps what it was asked.
+"""A HostResolver and NodeResolver whose answers a test sets, and which keeps what it was asked.
 
 Source: AddressChangeHostResolver, Kafka 4.3.
 """
@@ -32,6 +32,12 @@ class MockResolver:
         if not found:
             raise OSError(f"{host}: Name or service not known")
         return tuple(found)
+
+    def name_at(self, host: str, address: str) -> str:
+        return host
+
+    def abandon(self, host: str) -> None:
+        """Nothing is under way."""
 
     def canonical_name(self, address: str) -> str:
         if address not in self.names:

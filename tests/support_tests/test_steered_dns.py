@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, Self
 
 from tests.support.steered_dns import SteeredDns
@@ -76,3 +77,15 @@ def test_other_names_are_looked_up_as_ever(tmp_path: Path) -> None:
         assert process.look_up("127.0.0.9") == "EAI_NONAME"
         dns.forget("127.0.0.9")
         assert process.look_up("127.0.0.9") == "127.0.0.9"
+
+
+def test_a_look_up_hangs_until_there_is_an_answer(tmp_path: Path) -> None:
+    dns = SteeredDns(tmp_path)
+    dns.hang("kafka.test")
+    with _Resolving(dns) as process, ThreadPoolExecutor(1) as executor:
+        found = executor.submit(process.look_up, "kafka.test")
+        assert not found.done()
+        dns.answer("kafka.test", ["127.0.0.1"])
+        assert found.result(30) == "127.0.0.1"
+        assert process.look_up("kafka.test") == "127.0.0.1"
+    dns.close()

@@ -85,6 +85,7 @@
 - bootstrap.servers
 - client.id
 - client.dns.lookup
+- allowed.broker.hosts
 - acks
 - enable.idempotence
 - idempotence.restart.enable

@@ -4,6 +4,7 @@
     dns.answer("kafka.test", ["127.0.0.1"])
     Sidecar(..., bootstrap_servers="kafka.test:9092", environment=dns.environment())
     dns.fail("kafka.test")
+    dns.hang("kafka.test")    # until the next answer
 
 The process finds `sitecustomize.py` of this folder first on its path: socket.getaddrinfo then reads a file at
 each look-up. Names that the file does not hold are looked up as ever. Programs that resolve names in C, such
@@ -31,7 +32,11 @@ class SteeredDns:
     def __init__(self, folder: Path) -> None:
         """The folder is for the file."""
         self._path = folder / "steered-dns.json"
-        self._answers: dict[str, list[str]] = {}
+        self._folder = folder
+        self._answers: dict[str, list[str] | str] = {}
+        #: The pipes that look-ups of a name hang at.
+        self._gates: dict[str, Path] = {}
+        self._opened: list[int] = []
         self._write()
 
     def environment(self) -> dict[str, str]:
@@ -43,6 +48,15 @@ class SteeredDns:
         """From now on the name leads to these addresses, in this order."""
         self._answers[host] = list(addresses)
         self._write()
+        self._release(host)
+
+    def hang(self, host: str) -> None:
+        """Look-ups of the name do not return before the next answer for it."""
+        gate = self._folder / f"gate-{len(self._opened)}-{len(self._gates)}"
+        os.mkfifo(gate)
+        self._gates[host] = gate
+        self._answers[host] = str(gate)
+        self._write()
 
     def fail(self, host: str) -> None:
         """From now on nobody knows the name: EAI_NONAME."""
@@ -52,6 +66,18 @@ class SteeredDns:
         """The name is looked up as ever."""
         self._answers.pop(host, None)
         self._write()
+        self._release(host)
+
+    def close(self) -> None:
+        """Frees what `hang` took."""
+        while self._opened:
+            os.close(self._opened.pop())
+
+    def _release(self, host: str) -> None:
+        """Lets look-ups go on that hang. A pipe opened both ways blocks neither us nor who opens it later."""
+        gate = self._gates.pop(host, None)
+        if gate is not None:
+            self._opened.append(os.open(gate, os.O_RDWR))
 
     def _write(self) -> None:
         beside = self._path.with_suffix(".new")

@@ -13,10 +13,17 @@ from typing import Any
 _look_up = socket.getaddrinfo
 
 
+def _answer_for(name: Any) -> Any:
+    with open(os.environ["STEERED_DNS_ANSWERS"], encoding="utf-8") as file:
+        return json.load(file).get(name)
+
+
 def _steered(host: Any, *arguments: Any, **named: Any) -> list[Any]:
     name = host.decode() if isinstance(host, bytes) else host
-    with open(os.environ["STEERED_DNS_ANSWERS"], encoding="utf-8") as file:
-        addresses = json.load(file).get(name)
+    addresses = _answer_for(name)
+    if isinstance(addresses, str):  # a pipe that nobody opens before there is an answer
+        with open(addresses, "rb"):
+            addresses = _answer_for(name)
     if addresses is None:
         return _look_up(host, *arguments, **named)
     if not addresses:
