@@ -33,7 +33,7 @@ endif
 # imports, and each process of pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo pipeline-demo check format docs dashboard behaviours test test-pipeline-killed check-deploy test-fast audit fuzz chaos soak bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
+.PHONY: help setup run demo pipeline-demo check format docs dashboard behaviours test test-pipeline-killed test-lowest test-long check-deploy test-fast audit fuzz chaos soak bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -88,6 +88,17 @@ test: setup java kafka-jars pipeline-jars  ## all tests, those on a real three-b
 
 test-pipeline-killed: setup java pipeline-jars  ## the pipeline's driver killed with SIGKILL at every point: minutes
 	$(BIN)/python -m tests.pipeline.killed_chain
+
+test-lowest: .cache/lowest-venv/.complete  ## the tests that need no Java, with the lowest versions that pyproject.toml allows: minutes
+	.cache/lowest-venv/bin/pytest --numprocesses 4 -m "not kafka and not spark and not tools"
+
+.cache/lowest-venv/.complete: requirements/lowest.txt pyproject.toml | $(UV)
+	sh requirements/make-venv.sh "$(PYTHON)" .cache/lowest-venv
+	$(UV) pip sync --quiet --python .cache/lowest-venv/bin/python --require-hashes requirements/lowest.txt
+	$(UV) pip install --quiet --python .cache/lowest-venv/bin/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+test-long: test-pipeline-killed test-lowest  ## what is too long for every commit
 
 check-deploy: setup java kafka-jars  ## image, charts, rules and dashboard, by the tools that will meet them: minutes
 	$(BIN)/python -m tests.deploy
@@ -165,6 +176,8 @@ lock: $(UV)  ## compiles the pins again
 	$(COMPILE) pyproject.toml --extra otel -c requirements/run.txt -o requirements/otel.txt
 	$(COMPILE) pyproject.toml --extra pipeline -c requirements/run.txt -o requirements/pipeline.txt
 	$(COMPILE) pyproject.toml --extra embedded --extra otel --extra pipeline --extra test --extra check --extra build -c requirements/otel.txt -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra embedded --extra otel --extra pipeline --resolution lowest-direct -o .cache/lowest.txt
+	$(COMPILE) pyproject.toml --extra embedded --extra otel --extra pipeline --extra test --extra check --extra build -c .cache/lowest.txt -o requirements/lowest.txt
 	$(COMPILE) pyproject.toml --extra bench --extra build -c requirements/run.txt -o requirements/bench.txt
 	$(COMPILE) requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	$(COMPILE) requirements/audit.in -c requirements/dev.txt -o requirements/audit.txt

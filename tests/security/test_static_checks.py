@@ -246,6 +246,7 @@ EXTRAS: Final = {
     "otel.txt": ("otel",),
     "pipeline.txt": ("pipeline",),
     "dev.txt": ("embedded", "otel", "pipeline", "test", "check", "build"),
+    "lowest.txt": ("embedded", "otel", "pipeline", "test", "check", "build"),
     "bench.txt": ("bench", "build"),
 }
 
@@ -327,7 +328,14 @@ def test_what_the_image_installs_is_in_the_same_versions_what_was_tested() -> No
             assert tested[pin.name] == pin.version, f"{file}: {pin.name}"
 
 
-@pytest.mark.parametrize("file", ["run.txt", "otel.txt"])
+def test_the_lowest_versions_are_those_that_the_project_allows() -> None:
+    pinned = {pin.name: pin.version for pin in pins_of(ROOT / "requirements" / "lowest.txt")}
+    for wanted in asked_for(("embedded", "otel", "pipeline")):
+        (bound,) = (each.version for each in wanted.specifier if each.operator in {">=", "=="})
+        assert pinned[canonicalize_name(wanted.name)] == Version(bound), wanted
+
+
+@pytest.mark.parametrize("file", ["run.txt", "otel.txt", "lowest.txt"])
 def test_no_pin_of_the_image_is_a_version_with_a_known_vulnerability(
     file: str, record_property: Callable[[str, object], None]
 ) -> None:
