@@ -26,7 +26,7 @@ from client_core.producer.incomplete_batches import IncompleteBatches
 from client_core.producer.lost_leaders import LostLeaders
 from client_core.producer.partition_sequences import is_later
 from client_core.producer.partitioner import BuiltInPartitioner
-from client_core.producer.status import BufferStatus, Unacknowledged
+from client_core.producer.status import BufferStatus, FailedRecords, Unacknowledged
 from client_core.producer.topic_queues import WaitingQueues
 from client_core.record.compression import NO_COMPRESSION
 from client_core.record.compression_ratio import INITIAL_RATIO, CompressionRatioEstimator
@@ -92,6 +92,8 @@ class RecordAccumulator:
         #: The partitions whose queues hold batches, to see whether there are any. Changes under the locks.
         self.undrained: Final[Collection[TopicPartition]] = self._queues.waiting.keys()
         self._incomplete = IncompleteBatches()
+        #: The accepted records that failed, of batches and of those that were never appended.
+        self.failed: Final = FailedRecords()
         self._ratios = CompressionRatioEstimator()
         #: Its any-thread side, for who appends by the short way.
         self.appender = BatchAppender(
@@ -132,6 +134,8 @@ class RecordAccumulator:
         now_ms: int,
         wall_ms: int,
         reserved_bytes: int = 0,
+        *,
+        was_parked: bool = False,
     ) -> AppendResult:
         """Appends the records at `indices`, in that order, as far as there is memory (ACC-01, ACC-02).
 
@@ -140,12 +144,12 @@ class RecordAccumulator:
         with the indices that are left and the bytes as `reserved_bytes`. `owner` hears of every record that
         was appended, once.
 
-        Raises ProducerClosedError after close (ACC-04), IllegalArgumentError for a record that the whole pool
+        Raises ProducerClosedError after close (ACC-04), of what `was_parked` only after end; IllegalArgumentError for a record that the whole pool
         could not hold; but only if nothing was appended, and `reserved_bytes` are still the caller's then.
         Else it returns short, without `needed_bytes`: the next call raises.
         """
         return self.appender.append_many(
-            topic, partition, records, indices, owner, cluster, now_ms, wall_ms, reserved_bytes
+            topic, partition, records, indices, owner, cluster, now_ms, wall_ms, reserved_bytes, was_parked
         )
 
     def _new_partitioner(self, topic: str) -> BuiltInPartitioner:
@@ -317,9 +321,7 @@ class RecordAccumulator:
         After close() nothing is appended behind its back. The memory of a batch in flight comes back when the
         client is done with it.
         """
-        for queues in tuple(self._queues.topics.values()):
-            with queues.lock:
-                pass  # an append that found the accumulator open is through now: its batch is seen below
+        self.let_appends_finish()
         for batch in self._incomplete.snapshot():
             self._abort(batch, error, only_if_undrained=False)
 
@@ -336,6 +338,7 @@ class RecordAccumulator:
             batch.abort_record_appends()
             self._queues.remove(queue, batch)
         batch.abort(error)
+        self.failed.add(*batch.topic_partition, batch.failed_records)
         if batch.is_in_flight:
             self.complete_batch(batch)
         else:
@@ -379,8 +382,23 @@ class RecordAccumulator:
         return self._incomplete.flush_in_progress
 
     def close(self) -> None:
-        """Nothing is appended any more, and all that waits is ready (ACC-04). Idempotent."""
+        """Appends nothing more but what was parked before, and all that waits is ready (ACC-04). Idempotent."""
         self.appender.closed = True
+        self._pool.refuse_threads()
+
+    def let_appends_finish(self) -> None:
+        """Returns when each append that found the accumulator open is through, and its batch to be seen.
+
+        I/O thread, after `close` or `end`.
+        """
+        for queues in tuple(self._queues.topics.values()):
+            with queues.lock:
+                pass
+
+    def end(self) -> None:
+        """Appends nothing at all any more: nobody would send it. Idempotent."""
+        self.appender.ended = True
+        self.close()
         self._pool.close()
 
     @property
@@ -417,8 +435,10 @@ class RecordAccumulator:
         return self._incomplete.snapshot()
 
     def unacknowledged(self) -> tuple[Unacknowledged, ...]:
-        """How many records of each partition are not accounted for: what close() reports."""
+        """How many records of each partition are not accounted for."""
         records: Counter[TopicPartition] = Counter()
         for batch in self.incomplete():
+            if batch.is_done:  # its owners are being told
+                continue
             records[batch.topic_partition] += batch.record_count
         return tuple(Unacknowledged(*topic_partition, count) for topic_partition, count in records.items())
