@@ -77,7 +77,7 @@ def append(
         request.ungrouped = ()
     try:
         return _append_groups(
-            request, accumulator, cache, judged.partition_count, now_ms, wall_ms, was_parked
+            request, accumulator, cache, judged.partition_count, now_ms, wall_ms, was_parked=was_parked
         )
     except ProducerClosedError as error:
         return Appending(Appended.UP_TO_FULL_BUFFER, error=error)
@@ -92,6 +92,7 @@ def _append_groups(
     partition_count: int,
     now_ms: int,
     wall_ms: int,
+    *,
     was_parked: bool,
 ) -> Appending:
     todo = request.todo

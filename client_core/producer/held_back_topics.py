@@ -1,11 +1,12 @@
-"""Parked requests in the order in which they were accepted: who must stay behind them, and who waits for them.
+"""Parked requests in the order in which they were accepted: who must stay behind, and who waits for them.
 
 No way into the accumulator may overtake a parked request of its topic, and a flush covers all of them. So a
 request is entered here before it is handed to the I/O thread, and stays until it has left for good. A later
 `submit` for the topic is parked behind it, a later `send` waits here. One that stands aside, because its
 partition does not exist, holds nobody back until the topic has another number of partitions.
 
-Any thread, unless a method says otherwise. One lock. Where nothing is parked, `topics` is empty: a plain read.
+Any thread, unless a method says otherwise. One lock. Where nothing is parked, `topics` is empty: a plain
+read.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ until its deadline. While the producer closes, what is parked goes on as before 
 
 A metadata change looks at each waiting topic once, however many requests wait for it; memory that comes
 free goes to the queue that asked first; a deadline concerns the request whose time is up. Nothing here is
-proportional to all that is parked. I/O thread only, but `held_back`, `topic_waits`, `not_appended` and the two
-counts. Source: KafkaProducer.doSend, Kafka 4.3, as far as a caller can see it (PROD-01..05, BUF-02, BUF-03).
+proportional to all that is parked. I/O thread only, but `held_back`, `topic_waits`, `not_appended` and the
+two counts. Source: KafkaProducer.doSend, Kafka 4.3, as far as a caller can see it (PROD-01..05, BUF-02,
+BUF-03).
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class ProducerBatch:
         self.drained_ms: int | None = None
         self.attempts = 0
         self.final_state: FinalState | None = None
-        #: When it failed: how many of its records had not been reported as failed before.
+        #: How many of its records failed, were not reported as failed before, and are not counted yet.
         self.failed_records = 0
         self.is_in_flight = False  # Sender's: handed to the client and not answered yet
         self.sent_to: int | None = None  # the node of that request, for status

@@ -144,9 +144,10 @@ class RecordAccumulator:
         with the indices that are left and the bytes as `reserved_bytes`. `owner` hears of every record that
         was appended, once.
 
-        Raises ProducerClosedError after close (ACC-04), of what `was_parked` only after end; IllegalArgumentError for a record that the whole pool
-        could not hold; but only if nothing was appended, and `reserved_bytes` are still the caller's then.
-        Else it returns short, without `needed_bytes`: the next call raises.
+        Raises ProducerClosedError after close (ACC-04), of what `was_parked` only after end;
+        IllegalArgumentError for a record that the whole pool could not hold; but only if nothing was appended,
+        and `reserved_bytes` are still the caller's then. Else it returns short, without `needed_bytes`: the
+        next call raises.
         """
         return self.appender.append_many(
             topic, partition, records, indices, owner, cluster, now_ms, wall_ms, reserved_bytes, was_parked
@@ -325,6 +326,11 @@ class RecordAccumulator:
         for batch in self._incomplete.snapshot():
             self._abort(batch, error, only_if_undrained=False)
 
+    def count_failed(self, batch: ProducerBatch) -> None:
+        """Counts the records of a batch that has failed. I/O thread."""
+        self.failed.add(*batch.topic_partition, batch.failed_records)
+        batch.failed_records = 0
+
     def abort_undrained_batches(self, error: KafkaError) -> None:
         """Gives up what was never taken for a request. I/O thread."""
         for batch in self._incomplete.snapshot():
@@ -338,7 +344,7 @@ class RecordAccumulator:
             batch.abort_record_appends()
             self._queues.remove(queue, batch)
         batch.abort(error)
-        self.failed.add(*batch.topic_partition, batch.failed_records)
+        self.count_failed(batch)
         if batch.is_in_flight:
             self.complete_batch(batch)
         else:
@@ -382,7 +388,7 @@ class RecordAccumulator:
         return self._incomplete.flush_in_progress
 
     def close(self) -> None:
-        """Appends nothing more but what was parked before, and all that waits is ready (ACC-04). Idempotent."""
+        """Appends only what was parked before; all that waits is ready (ACC-04). Idempotent."""
         self.appender.closed = True
         self._pool.refuse_threads()
 
@@ -438,7 +444,7 @@ class RecordAccumulator:
         """How many records of each partition are not accounted for."""
         records: Counter[TopicPartition] = Counter()
         for batch in self.incomplete():
-            if batch.is_done:  # its owners are being told
-                continue
-            records[batch.topic_partition] += batch.record_count
-        return tuple(Unacknowledged(*topic_partition, count) for topic_partition, count in records.items())
+            # Of one that is done the owners are being told.
+            left = batch.failed_records if batch.is_done else batch.record_count
+            records[batch.topic_partition] += left
+        return tuple(Unacknowledged(*where, count) for where, count in records.items() if count)

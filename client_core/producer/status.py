@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ class CloseReport:
     """What became of the records that the producer accepted: those that failed, counted once each.
 
     A record is accepted where `send` returns its future or `submit` its ticket, and has failed where that
-    future or that ticket's `done` says so. What its caller cancelled is not counted, unless it was on its way.
+    future or that ticket's `done` says so. What its caller cancelled is counted only if it was on its way.
     """
 
     unacknowledged: tuple[Unacknowledged, ...] = ()

@@ -5,8 +5,8 @@ a word to the I/O thread but a wakeup; the rest is parked (`parked_requests.py`)
 back from the I/O thread, that memory was granted, that a request is finished, comes back to here. Java has no
 such call: its send blocks.
 
-A request is accepted once `take` returns. `close` waits for those that are being taken, so what becomes of any
-accepted record is in the report of `KafkaProducer.close`.
+A request is accepted once `take` returns. `close` waits for those that are being taken, so what becomes of
+any accepted record is in the report of `KafkaProducer.close`.
 """
 
 from __future__ import annotations
