@@ -145,9 +145,9 @@ class RecordAccumulator:
         was appended, once.
 
         Raises ProducerClosedError after close (ACC-04), of what `was_parked` only after end;
-        IllegalArgumentError for a record that the whole pool could not hold; but only if nothing was appended,
-        and `reserved_bytes` are still the caller's then. Else it returns short, without `needed_bytes`: the
-        next call raises.
+        IllegalArgumentError for a record that the whole pool could not hold; but only if nothing was
+        appended, and `reserved_bytes` are still the caller's then. Else it returns short, without
+        `needed_bytes`: the next call raises.
         """
         return self.appender.append_many(
             topic, partition, records, indices, owner, cluster, now_ms, wall_ms, reserved_bytes, was_parked
