@@ -314,6 +314,27 @@ def test_a_send_does_not_overtake_what_waits_for_metadata() -> None:
         assert numbers(cluster) == list(range(12))
 
 
+@pytest.mark.parametrize("key", [None, b"key"])
+def test_a_send_waits_for_what_is_parked_although_the_topic_is_known_by_now(key: bytes | None) -> None:
+    rig = ProducerRig(topics={}, linger_ms=1_000)
+    record = ProducerRecord("orders", b"", key=key)
+    for n in range(2):
+        rig.submit("orders", record._replace(value=b"%d" % n))
+    rig.turn()
+    rig.know({"orders": 1})  # the I/O thread has not looked at it yet
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(rig.producer.send, record._replace(value=b"2"))
+        while not rig.clock.waiters and not sent.done():
+            pass
+        assert not sent.done()
+        rig.turn()
+        sent.result(PATIENCE_S)
+    rig.producer.send(record._replace(value=b"3"))  # the short way
+    (batch,) = rig.producer._accumulator.batches_of(ORDERS_0)
+    values = [record.value for record in decode_record_batch(batch.records()).records()]
+    assert values == [b"0", b"1", b"2", b"3"]
+
+
 def test_a_send_that_waits_behind_a_parked_request_fails_after_max_block_ms() -> None:
     rig = full_buffer_rig(max_block_ms=500)
     rig.submit("orders", b"y" * 800)
