@@ -12,6 +12,7 @@ any accepted record is in the report of `KafkaProducer.close`.
 from __future__ import annotations
 
 import threading
+from threading import get_ident
 from typing import TYPE_CHECKING, Final
 
 from client_core.errors import IllegalStateError
@@ -78,7 +79,7 @@ class Submissions:
 
         Raises IllegalStateError after close.
         """
-        self._under_way[request] = threading.get_ident()
+        self._under_way[request] = get_ident()
         try:
             if self._closed:  # looked at behind the line above: `close` looks the other way round
                 raise IllegalStateError(CLOSED)
@@ -95,7 +96,7 @@ class Submissions:
         Not those of this thread: it may be a signal's handler that has interrupted one.
         """
         self._closed = True
-        this_thread = threading.get_ident()
+        this_thread = get_ident()
         with self._taken:
             self._taken.wait_for(lambda: all(ident == this_thread for ident in self._threads_under_way()))
 

@@ -16,6 +16,7 @@ from client_core import (
     BufferExhaustedError,
     CloseReport,
     IllegalStateError,
+    MetadataResult,
     ProducerClosedError,
     ProducerRecord,
     RecordFailure,
@@ -25,7 +26,7 @@ from client_core import (
 from client_core.protocol.api_keys import ApiKey
 from client_core.record.record_batch import decode_record_batch
 from tests.support.fake_cluster import FakeCluster
-from tests.support.live_producer import PATIENCE_MS, PATIENCE_S, Told, live_producer, submit
+from tests.support.live_producer import PATIENCE_MS, PATIENCE_S, Told, live_producer, look_up, submit
 from tests.support.producer_rig import ProducerRig, full_buffer_rig
 from tests.support.sender_rig import ORDERS_0, produced
 from tests.support.waiting import wait_until
@@ -171,6 +172,47 @@ def test_a_send_that_blocks_is_ended_by_close_while_what_is_parked_goes_on() -> 
                 assert closed.result(PATIENCE_S) == CloseReport()
             assert failures(told) == []
         assert numbers(cluster) == list(range(20))
+
+
+def test_a_look_up_is_ended_as_soon_as_the_producer_closes() -> None:
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        with live_producer(cluster.bootstrap_servers) as producer:
+            producer.partitions_for("orders")
+            hold = cluster.hold_next(ApiKey.PRODUCE)
+            told = submit(producer, "orders", [b"a"])
+            hold.wait_until_held()
+            looking = look_up(producer, "nowhere", settle=False)
+            with ThreadPoolExecutor(1) as pool:
+                closed = pool.submit(producer.close, PATIENCE_MS)
+                assert isinstance(looking.result(MetadataResult).error, ProducerClosedError)
+                assert not closed.done()
+                hold.release()
+                assert closed.result(PATIENCE_S).flushed
+            assert told.offsets() == [0]
+
+
+def test_a_record_that_is_being_appended_when_the_producer_closes_is_sent() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    entered, go_on = threading.Event(), threading.Event()
+    try_allocate = rig.producer._pool.try_allocate
+
+    def wait_and_allocate(size_bytes: int) -> bool:
+        entered.set()
+        assert go_on.wait(PATIENCE_S)
+        return try_allocate(size_bytes)
+
+    rig.producer._pool.try_allocate = wait_and_allocate  # type: ignore[method-assign]
+    rig.client.prepare_response(produced(ORDERS_0, offset=0))
+    with ThreadPoolExecutor(2) as pool:
+        sent = pool.submit(rig.producer.send, ProducerRecord("orders", b"a"))
+        assert entered.wait(PATIENCE_S)
+        rig.producer.start()
+        closed = pool.submit(rig.producer.close, PATIENCE_MS)
+        wait_until(lambda: rig.producer.status().state == "closing", what="the producer closes")
+        go_on.set()
+        assert sent.result(PATIENCE_S).result(PATIENCE_S).offset == 0
+        assert closed.result(PATIENCE_S).flushed
 
 
 def test_nothing_is_accepted_while_the_producer_closes() -> None:
