@@ -159,7 +159,7 @@ def test_a_send_that_blocks_is_ended_by_close_while_what_is_parked_goes_on() -> 
         cluster.create_topic("orders")
         with live_producer(cluster.bootstrap_servers, LITTLE_MEMORY) as producer:
             producer.partitions_for("orders")
-            hold = cluster.hold_next(ApiKey.PRODUCE)
+            hold = cluster.hold_next(ApiKey.PRODUCE, times=1_000)
             told = [submit(producer, "orders", [large(n)], partition=0) for n in range(20)]
             with ThreadPoolExecutor(2) as pool:
                 sent = pool.submit(producer.send, ProducerRecord("orders", large(99), partition=0))
