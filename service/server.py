@@ -199,12 +199,17 @@ class SidecarServer:
 
 
 def report_unacknowledged(report: CloseReport) -> None:
-    """Says by name what was accepted and could not be delivered in time: one line each."""
+    """Logs by name what was accepted and had not been delivered when the drain was over: one line each."""
     for left in report.unacknowledged:
         where = left.topic if left.partition is None else f"{left.topic}-{left.partition}"
         _log.error("not acknowledged when the drain time was over: %d records of %s", left.records, where)
     if report.flushed:
         _log.info("everything that was accepted is acknowledged")
+    elif not report.unacknowledged:
+        _log.info(
+            "everything that was still open is acknowledged; %d records had failed before the drain",
+            report.failed_earlier,
+        )
 
 
 def _address(bound: socket.socket) -> str:

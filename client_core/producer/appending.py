@@ -56,11 +56,12 @@ def append(
     *,
     ignore_keys: bool,
     answered: bool,
+    was_parked: bool = False,
 ) -> Appending:
     """Appends from the request's front. The caller holds the request, and no lock.
 
     `wall_ms` is for records without a timestamp: the time after the wait for metadata (PROD-13). An error
-    is for all that is not appended.
+    is for all that is not appended. What `was_parked` is appended also while the producer closes.
     """
     judged = judge_metadata_wait(cache, request.topic, None, answered=answered)
     if isinstance(judged, Fail):
@@ -75,7 +76,9 @@ def append(
         )
         request.ungrouped = ()
     try:
-        return _append_groups(request, accumulator, cache, judged.partition_count, now_ms, wall_ms)
+        return _append_groups(
+            request, accumulator, cache, judged.partition_count, now_ms, wall_ms, was_parked=was_parked
+        )
     except ProducerClosedError as error:
         return Appending(Appended.UP_TO_FULL_BUFFER, error=error)
     except IllegalArgumentError as error:  # batch.size is larger than buffer.memory
@@ -89,6 +92,8 @@ def _append_groups(
     partition_count: int,
     now_ms: int,
     wall_ms: int,
+    *,
+    was_parked: bool,
 ) -> Appending:
     todo = request.todo
     beyond: list[PartitionGroup] = []
@@ -109,6 +114,7 @@ def _append_groups(
             now_ms,
             wall_ms,
             reserved_bytes=request.reserved_bytes,
+            was_parked=was_parked,
         )
         request.reserved_bytes = result.reserved_left
         wakes = wakes or result.batch_is_full or result.new_batch_created

@@ -57,6 +57,7 @@ class _Append:
     now_ms: int
     wall_ms: int
     reserved_bytes: int
+    was_parked: bool
     appended: int = 0
     batch_is_full: bool = False
     new_batch_created: bool = False
@@ -83,7 +84,9 @@ class BatchAppender:
     ) -> None:
         """`spreads`: of the keyless records of one call each batch goes where nothing waits, if it can."""
         self._spreads = spreads
+        #: Nothing new is appended; and then nothing at all.
         self.closed = False
+        self.ended = False
         self._queues = queues
         self._incomplete = incomplete
         self._pool = pool
@@ -106,9 +109,10 @@ class BatchAppender:
         now_ms: int,
         wall_ms: int,
         reserved_bytes: int,
+        was_parked: bool,
     ) -> AppendResult:
         """See RecordAccumulator.append_many."""
-        append = _Append(records, indices, owner, cluster, now_ms, wall_ms, reserved_bytes)
+        append = _Append(records, indices, owner, cluster, now_ms, wall_ms, reserved_bytes, was_parked)
         try:
             while True:
                 queues = self._queues.topic(topic)
@@ -127,7 +131,7 @@ class BatchAppender:
         """Appends until all is appended or memory is lacking; then it says how much. Under the lock."""
         sticky = queues.partitioner if partition is None else None
         while append.appended < len(append.indices):
-            if self.closed:
+            if self.closed and (self.ended or not append.was_parked):
                 raise ProducerClosedError("Producer closed while send in progress")
             queue = self._sticky(queues, append) if partition is None else queues.partition(partition)
             last = queue.last

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 class RecordOwner(Protocol):
     """Who wants to know what became of records. Compared by identity."""
 
+    @property
+    def was_given_up(self) -> bool:
+        """Whether its caller has been told already that records without an outcome failed."""
+        ...
+
     def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
         """What became of the owner's records `indices`, which stood in the batch from position
         `first_in_batch` on.

@@ -185,6 +185,7 @@ class BatchSettlement:
             if deallocate:
                 self._accumulator.deallocate(batch)
             return
+        self._accumulator.count_failed(batch)
         _log.log(
             self._news.failed(batch.topic_partition, error.error, now_ms, for_good=True),
             "%d records of %s are given up: %s",

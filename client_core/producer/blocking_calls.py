@@ -7,6 +7,7 @@ Any thread. Source: KafkaProducer.doSend, waitOnMetadata, flush, Kafka 4.3.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Final
 
 from client_core.clock import FOREVER_MS
@@ -16,6 +17,7 @@ from client_core.producer.appending import append_blocking
 from client_core.producer.blocking_metadata_wait import BlockingMetadataWait
 from client_core.producer.io_thread import CLOSED_WHILE_WAITING
 from client_core.producer.record_checks import check_topics, ensure_valid_size
+from client_core.producer.ticket import Phase
 
 if TYPE_CHECKING:
     from client_core.clock import Clock
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
     from client_core.metadata.metadata_cache import MetadataCache
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.buffer_pool import BufferPool
+    from client_core.producer.completions import Completions
     from client_core.producer.config import ProducerConfig
     from client_core.producer.future_record_metadata import FutureRecordMetadata
+    from client_core.producer.held_back_topics import HeldBackTopics
     from client_core.producer.io_thread import IoThread
     from client_core.producer.producer_record import ProducerRecord
     from client_core.producer.record_accumulator import RecordAccumulator
@@ -47,6 +51,8 @@ class BlockingCalls:
         accumulator: RecordAccumulator,
         pool: BufferPool,
         io_thread: IoThread,
+        held_back: HeldBackTopics,
+        completions: Completions,
         clock: Clock,
         events: EventSink,
     ) -> None:
@@ -55,6 +61,8 @@ class BlockingCalls:
         self._accumulator = accumulator
         self._pool = pool
         self._io_thread = io_thread
+        self._held_back = held_back
+        self._completions = completions
         self._clock = clock
         self._events = events
         self._metadata_wait = BlockingMetadataWait(metadata, clock, events, io_thread.wakeup)
@@ -78,6 +86,8 @@ class BlockingCalls:
                 raise ProducerClosedError(CLOSED_WHILE_WAITING) from error
             raise
         ensure_valid_size(record, config.max_request_size, config.buffer_memory)
+        if record.topic in self._held_back.topics:
+            waited_ms += self._wait_behind_parked(record.topic, waited_ms)
         left_ms = 0 if self._io_thread.is_current else max(config.max_block_ms - waited_ms, 0)
         wakes = append_blocking(
             record,
@@ -92,12 +102,50 @@ class BlockingCalls:
         if wakes:
             self._io_thread.wakeup()
 
+    def _wait_behind_parked(self, topic: str, waited_ms: int) -> int:
+        """Waits until what was submitted for the topic before is appended (ORD-01); how long that took.
+
+        A callback can't wait: it passes requests of others, and fails behind its own.
+        """
+        held_back, pool = self._held_back, self._pool
+        if self._io_thread.is_current:
+            if held_back.has_callbacks(topic):
+                raise pool.exhausted(pool.poolable_bytes, 0)
+            return 0
+        max_block_ms, began_ms = self._config.max_block_ms, self._clock.now_ms()
+        deadline_ms = min(began_ms + max(max_block_ms - waited_ms, 0), FOREVER_MS)
+        outcome = "error"
+        try:
+            outcome = "success" if held_back.wait_behind(topic, self._clock, deadline_ms) else "timeout"
+        finally:
+            behind_ms = self._clock.now_ms() - began_ms
+            self._events.emit(WaitFinished(Phase.BUFFER.value, outcome, behind_ms))
+        if outcome == "timeout":
+            raise pool.exhausted(pool.poolable_bytes, max_block_ms)
+        return behind_ms
+
     def flush(self) -> None:
-        """Waits for what is incomplete now. Raises KafkaError on the I/O thread (PROD-09)."""
+        """Waits for all that was accepted before (ACC-12, ORD-02). Raises KafkaError on the I/O thread."""
         if self._io_thread.is_current:
             raise KafkaError(_FLUSH_IN_CALLBACK)
         began_ms = self._clock.now_ms()
+        last_parked = self._held_back.last_number
+        is_parked = bool(self._held_back.topics)
+        self._flush_appended()
+        if is_parked:
+            self._held_back.wait_for_parked(last_parked, self._clock)
+            self._flush_appended()
+        if not self._completions.is_told:
+            self._wait_for_a_turn()
+        self._events.emit(WaitFinished(FLUSH, "success", self._clock.now_ms() - began_ms))
+
+    def _flush_appended(self) -> None:
         flush = self._accumulator.begin_flush()
         self._io_thread.wakeup()
         flush.wait(self._clock, FOREVER_MS)
-        self._events.emit(WaitFinished(FLUSH, "success", self._clock.now_ms() - began_ms))
+
+    def _wait_for_a_turn(self) -> None:
+        """Waits until those whose records are acknowledged have been told so: a turn does that at its end."""
+        turned = threading.Event()
+        self._io_thread.do(lambda now_ms: turned.set())
+        turned.wait()

@@ -75,6 +75,7 @@ class BufferPool:
         self._lock = threading.Lock()
         self._available_bytes = total_bytes
         self._waiters: deque[PoolWaiter] = deque()
+        self._refuses_threads = False
         self._closed = False
 
     def __repr__(self) -> str:
@@ -105,6 +106,8 @@ class BufferPool:
         closed (BUF-04), IllegalArgumentError when the pool could never give so much (BUF-01).
         """
         with self._lock:
+            if self._refuses_threads:
+                raise ProducerClosedError(_CLOSED)
             if self._take(size_bytes):
                 return
             condition = threading.Condition(self._lock)
@@ -158,13 +161,19 @@ class BufferPool:
         self._tell(granted)
         return True
 
-    def close(self) -> None:
-        """Refuses all further requests. Blocked threads wake and raise (BUF-04)."""
+    def refuse_threads(self) -> None:
+        """Lets nobody block any more: threads that do wake and raise (BUF-04). Parked requests go on."""
         with self._lock:
-            self._closed = True
+            self._refuses_threads = True
             for waiter in self._waiters:
                 if waiter.condition is not None:
                     waiter.condition.notify()
+
+    def close(self) -> None:
+        """Refuses all further requests. Blocked threads wake and raise (BUF-04)."""
+        self.refuse_threads()
+        with self._lock:
+            self._closed = True
 
     # -- under the lock ------------------------------------------------------------------------------------
 
@@ -204,10 +213,10 @@ class BufferPool:
     def _wait(self, waiter: PoolWaiter, condition: threading.Condition, max_block_ms: int) -> None:
         deadline_ms = min(waiter.since_ms + max_block_ms, FOREVER_MS)
         with self._lock:
-            self._clock.wait_for(condition, lambda: waiter.granted or self._closed, deadline_ms)
+            self._clock.wait_for(condition, lambda: waiter.granted or self._refuses_threads, deadline_ms)
             if waiter.granted:
                 return
-            if self._closed:
+            if self._refuses_threads:
                 raise ProducerClosedError(_CLOSED)
             raise self.exhausted(waiter.size_bytes, max_block_ms)
 

@@ -25,10 +25,17 @@ class Completions:
         self._sink = sink
         self._finished: deque[tuple[Done, Result]] = deque()
         self._nobody_posts = False
+        self._is_posting = False
 
     def __bool__(self) -> bool:
         """Whether something waits to be posted."""
         return bool(self._finished)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether all that was added is with the sink. A plain read; I/O thread running."""
+        # In this order: what is not in the deque any more has been posted, or is being posted.
+        return not self._finished and not self._is_posting
 
     def add(self, done: Done, result: Result) -> None:
         """Puts a finished ticket in. Any thread, no lock held."""
@@ -42,11 +49,15 @@ class Completions:
         if not self._finished:
             return
         finished: list[tuple[Done, Result]] = []
-        with contextlib.suppress(IndexError):  # another thread may empty it at the same time
-            while True:
-                finished.append(self._finished.popleft())
-        if finished:
-            self._post(finished)
+        self._is_posting = True
+        try:
+            with contextlib.suppress(IndexError):  # another thread may empty it at the same time
+                while True:
+                    finished.append(self._finished.popleft())
+            if finished:
+                self._post(finished)
+        finally:
+            self._is_posting = False
 
     def post_from_now_on(self) -> None:
         """The I/O thread ends: what is added later is posted by whoever adds it."""

@@ -35,6 +35,9 @@ class FutureRecordMetadata:
 
     __slots__ = ("_listeners", "_outcome", "_position")
 
+    #: A future waits for its record, however long that takes.
+    was_given_up: Final = False
+
     def __init__(self, on_done: Callable[[FutureRecordMetadata], None] | None = None) -> None:
         """`on_done` is the first callback."""
         self._outcome: BatchOutcome | KafkaError | None = None

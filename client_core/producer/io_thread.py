@@ -6,7 +6,7 @@
 Others put requests and commands into deques and wake the poll; nothing they call here blocks. A turn that
 fails is a bug: it is counted, logged with its stack once (`uncaught.py`), and followed by a growing pause, so
 that a bug neither kills the thread, nor burns a core, nor fills the log. The thread ends by `initiate_close`
-(what was appended is sent first) or `force_close` (it is given up); whatever ends it, everyone who waits is
+(what was accepted is sent first) or `force_close` (it is given up); whatever ends it, everyone who waits is
 told. Source: Sender.run, KafkaProducer.close, Kafka 4.3 (SND-13).
 """
 
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from client_core.clock import FOREVER_MS
 from client_core.errors import KafkaError, ProducerClosedError
+from client_core.producer.status import Unacknowledged
 from client_core.producer.turn_times import TurnTimes
 from client_core.uncaught import UncaughtErrors
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from client_core.producer.pending_request import PendingRequest
     from client_core.producer.record_accumulator import RecordAccumulator
     from client_core.producer.sender import Sender
-    from client_core.producer.status import Unacknowledged
 
 _log: Final = logging.getLogger(__name__)
 
@@ -130,8 +130,6 @@ class IoThread:
         self._uncaught = UncaughtErrors(_log, "the I/O thread")
         #: How long they took, without their sleep.
         self.turn_times: Final = TurnTimes()
-        #: What a forced close gave up.
-        self.given_up: tuple[Unacknowledged, ...] = ()
         metadata.on_change(self._note_metadata_change)
 
     def __repr__(self) -> str:
@@ -171,9 +169,10 @@ class IoThread:
             self._client.wakeup()
 
     def initiate_close(self) -> None:
-        """Stops appends; what was appended is sent, then the thread ends."""
+        """Stops appends; what was appended or parked is sent, then the thread ends."""
         # First the accumulator, so that nothing is appended behind the back of the last turn.
         self._accumulator.close()
+        self._parked.held_back.close()
         self._running = False
         if self.life_cycle in (LifeCycle.STARTING, LifeCycle.RUNNING):
             self.life_cycle = LifeCycle.CLOSING
@@ -185,6 +184,19 @@ class IoThread:
         with self._pause:
             self._pause.notify_all()
         self.initiate_close()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing that is put in now is ever sent."""
+        return self._over
+
+    def still_open(self) -> list[Unacknowledged]:
+        """The records that are accepted and not accounted for. While the thread runs they may still be."""
+        came = [
+            Unacknowledged(request.topic, None, len(request.not_appended()))
+            for request in tuple(self._requests)
+        ]
+        return [*self._accumulator.unacknowledged(), *self._parked.not_appended(), *came]
 
     def join(self, timeout_ms: int) -> bool:
         """Waits for the end of the thread; whether it came. A thread that never began is ended here."""
@@ -212,7 +224,8 @@ class IoThread:
         try:
             while self._running:
                 self._guarded_turn()
-            self._fail_waiting()
+            self._accumulator.let_appends_finish()
+            self._fail_look_ups()
             self._completions.post()
             while not self._forced and self._has_work():
                 self._guarded_turn()
@@ -323,6 +336,8 @@ class IoThread:
         return (
             self._accumulator.has_undrained
             or self._sender.in_flight_batches > 0
+            or self._parked.waiting_for_buffer > 0
+            or self._parked.waiting_for_metadata > 0
             or bool(self._requests or self._commands)
         )
 
@@ -331,20 +346,24 @@ class IoThread:
         now_ms = self._clock.now_ms()
         while self._commands or self._requests:
             _attempt("take what came", lambda: self._take_what_came(now_ms))
-        _attempt("fail requests that wait", lambda: self._fail_parked(now_ms))
+        closed = ProducerClosedError(CLOSED_WHILE_WAITING)
+        _attempt("fail requests that wait", lambda: self._parked.fail_all_parked(closed, now_ms))
+        self._fail_look_ups()
+
+    def _fail_look_ups(self) -> None:
+        now_ms = self._clock.now_ms()
         metadata = ProducerClosedError("Producer closed while waiting for metadata")
         _attempt("fail look-ups", lambda: self._lookups.fail_all(metadata, now_ms))
         configs = ProducerClosedError("Producer closed while waiting for configs")
         _attempt("fail look-ups of configs", lambda: self._configs.fail_all(configs, now_ms))
 
-    def _fail_parked(self, now_ms: int) -> None:
-        self.given_up += self._parked.not_appended()
-        self._parked.fail_all_parked(ProducerClosedError(CLOSED_WHILE_WAITING), now_ms)
-
     def _end(self) -> None:
         """Tells everyone, and closes the client. Runs once, whatever ended the thread."""
+        _attempt("end the accumulator", self._accumulator.end)
+        _attempt("free blocked threads", self._parked.held_back.close)
         self._fail_waiting()
-        _attempt("give up batches", self._give_up_batches)
+        forced = ProducerClosedError(FORCED)
+        _attempt("give up batches", lambda: self._accumulator.abort_incomplete_batches(forced))
         _attempt("close the network client", self._client.close)
         _attempt("close the metadata", self._metadata.close)
         if self.life_cycle is not LifeCycle.FAILED:
@@ -353,11 +372,6 @@ class IoThread:
         self._over = True
         self._sweep_if_over()
         self._completions.post_from_now_on()
-
-    def _give_up_batches(self) -> None:
-        self.given_up += self._accumulator.unacknowledged()
-        if self._accumulator.has_incomplete:
-            self._accumulator.abort_incomplete_batches(ProducerClosedError(FORCED))
 
     def _sweep_if_over(self) -> None:
         """There is no thread any more to fail what comes too late: whoever brings it does."""

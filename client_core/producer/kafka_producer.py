@@ -18,6 +18,7 @@ from client_core.errors import (
     ApiError,
     IllegalArgumentError,
     IllegalStateError,
+    ProducerClosedError,
 )
 from client_core.events import NO_EVENTS
 from client_core.metadata.producer_metadata import ProducerMetadata
@@ -26,7 +27,7 @@ from client_core.producer.blocking_calls import BlockingCalls
 from client_core.producer.buffer_pool import BufferPool
 from client_core.producer.completions import Completions
 from client_core.producer.future_record_metadata import FutureRecordMetadata
-from client_core.producer.io_thread import IoThread, wake_now
+from client_core.producer.io_thread import CLOSED_WHILE_WAITING, IoThread, wake_now
 from client_core.producer.lookup_requests import LookupRequests
 from client_core.producer.pending_configs import PendingConfigs
 from client_core.producer.pending_metadata import PendingLookups
@@ -41,8 +42,8 @@ from client_core.producer.record_checks import (
 )
 from client_core.producer.refreshes import RefreshFailures, metadata_status, node_statuses
 from client_core.producer.sender import Sender
-from client_core.producer.status import ClientStatus, CloseReport
-from client_core.producer.submissions import Submissions
+from client_core.producer.status import ClientStatus
+from client_core.producer.submissions import CLOSED, Submissions
 from client_core.producer.ticket import CallInline, CancelTicket
 from client_core.producer.transaction_manager import TransactionManager
 from client_core.producer.wiring import (
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from client_core.producer.config import ProducerConfig
     from client_core.producer.io_thread import WakeSoon
     from client_core.producer.producer_record import ProducerRecord
+    from client_core.producer.status import CloseReport
     from client_core.producer.ticket import CompletionSink, Done, Ticket
     from client_core.producer.turn_times import LoopWork
 
@@ -182,7 +184,15 @@ class KafkaProducer:
         self._submissions.connect(self.io_thread, lookups)
         self._lookup_requests = LookupRequests(self.io_thread, lookups, self._configs, clock)
         self._blocking_calls = BlockingCalls(
-            config, self._metadata, self._accumulator, self._pool, self.io_thread, clock, events
+            config,
+            self._metadata,
+            self._accumulator,
+            self._pool,
+            self.io_thread,
+            parked.held_back,
+            self._completions,
+            clock,
+            events,
         )
         self._quick_append = QuickAppend(
             self._metadata,
@@ -190,6 +200,7 @@ class KafkaProducer:
             clock,
             most_bytes=largest_sure_to_fit(config.max_request_size, config.buffer_memory),
             ignore_keys=config.partitioner_ignore_keys,
+            held_topics=parked.held_back.topics,
         )
         self._closed = False
 
@@ -364,12 +375,17 @@ class KafkaProducer:
             self._blocking_calls.send(record, future)
         except ApiError as error:
             _log.debug("A record for topic %s was not appended: %s", record.topic, error)
+            self._accumulator.failed.add(record.topic, None, 1)
+            if self.io_thread.is_over:  # too late for the report of close: so it was never accepted
+                raise ProducerClosedError(CLOSED_WHILE_WAITING) from error
             future.fail(error)
         return future
 
     def flush(self) -> None:
-        """Sends all that was appended, linger or not, and blocks until it is acknowledged or failed
-        (ACC-12).
+        """Sends all that was accepted, linger or not, and blocks until it is acknowledged or failed.
+
+        Also what is parked for metadata or memory; what was submitted has been told when this returns
+        (ACC-12, ORD-02).
         """
         self._blocking_calls.flush()
 
@@ -409,19 +425,25 @@ class KafkaProducer:
         return count_backlog(batches, cache.topics, cache.nodes_by_id, self._parked.topic_waits())
 
     def close(self, timeout_ms: int = FOREVER_MS) -> CloseReport:
-        """Sends what was appended for up to timeout_ms, then gives up the rest; tells what that was (SND-13).
+        """Sends what was accepted for up to timeout_ms, then gives up the rest; tells what that was (SND-13).
 
-        Nothing is accepted from here on. Again: the same report. From a callback it gives up at once, since
-        the I/O thread can't wait for itself, and can't tell what will be left (PROD-09).
+        What is parked is sent too (ORD-03); a `send` that still blocks raises ProducerClosedError. Nothing is
+        accepted from here on. Again: the same report. From a callback it gives up at once, since the I/O
+        thread can't wait for itself; its report names what is open, of which this turn may still acknowledge
+        some (PROD-09).
         """
         if timeout_ms < 0:
             raise IllegalArgumentError("The timeout cannot be negative.")
         self._closed = True
+        failed = self._accumulator.failed
         if self.io_thread.is_current:
             if timeout_ms > 0:
                 _log.warning("close(%d) inside a callback waits for nothing: it is close(0)", timeout_ms)
+            failed.begin_close()
             self.io_thread.force_close()
-            return CloseReport()
+            return failed.report(self.io_thread.still_open())
+        self._submissions.close()
+        failed.begin_close()
         _log.info("Closing the Kafka producer with a timeout of %s ms", timeout_ms)
         try:
             self._close_in(timeout_ms)
@@ -429,7 +451,7 @@ class KafkaProducer:
             # An interrupt (KeyboardInterrupt) ends the wait, as in Java, but not the close.
             self._give_up()
             raise
-        return CloseReport(self.io_thread.given_up)
+        return failed.report(() if self.io_thread.is_over else self.io_thread.still_open())
 
     def _close_in(self, timeout_ms: int) -> None:
         if timeout_ms > 0:
@@ -448,4 +470,4 @@ class KafkaProducer:
 
     def _ensure_open(self) -> None:
         if self._closed:
-            raise IllegalStateError("Cannot perform operation after producer has been closed")
+            raise IllegalStateError(CLOSED)

@@ -3,18 +3,19 @@
 A request that can't be appended at once is parked here: no thread waits for it. Per topic there is one
 queue, in order: nobody overtakes a request for the same topic, so a caller's records keep their order. Only
 a request for a partition that does not exist (yet) stands aside, or one wrong number would hold up a topic
-until its deadline.
+until its deadline. While the producer closes, what is parked goes on as before (ORD-03).
 
 A metadata change looks at each waiting topic once, however many requests wait for it; memory that comes
 free goes to the queue that asked first; a deadline concerns the request whose time is up. Nothing here is
-proportional to all that is parked. I/O thread only, but `hold_back`, `holds_back`, `topic_waits` and the two
-counts. Source: KafkaProducer.doSend, Kafka 4.3, as far as a caller can see it (PROD-01..05, BUF-02, BUF-03).
+proportional to all that is parked. I/O thread only, but `held_back`, `topic_waits`, `not_appended` and the
+two counts. Source: KafkaProducer.doSend, Kafka 4.3, as far as a caller can see it (PROD-01..05, BUF-02,
+BUF-03).
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from client_core.errors import KafkaError, ProducerClosedError, TimeoutError
 from client_core.events import WaitFinished
@@ -64,7 +65,8 @@ class ParkedRequests:
         self._aside: dict[str, StandingAside] = {}
         self._block_deadlines = Deadlines[PendingRequest]()
         self._deadlines = Deadlines[PendingRequest]()
-        self._held_back = HeldBackTopics()
+        #: Who may not be overtaken. Any thread.
+        self.held_back: Final = HeldBackTopics(lambda topic: metadata.cache.partition_count(topic))
         self._waiting = dict.fromkeys(Phase, 0)
 
     def __repr__(self) -> str:
@@ -81,10 +83,6 @@ class ParkedRequests:
     def waiting_for_buffer(self) -> int:
         return self._waiting[Phase.BUFFER]
 
-    def holds_back(self, topic: str) -> bool:
-        """Whether a new request for the topic must stand behind others. A plain read."""
-        return topic in self._held_back
-
     def waits_for(self, topic: str) -> bool:
         """Whether any request waits for the topic, or for a partition of it. A plain read."""
         return topic in self._queues or topic in self._aside
@@ -93,9 +91,15 @@ class ParkedRequests:
         """Who is parked for which topic."""
         return topic_waits(self._queues, self._aside)
 
-    def hold_back(self, request: PendingRequest) -> None:
-        """From now on requests for the topic stand behind this one. Called before it is handed over."""
-        self._held_back.hold_back(request)
+    def not_appended(self) -> tuple[Unacknowledged, ...]:
+        """How many records of each topic are parked."""
+        parked = [tuple(queue.requests) for queue in tuple(self._queues.values())]
+        parked += [tuple(aside.requests) for aside in tuple(self._aside.values())]
+        return tuple(
+            Unacknowledged(request.topic, None, len(request.not_appended()))
+            for requests in parked
+            for request in requests
+        )
 
     # -- coming ----------------------------------------------------------------------------------------------
 
@@ -107,17 +111,18 @@ class ParkedRequests:
     def take(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
         """Watches over a request from now on, and parks it if something of it is still to be appended."""
         if request.is_finished:
-            self._held_back.let_pass(request)
+            if request.holds_back_others:
+                self.held_back.leave(request)
             return
         self._deadlines.add(request.deadline_ms, request)
         if not request.is_parked:
             return
         self._block_deadlines.add(request.block_deadline_ms, request)
         request.parked_ms = now_ms
-        if request.holds_back_others:
-            self._join_queue(request, now_ms, wall_ms)
-        else:
-            self._stand_aside(request, now_ms)
+        aside = self._aside.get(request.topic)
+        if aside is not None:  # the request may be for a partition that is new, as these are
+            self._try_partitions(request.topic, aside, now_ms, wall_ms)
+        self._join_queue(request, now_ms, wall_ms)
 
     def _join_queue(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
         """Stands behind the others for the topic, and goes on at once if there are none."""
@@ -137,11 +142,13 @@ class ParkedRequests:
 
     def metadata_changed(self, now_ms: int, wall_ms: int) -> None:
         """Looks at each topic that waits for metadata; what is still missing is asked for again."""
+        for topic, aside in tuple(self._aside.items()):  # first: they came before what queues
+            self._try_partitions(topic, aside, now_ms, wall_ms)
+            if topic in self._aside:
+                self._ask_for(topic, False, now_ms)
         for topic, queue in tuple(self._queues.items()):
             if queue.phase is Phase.METADATA:
                 self._go_on(topic, queue, now_ms, wall_ms, answered=True)
-        for topic, aside in tuple(self._aside.items()):
-            self._try_partitions(topic, aside, now_ms, wall_ms)
 
     def granted(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
         """The pool has given the memory that this request waited for."""
@@ -172,6 +179,7 @@ class ParkedRequests:
                     wall_ms,
                     ignore_keys=self._ignore_keys,
                     answered=answered,
+                    was_parked=True,
                 )
             except BaseException as bug:
                 self._end_for_bug(request, bug, now_ms)
@@ -203,11 +211,11 @@ class ParkedRequests:
 
     def _stand_aside(self, request: PendingRequest, now_ms: int) -> None:
         """Waits for the topic to get the partition, without holding anybody up."""
-        self._held_back.let_pass(request)
         count = self._metadata.cache.partition_count(request.topic) or 0
         aside = self._aside.get(request.topic)
         if aside is None:
             aside = self._aside[request.topic] = StandingAside(count)
+        self.held_back.stand_aside(request, count)
         aside.requests[request] = None
         self._waiting[Phase.METADATA] += 1
         self._ask_for(request.topic, request.may_create, now_ms)
@@ -218,14 +226,23 @@ class ParkedRequests:
             for request in tuple(aside.requests):
                 self._fail(request, judged.error, Phase.METADATA, now_ms)
         elif isinstance(judged, Known) and judged.partition_count != aside.partition_count:
-            # The number is another one: all of them go through the queue again, in their order.
-            requests = tuple(aside.requests)
-            for request in requests:
-                self._leave_aside(request)
-                self._held_back.hold_back(request)
-                self._join_queue(request, now_ms, wall_ms)
+            self._resume(topic, aside, now_ms, wall_ms)
         else:
-            self._ask_for(topic, False, now_ms)
+            self.held_back.look_at(topic)
+
+    def _resume(self, topic: str, aside: StandingAside, now_ms: int, wall_ms: int) -> None:
+        """The number of partitions is another one: all go through the queue again, before what came later."""
+        self.held_back.resume(topic)
+        del self._aside[topic]
+        queue = self._queues.get(topic)
+        if queue is None:
+            queue = self._queues[topic] = TopicQueue()
+        else:
+            self._release(queue.first)  # it is not the first any more: that must not keep the memory waiting
+        self._set_phase(queue, Phase.METADATA, now_ms)
+        queue.requests = {**aside.requests, **queue.requests}
+        queue.may_create |= any(request.may_create for request in aside.requests)
+        self._go_on(topic, queue, now_ms, wall_ms, answered=True)
 
     def _ask_for(self, topic: str, may_create: bool, now_ms: int) -> None:
         """Asks for metadata again; Metadata itself sees to the pauses (PROD-01)."""
@@ -260,7 +277,8 @@ class ParkedRequests:
             error = TimeoutError(
                 f"Records for topic {request.topic} were not acknowledged within {waited_ms} ms."
             )
-            request.give_up(error, cancelled.get(id(request), ()), now_ms - request.submitted_ms)
+            failed = request.give_up(error, cancelled.get(id(request), ()), now_ms - request.submitted_ms)
+            self._accumulator.failed.add(request.topic, None, failed)
 
     def cancel(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
         """Nobody waits for this one any more: its place goes to others. What was appended is delivered."""
@@ -290,16 +308,6 @@ class ParkedRequests:
         for aside in tuple(self._aside.values()):
             for request in tuple(aside.requests):
                 self._fail(request, error, Phase.METADATA, now_ms)
-
-    def not_appended(self) -> tuple[Unacknowledged, ...]:
-        """How many records of each topic are parked."""
-        records: dict[str, int] = {}
-        parked = [queue.requests for queue in self._queues.values()]
-        parked += [aside.requests for aside in self._aside.values()]
-        for requests in parked:
-            for request in requests:
-                records[request.topic] = records.get(request.topic, 0) + len(request.not_appended())
-        return tuple(Unacknowledged(topic, None, count) for topic, count in records.items())
 
     def fail_all_parked(self, error: KafkaError, now_ms: int) -> None:
         """Fails everything that is parked: the producer closes."""
@@ -333,7 +341,9 @@ class ParkedRequests:
     ) -> None:
         self._unpark(request, outcome, now_ms)
         failure = RecordFailure(error, phase, Written.NO, now_ms - request.submitted_ms)
-        request.fail(request.drop_not_appended(), failure)
+        indices = request.drop_not_appended()
+        self._accumulator.failed.add(request.topic, None, len(indices))
+        request.fail(indices, failure)
 
     def _end_for_bug(self, request: PendingRequest, bug: BaseException, now_ms: int) -> None:
         """Ends the one request that a bug struck, or it would strike each time and nobody behind it go on.
@@ -342,7 +352,8 @@ class ParkedRequests:
         """
         self._unpark(request, "error", now_ms)
         error = KafkaError(f"The request ended with a bug, {type(bug).__name__}: the log has its stack.")
-        request.give_up(error, (), now_ms - request.submitted_ms)
+        failed = request.give_up(error, (), now_ms - request.submitted_ms)
+        self._accumulator.failed.add(request.topic, None, failed)
         request.drop_not_appended()
 
     # -- leaving ---------------------------------------------------------------------------------------------
@@ -358,7 +369,7 @@ class ParkedRequests:
         phase = self._leave_queue(request) or self._leave_aside(request)
         had_place_in_pool = request.waiter is not None
         self._release(request)
-        self._held_back.let_pass(request)
+        self.held_back.leave(request)
         # The pool itself tells of those whom it has served.
         if phase is Phase.METADATA or (phase is Phase.BUFFER and (had_place_in_pool or outcome != "success")):
             self._events.emit(WaitFinished(phase.value, outcome, now_ms - request.parked_ms))

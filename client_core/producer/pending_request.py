@@ -78,6 +78,7 @@ class PendingRequest:
         "_settled",
         "_spans",
         "block_deadline_ms",
+        "came_in_callback",
         "deadline_ms",
         "holds_back_others",
         "may_create",
@@ -90,6 +91,7 @@ class PendingRequest:
         "ungrouped",
         "waiter",
         "waits",
+        "was_given_up",
     )
 
     def __init__(
@@ -123,6 +125,10 @@ class PendingRequest:
         self.reserved_bytes = 0
         #: Whether later requests for the topic must stand behind this one.
         self.holds_back_others = False
+        #: Whether it was submitted on the I/O thread. Set where it is parked.
+        self.came_in_callback = False
+        #: Whether its caller was told at its deadline that what was on its way is unknown.
+        self.was_given_up = False
         self._done = done
         self._finish = finish
         self._lock = threading.Lock()
@@ -199,11 +205,11 @@ class PendingRequest:
         if settles and self._settled is not None:
             self._finish(self, self._settled)
 
-    def give_up(self, error: KafkaError, cancelled: Sequence[int], waited_ms: int) -> None:
+    def give_up(self, error: KafkaError, cancelled: Sequence[int], waited_ms: int) -> int:
         """Ends the request at its deadline: what is not accounted for has failed.
 
         `cancelled` are records that were taken back before they were sent; the others may be on their way,
-        and `settled` waits for those.
+        and `settled` waits for those. Returns of how many records the caller is told now that they failed.
         """
         with self._lock:
             known: set[int] = set()
@@ -219,7 +225,9 @@ class PendingRequest:
                     self._spans.append(FailedSpan(indices, failure))
             self._remaining -= len(taken_back)
             settles = bool(taken_back) and self._remaining == 0
+            self.was_given_up = self.was_given_up or ends
         self._tell(ends=ends, settles=settles)
+        return len(taken_back) + len(under_way) if ends else 0
 
     def forget(self) -> bool:
         """Ends the request for its caller without a word; whether it was still running."""

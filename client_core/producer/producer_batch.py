@@ -58,6 +58,7 @@ class ProducerBatch:
         "attempts",
         "created_ms",
         "drained_ms",
+        "failed_records",
         "final_state",
         "is_buffer_deallocated",
         "is_in_flight",
@@ -91,6 +92,8 @@ class ProducerBatch:
         self.drained_ms: int | None = None
         self.attempts = 0
         self.final_state: FinalState | None = None
+        #: How many of its records failed, were not reported as failed before, and are not counted yet.
+        self.failed_records = 0
         self.is_in_flight = False  # Sender's: handed to the client and not answered yet
         self.sent_to: int | None = None  # the node of that request, for status
         #: Whether all of its records were given their partition by the sticky partitioner. Under the lock.
@@ -368,6 +371,8 @@ class ProducerBatch:
             attempts=self.attempts,
         )
         spans, self._spans = self._spans, []
+        if error is not None:
+            self.failed_records = sum(len(indices) for owner, indices, _ in spans if not owner.was_given_up)
         for owner, indices, first_in_batch in spans:
             try:
                 owner.batch_done(indices, first_in_batch, outcome)

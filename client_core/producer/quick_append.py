@@ -18,6 +18,8 @@ from client_core.producer.metadata_wait import Known, judge_metadata_wait
 from client_core.producer.partitioner import partition_for_key
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from client_core.clock import Clock
     from client_core.metadata.metadata_cache import MetadataCache
     from client_core.metadata.producer_metadata import ProducerMetadata
@@ -54,17 +56,22 @@ class QuickAppend:
         *,
         most_bytes: int,
         ignore_keys: bool,
+        held_topics: Collection[str] = (),
     ) -> None:
+        """`held_topics`: the topics that requests are parked for, which nobody may overtake (ORD-01)."""
         self._metadata = metadata
         self._appender = appender
         self._clock = clock
         self._most_bytes = most_bytes
         self._ignore_keys = ignore_keys
+        self._held_topics = held_topics
         self._known = _Known(metadata.cache, {})
 
     def append(self, record: ProducerRecord, owner: RecordOwner) -> bool:
         """Whether the record is in a batch now. If not, nothing has happened."""
         topic, value, key, partition, timestamp_ms, headers = record
+        if self._held_topics and topic in self._held_topics:
+            return False
         cache, topics = self._known
         known = topics.get(topic) if cache is self._metadata.cache else None
         if known is None:

@@ -26,7 +26,7 @@ from client_core.producer.incomplete_batches import IncompleteBatches
 from client_core.producer.lost_leaders import LostLeaders
 from client_core.producer.partition_sequences import is_later
 from client_core.producer.partitioner import BuiltInPartitioner
-from client_core.producer.status import BufferStatus, Unacknowledged
+from client_core.producer.status import BufferStatus, FailedRecords, Unacknowledged
 from client_core.producer.topic_queues import WaitingQueues
 from client_core.record.compression import NO_COMPRESSION
 from client_core.record.compression_ratio import INITIAL_RATIO, CompressionRatioEstimator
@@ -92,6 +92,8 @@ class RecordAccumulator:
         #: The partitions whose queues hold batches, to see whether there are any. Changes under the locks.
         self.undrained: Final[Collection[TopicPartition]] = self._queues.waiting.keys()
         self._incomplete = IncompleteBatches()
+        #: The accepted records that failed, of batches and of those that were never appended.
+        self.failed: Final = FailedRecords()
         self._ratios = CompressionRatioEstimator()
         #: Its any-thread side, for who appends by the short way.
         self.appender = BatchAppender(
@@ -132,6 +134,8 @@ class RecordAccumulator:
         now_ms: int,
         wall_ms: int,
         reserved_bytes: int = 0,
+        *,
+        was_parked: bool = False,
     ) -> AppendResult:
         """Appends the records at `indices`, in that order, as far as there is memory (ACC-01, ACC-02).
 
@@ -140,12 +144,13 @@ class RecordAccumulator:
         with the indices that are left and the bytes as `reserved_bytes`. `owner` hears of every record that
         was appended, once.
 
-        Raises ProducerClosedError after close (ACC-04), IllegalArgumentError for a record that the whole pool
-        could not hold; but only if nothing was appended, and `reserved_bytes` are still the caller's then.
-        Else it returns short, without `needed_bytes`: the next call raises.
+        Raises ProducerClosedError after close (ACC-04), of what `was_parked` only after end;
+        IllegalArgumentError for a record that the whole pool could not hold; but only if nothing was
+        appended, and `reserved_bytes` are still the caller's then. Else it returns short, without
+        `needed_bytes`: the next call raises.
         """
         return self.appender.append_many(
-            topic, partition, records, indices, owner, cluster, now_ms, wall_ms, reserved_bytes
+            topic, partition, records, indices, owner, cluster, now_ms, wall_ms, reserved_bytes, was_parked
         )
 
     def _new_partitioner(self, topic: str) -> BuiltInPartitioner:
@@ -317,11 +322,14 @@ class RecordAccumulator:
         After close() nothing is appended behind its back. The memory of a batch in flight comes back when the
         client is done with it.
         """
-        for queues in tuple(self._queues.topics.values()):
-            with queues.lock:
-                pass  # an append that found the accumulator open is through now: its batch is seen below
+        self.let_appends_finish()
         for batch in self._incomplete.snapshot():
             self._abort(batch, error, only_if_undrained=False)
+
+    def count_failed(self, batch: ProducerBatch) -> None:
+        """Counts the records of a batch that has failed. I/O thread."""
+        self.failed.add(*batch.topic_partition, batch.failed_records)
+        batch.failed_records = 0
 
     def abort_undrained_batches(self, error: KafkaError) -> None:
         """Gives up what was never taken for a request. I/O thread."""
@@ -336,6 +344,7 @@ class RecordAccumulator:
             batch.abort_record_appends()
             self._queues.remove(queue, batch)
         batch.abort(error)
+        self.count_failed(batch)
         if batch.is_in_flight:
             self.complete_batch(batch)
         else:
@@ -379,8 +388,23 @@ class RecordAccumulator:
         return self._incomplete.flush_in_progress
 
     def close(self) -> None:
-        """Nothing is appended any more, and all that waits is ready (ACC-04). Idempotent."""
+        """Appends only what was parked before; all that waits is ready (ACC-04). Idempotent."""
         self.appender.closed = True
+        self._pool.refuse_threads()
+
+    def let_appends_finish(self) -> None:
+        """Returns when each append that found the accumulator open is through, and its batch to be seen.
+
+        I/O thread, after `close` or `end`.
+        """
+        for queues in tuple(self._queues.topics.values()):
+            with queues.lock:
+                pass
+
+    def end(self) -> None:
+        """Appends nothing at all any more: nobody would send it. Idempotent."""
+        self.appender.ended = True
+        self.close()
         self._pool.close()
 
     @property
@@ -417,8 +441,10 @@ class RecordAccumulator:
         return self._incomplete.snapshot()
 
     def unacknowledged(self) -> tuple[Unacknowledged, ...]:
-        """How many records of each partition are not accounted for: what close() reports."""
+        """How many records of each partition are not accounted for."""
         records: Counter[TopicPartition] = Counter()
         for batch in self.incomplete():
-            records[batch.topic_partition] += batch.record_count
-        return tuple(Unacknowledged(*topic_partition, count) for topic_partition, count in records.items())
+            # Of one that is done the owners are being told.
+            left = batch.failed_records if batch.is_done else batch.record_count
+            records[batch.topic_partition] += left
+        return tuple(Unacknowledged(*where, count) for where, count in records.items() if count)

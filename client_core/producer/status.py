@@ -1,11 +1,17 @@
 """What the client is doing, as values that any thread may read.
 
-Built by the I/O thread's own swaps and counters.
+Built by the I/O thread's own swaps and counters. And what `close()` reports.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +78,62 @@ class ClientStatus:
 
 @dataclass(frozen=True, slots=True)
 class Unacknowledged:
-    """Records of one partition that close() gave up."""
+    """Records of one partition that had been accepted and had not failed before close(), and were not
+    acknowledged.
+    """
 
     topic: str
-    partition: int | None  # None: still waiting for metadata
+    partition: int | None  # None: in no batch yet; they waited for metadata or memory
     records: int
 
 
 @dataclass(frozen=True, slots=True)
 class CloseReport:
-    """What close() left behind; nothing, if all was acknowledged in time."""
+    """What became of the records that the producer accepted: those that failed, counted once each.
+
+    A record is accepted where `send` returns its future or `submit` its ticket, and has failed where that
+    future or that ticket's `done` says so. What its caller cancelled is counted only if it was on its way.
+    """
 
     unacknowledged: tuple[Unacknowledged, ...] = ()
+    #: Records that had failed before close() was called, since the producer began.
+    failed_earlier: int = 0
 
     @property
     def flushed(self) -> bool:
-        return not self.unacknowledged
+        """Whether no accepted record failed."""
+        return not self.unacknowledged and not self.failed_earlier
+
+
+class FailedRecords:
+    """Counts the accepted records that failed: by partition from `begin_close` on. Any thread; one lock."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._earlier = 0
+        self._records: Counter[tuple[str, int | None]] | None = None
+
+    def add(self, topic: str, partition: int | None, records: int) -> None:
+        """So many records failed; their callers are told. `partition` None: they were in no batch."""
+        if not records:
+            return
+        with self._lock:
+            if self._records is None:
+                self._earlier += records
+            else:
+                self._records[topic, partition] += records
+
+    def begin_close(self) -> None:
+        """From now on what fails is unacknowledged. Idempotent."""
+        with self._lock:
+            if self._records is None:
+                self._records = Counter()
+
+    def report(self, still_open: Iterable[Unacknowledged] = ()) -> CloseReport:
+        """What has failed so far, and besides what is going to fail."""
+        with self._lock:
+            records = Counter(self._records)
+            earlier = self._earlier
+        for left in still_open:
+            records[left.topic, left.partition] += left.records
+        return CloseReport(tuple(Unacknowledged(*where, count) for where, count in records.items()), earlier)

@@ -4,12 +4,18 @@
 a word to the I/O thread but a wakeup; the rest is parked (`parked_requests.py`) and goes on there. What comes
 back from the I/O thread, that memory was granted, that a request is finished, comes back to here. Java has no
 such call: its send blocks.
+
+A request is accepted once `take` returns. `close` waits for those that are being taken, so what becomes of
+any accepted record is in the report of `KafkaProducer.close`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from threading import get_ident
+from typing import TYPE_CHECKING, Final
 
+from client_core.errors import IllegalStateError
 from client_core.producer.appending import Appended, append
 from client_core.producer.blocking_metadata_wait import mark_used
 from client_core.producer.parked_requests import ParkedRequests
@@ -26,6 +32,10 @@ if TYPE_CHECKING:
     from client_core.producer.pending_request import PendingRequest
     from client_core.producer.record_accumulator import RecordAccumulator
     from client_core.producer.ticket import Done
+
+
+#: In Java's words (PROD-08).
+CLOSED: Final = "Cannot perform operation after producer has been closed"
 
 
 class Submissions:
@@ -54,14 +64,47 @@ class Submissions:
         self.parked = ParkedRequests(
             metadata, accumulator, pool, events, self._granted, self._left, ignore_keys=ignore_keys
         )
+        self._held_topics = self.parked.held_back.topics
+        #: Requests that are being taken, and the threads that do it.
+        self._under_way: dict[PendingRequest, int] = {}
+        self._closed = False
+        self._taken = threading.Condition()
 
     def connect(self, io_thread: IoThread, lookups: PendingLookups) -> None:
         self._io_thread = io_thread
         self._lookups = lookups
 
     def take(self, request: PendingRequest, now_ms: int) -> None:
-        """Appends what can be appended now, unless others wait for the same topic; parks the rest."""
-        if self.parked.holds_back(request.topic):
+        """Appends what can be appended now, unless others wait for the same topic; parks the rest.
+
+        Raises IllegalStateError after close.
+        """
+        self._under_way[request] = get_ident()
+        try:
+            if self._closed:  # looked at behind the line above: `close` looks the other way round
+                raise IllegalStateError(CLOSED)
+            self._take(request, now_ms)
+        finally:
+            del self._under_way[request]
+            if self._closed:
+                with self._taken:
+                    self._taken.notify_all()
+
+    def close(self) -> None:
+        """Takes no more requests, and returns when those that are being taken are accepted. They never block.
+
+        Not those of this thread: it may be a signal's handler that has interrupted one.
+        """
+        self._closed = True
+        this_thread = get_ident()
+        with self._taken:
+            self._taken.wait_for(lambda: all(ident == this_thread for ident in self._threads_under_way()))
+
+    def _threads_under_way(self) -> tuple[int, ...]:
+        return tuple(self._under_way.values())
+
+    def _take(self, request: PendingRequest, now_ms: int) -> None:
+        if self._held_topics and self.parked.held_back.holds_back(request.topic):
             self._park(request)
             return
         cache = self._metadata.cache
@@ -77,11 +120,11 @@ class Submissions:
         )
         if went.error is not None:
             failure = RecordFailure(went.error, Phase.METADATA, Written.NO, 0)
-            request.fail(request.drop_not_appended(), failure)
+            indices = request.drop_not_appended()
+            self._accumulator.failed.add(request.topic, None, len(indices))
+            request.fail(indices, failure)
         if went.so_far is Appended.ALL or went.error is not None:
             self._io_thread.take(request, wake=went.wakes)
-        elif went.so_far is Appended.UP_TO_A_MISSING_PARTITION:
-            self._io_thread.take(request, wake=True)
         else:
             self._park(request)
 
@@ -99,7 +142,7 @@ class Submissions:
             self._io_thread.wakeup()
 
     def _park(self, request: PendingRequest) -> None:
-        self.parked.hold_back(request)
+        self.parked.held_back.hold_back(request, in_callback=self._io_thread.is_current)
         self._io_thread.take(request, wake=True)
 
     def _granted(self, request: PendingRequest) -> None:

@@ -123,6 +123,8 @@ def cluster_of(leaders: Sequence[int | None], topic: str = _TOPIC) -> Cluster:
 
 
 class _Nobody:
+    was_given_up = False
+
     def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
         """The trace does not say what callers hear."""
 

@@ -84,6 +84,7 @@ class Owner:
     errors: dict[int, KafkaError] = field(default_factory=dict)
     outcomes: list[BatchOutcome] = field(default_factory=list)
     times_told: dict[int, int] = field(default_factory=dict)
+    was_given_up: bool = False
 
     def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
         self.outcomes.append(outcome)

@@ -3,7 +3,8 @@
 Callers submit, cancel, look up and close; requests wait for metadata, for memory and for brokers; brokers
 keep logs with Kafka's own checks (model_brokers.py). The insides are judged in sender_machine.py; here it is
 what a caller sees: one result for each ticket, by its deadline, none for one that was cancelled, `settled`
-once for each; outcomes that are true of the logs; and memory that is whole again. Used by
+once for each; outcomes that are true of the logs, and in the order of the calls; memory that is whole again;
+and a report of the close that counts what failed. Used by
 test_producer_properties.py.
 """
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from client_core.error_codes import Errors
+    from client_core.producer.future_record_metadata import FutureRecordMetadata
+    from client_core.producer.status import CloseReport
     from client_core.producer.ticket import Result, Ticket
 
 PARTITIONS: Final = 2
@@ -87,12 +90,14 @@ class ProducerMachine(RuleBasedStateMachine):
             delivery_timeout_ms=DELIVERY_MS,
             request_timeout_ms=500,
             max_in_flight_requests_per_connection=in_flight,
+            max_block_ms=0,  # nothing may block the one thread
         )
         self.brokers = ModelBrokers(self.rig.client, self.rig.clock, partitions=PARTITIONS)
         self.rig.client.update_metadata(self.brokers.metadata(), 13)
         self.next = 0
         self.requests: list[Submitted] = []
         self.look_ups: list[LookedUp] = []
+        self.sent: dict[int, FutureRecordMetadata] = {}
         self.is_closed = False
 
     # -- what callers do -----------------------------------------------------------------------------------
@@ -133,6 +138,19 @@ class ProducerMachine(RuleBasedStateMachine):
             done=submitted.results.append,
             settled=submitted.settled.append,
         )
+
+    @rule(
+        key=st.sampled_from((None, b"a")),
+        partition=st.sampled_from((None, 0, 1, 7)),
+        size=st.sampled_from((0, 20, 120)),
+    )
+    def send(self, key: bytes | None, partition: int | None, size: int) -> None:
+        if self.is_closed:
+            return
+        value = b"%06d" % self.next + bytes(size)
+        record = ProducerRecord(TOPIC, value, key=key, partition=partition)
+        self.sent[self.next] = self.rig.producer.send(record)
+        self.next += 1
 
     @precondition(lambda self: self.requests)
     @rule(back=st.integers(1, 6))
@@ -233,15 +251,12 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @invariant()
     def logs_are_in_order(self) -> None:
-        """Each caller's records, in order: between callers it is who was appended first."""
+        """All come from one caller: by whichever way they came, they are in the order of its calls."""
         for partition in range(PARTITIONS):
             values = [int(value[:6]) for value in self.brokers.values(partition)]
             if self.idempotent:
                 assert len(values) == len(set(values)), f"partition {partition} has duplicates: {values}"
-                places = {number: place for place, number in enumerate(values)}
-                for request in self.requests:
-                    mine = [places[number] for number in request.numbers if number in places]
-                    assert mine == sorted(mine)
+                assert values == sorted(values)
 
     # -- the end -------------------------------------------------------------------------------------------
 
@@ -254,7 +269,7 @@ class ProducerMachine(RuleBasedStateMachine):
             pool = self.rig.producer._pool
             assert pool.available_bytes == pool.total_bytes
         self.is_closed = True
-        self.rig.producer.close(0)
+        report = self.rig.producer.close(0)
         self.each_ticket_ends_once()
         for request in self.requests:
             assert len(request.results) == (not request.is_cancelled)
@@ -262,10 +277,23 @@ class ProducerMachine(RuleBasedStateMachine):
         assert all(len(look_up.results) == (not look_up.is_cancelled) for look_up in self.look_ups)
         assert not self.rig.producer._accumulator.has_incomplete
         self.outcomes_are_true()
+        self.report_is_true(report)
+
+    def report_is_true(self, report: CloseReport) -> None:
+        """It counts each record that its caller was told of as failed; of cancelled ones it may name some."""
+        failed = sum(future.exception(0) is not None for future in self.sent.values())
+        for request in self.requests:
+            for result in request.results:
+                failed += sum(isinstance(outcome, RecordFailure) for outcome in result.outcomes)
+        cancelled = sum(len(request.numbers) for request in self.requests if request.is_cancelled)
+        reported = report.failed_earlier + sum(left.records for left in report.unacknowledged)
+        assert failed <= reported <= failed + cancelled
+        assert report.flushed == (reported == 0)
 
     def get_well(self) -> None:
         for _ in range(400):
-            if all(request.settled for request in self.requests) and not self.rig.client.requests:
+            told = all(request.settled for request in self.requests)
+            if told and all(sent.done() for sent in self.sent.values()) and not self.rig.client.requests:
                 break
             self.learn()
             self.turn(stale=False, applied=True)
@@ -279,6 +307,11 @@ class ProducerMachine(RuleBasedStateMachine):
     def outcomes_are_true(self) -> None:
         logs = [[int(value[:6]) for value in self.brokers.values(p)] for p in range(PARTITIONS)]
         stored = {number for log in logs for number in log}
+        for number, future in self.sent.items():
+            if future.exception(0) is None:
+                receipt = future.result(0)
+                log = logs[receipt.partition]
+                assert number in log if receipt.offset is None else log[receipt.offset] == number
         for request in self.requests:
             for number, outcome in zip(request.numbers, request.outcomes, strict=True):
                 if isinstance(outcome, RecordMetadata):
@@ -329,6 +362,11 @@ def walk(machine: ProducerMachine, random: Random, steps: int) -> int:
 
     rules: dict[Callable[[], object], int] = {
         submit: 20,
+        lambda: machine.send(
+            random.choice((None, b"a")),
+            random.choices((None, 0, 1, 7), (5, 5, 5, 1))[0],
+            random.choices((0, 20, 120), (9, 9, 3))[0],
+        ): 20,
         lambda: machine.turn(stale=yes(), applied=yes()): 40,
         lambda: machine.wait(random.choice(WAITS_MS[:-2])): 10,
         lambda: machine.wait(random.choice(WAITS_MS[-2:])): unlikely // 4,

@@ -73,6 +73,8 @@ WAITS_MS: Final = (1, 10, 60, 60, 400, 1_600)
 class Owner:
     """Whom a batch tells of the records that were appended together; keeps what it heard, by number."""
 
+    was_given_up = False
+
     def __init__(self, numbers: Sequence[int], heard: Counter[int], machine: SenderMachine) -> None:
         self.numbers = numbers
         self._heard = heard

@@ -185,7 +185,7 @@ def test_a_bug_at_the_end_keeps_nobody_waiting(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.behaviour("BAT-01")
-def test_a_thread_that_dies_says_so_and_tells_who_waits() -> None:
+def test_a_thread_that_dies_says_so_and_tells_who_waits(caplog: pytest.LogCaptureFixture) -> None:
     rig = ProducerRig(topics={})
     waiting = rig.submit("orders", b"a")
     break_turns(rig, 10**9)
@@ -197,12 +197,15 @@ def test_a_thread_that_dies_says_so_and_tells_who_waits() -> None:
     rig.producer.start()
     assert rig.producer.io_thread.join(PATIENCE_S * 1_000)
     assert rig.producer.io_thread.life_cycle is LifeCycle.FAILED
+    assert "The I/O thread has died" in caplog.text
+    assert "SystemExit" in caplog.text
     assert isinstance(waiting.failures[0].error, ProducerClosedError)
 
 
 def test_its_turns_are_counted_and_can_be_asked_for() -> None:
     rig = ProducerRig(topics={"orders": 1})
     before = rig.producer.status().loop_turns
+    rig.clock.advance(30)
     rig.producer.wakeup()
     rig.turn()
     rig.clock.advance(70)
@@ -228,6 +231,97 @@ def test_a_request_that_changes_nothing_for_a_sleeping_thread_does_not_wake_it()
     before = rig.client.wakeups
     rig.submit("orders", b"b", timeout_ms=5_000)  # joins a batch that is not full
     assert rig.client.wakeups == before
+
+
+def test_a_request_wakes_a_sleeping_thread_only_for_a_batch_or_for_an_earlier_deadline() -> None:
+    rig = ProducerRig(topics={"orders": 1}, linger_ms=100_000)
+    wakeups = rig.client.wakeups
+    rig.submit("orders", b"a", timeout_ms=5_000)
+    assert rig.client.wakeups == wakeups + 1, "a batch was begun"
+    rig.turn()
+    rig.producer.io_thread.poll_limit_ms(rig.clock.now_ms())  # it sleeps until that deadline
+    rig.submit("orders", b"b", timeout_ms=5_000)
+    assert rig.client.wakeups == wakeups + 1
+    rig.turn()
+    rig.producer.io_thread.poll_limit_ms(rig.clock.now_ms())
+    rig.submit("orders", b"c", timeout_ms=4_999)
+    assert rig.client.wakeups == wakeups + 2
+
+
+def test_a_command_and_the_wish_to_close_wake_the_thread() -> None:
+    rig = ProducerRig()
+    wakeups = rig.client.wakeups
+    rig.producer.io_thread.do(lambda now_ms: None)
+    assert rig.client.wakeups == wakeups + 1
+    rig.producer.io_thread.initiate_close()
+    assert rig.client.wakeups == wakeups + 2
+    assert rig.producer.status().state == "closing"
+
+
+def test_the_thread_keeps_no_process_alive() -> None:
+    assert ProducerRig().producer.io_thread._thread.daemon
+
+
+def test_a_thread_that_never_began_is_joined_at_once() -> None:
+    rig = ProducerRig()
+    assert rig.producer.io_thread.join(0)
+    assert rig.producer.status().state == "closed"
+
+
+class _NeverEnds(threading.Event):
+    """An end that does not come, and how long each wait for it was to be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits_s: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits_s.append(timeout or 0)
+        return False
+
+
+@pytest.mark.parametrize(("timeout_ms", "waits_s"), [(1_000, [0.5, 0.5]), (700, [0.5, 0.2]), (50, [0.05])])
+def test_its_end_is_waited_for_in_pieces_that_a_signal_may_end(timeout_ms: int, waits_s: list[float]) -> None:
+    rig = ProducerRig()
+    rig.producer.start()
+    io_thread, ended = rig.producer.io_thread, rig.producer.io_thread._ended
+    never = io_thread._ended = _NeverEnds()
+    assert not io_thread.join(timeout_ms)
+    assert never.waits_s == pytest.approx(waits_s)
+    io_thread._ended = ended
+    io_thread.force_close()
+    io_thread._thread.join(PATIENCE_S)
+
+
+class _NoPauses:
+    """Pauses of no length, and after how many failures in a row each was asked for."""
+
+    def __init__(self, rig: ProducerRig) -> None:
+        self.asked: list[int] = []
+        rig.producer.io_thread._pause_after_failure = self  # type: ignore[assignment]
+
+    def backoff_ms(self, attempts: int) -> int:
+        self.asked.append(attempts)
+        return 0
+
+
+def test_pauses_grow_with_the_failures_in_a_row_and_begin_anew_after_a_good_turn() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    pauses = _NoPauses(rig)
+    for failures in (3, 2):
+        break_turns(rig, failures)
+        for _ in range(failures + 1):
+            rig.producer.io_thread._guarded_turn()
+    assert pauses.asked == [0, 1, 2, 0, 1]
+
+
+def test_what_a_turn_has_finished_is_posted_although_it_fails() -> None:
+    rig = ProducerRig(topics={})
+    waiting = rig.submit("orders", b"a", block_ms=0)
+    _NoPauses(rig)
+    break_turns(rig, 1)
+    rig.producer.io_thread._guarded_turn()
+    assert len(waiting.failures) == 1
 
 
 def test_what_comes_after_the_end_is_failed_by_who_brings_it() -> None:

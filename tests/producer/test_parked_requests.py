@@ -394,7 +394,7 @@ def test_a_request_cancelled_before_it_was_looked_at_holds_nobody_up() -> None:
     rig.will_know({"orders": 1})
     rig.metadata.add("orders", rig.clock.now_ms())
     rig.turn(2)
-    assert not rig.producer._parked.holds_back("orders")
+    assert not rig.producer._parked.held_back.holds_back("orders")
     rig.submit("orders", b"b")
     assert values_of(rig) == [b"b"]
 

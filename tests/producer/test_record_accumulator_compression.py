@@ -53,6 +53,8 @@ def test_the_parts_of_a_batch_that_packed_worse_than_expected_hold_no_memory() -
     (batch,) = bench.drain(*(node.id for node in bench.ready().ready_nodes))
     assert len(batch.records()) > BATCH_BYTES
     parts = bench.accumulator.split_and_reenqueue(batch)
+    ratio = bench.accumulator._ratios.estimation(TOPIC, Codec.GZIP)
+    assert ratio == max(1.0, batch.compression_ratio), "nothing is expected to pack until it has"
     bench.accumulator.complete_and_deallocate_batch(batch)
     assert parts > 1
     for _ in range(parts):
@@ -99,3 +101,15 @@ def test_of_ten_batches_at_most_one_is_too_large_however_well_the_records_pack(
     assert not has_undrained(bench)
     assert not has_incomplete(bench)
     assert bench.accumulator.batches_of(tp(0)) == ()
+
+
+def test_what_is_expected_of_a_topic_goes_with_it() -> None:
+    bench = Bench(batch_bytes=BATCH_BYTES, compression=GzipCompression())
+    bench.append([record(b"a")])
+    (batch,) = bench.drain(*(node.id for node in bench.ready().ready_nodes))
+    bench.finish(batch)
+    bench.accumulator._ratios.set_estimation(TOPIC, Codec.GZIP, 0.5)
+    bench.accumulator.forget_topics(lambda topic: True)
+    assert bench.accumulator._ratios.estimation(TOPIC, Codec.GZIP) == 0.5
+    bench.accumulator.forget_topics(lambda topic: False)
+    assert bench.accumulator._ratios.estimation(TOPIC, Codec.GZIP) == 1.0

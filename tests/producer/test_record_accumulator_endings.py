@@ -210,6 +210,84 @@ def test_parts_that_are_too_large_again_are_halved_down_to_single_records() -> N
     assert log == [r.value for r in numbered(64)]
 
 
+def test_a_part_that_is_too_large_again_comes_back_in_few() -> None:
+    bench = Bench(batch_bytes=4096)
+    bench.append(numbered(64))
+    (batch,) = bench.drain(0)
+    bench.accumulator.split_and_reenqueue(batch)
+    (part,) = bench.drain(0)
+    records = part.record_count
+    assert bench.accumulator.split_and_reenqueue(part) <= 3 < records
+
+
+def test_what_is_given_up_can_not_be_sent_any_more() -> None:
+    bench = Bench(delivery_timeout_ms=1_000)
+    bench.append(numbered(1))
+    bench.clock.advance(1_000)
+    (expired,) = bench.accumulator.expired_batches(bench.now_ms)
+    with pytest.raises(IllegalStateError):
+        expired.records()
+    bench.append(numbered(1))
+    (aborted,) = bench.accumulator.batches_of(tp(0))
+    bench.accumulator.abort_incomplete_batches(KafkaError("over"))
+    with pytest.raises(IllegalStateError):
+        aborted.records()
+
+
+def test_what_stands_behind_a_batch_that_came_back_is_taken_back() -> None:
+    bench = Bench()
+    bench.append(numbered(1), 0, Owner())
+    (sent,) = bench.drain(0)
+    bench.accumulator.reenqueue(sent, bench.now_ms)
+    owner = Owner()
+    bench.append(numbered(1), 0, owner)
+    assert bench.accumulator.cancel([owner]) == [(owner, range(1))]
+    assert list(bench.accumulator.batches_of(tp(0))) == [sent]
+
+
+def test_once_closed_nobody_blocks_for_memory_and_only_what_was_parked_is_appended() -> None:
+    bench = Bench()
+    bench.accumulator.close()
+    with pytest.raises(ProducerClosedError):
+        bench.pool.allocate(1, 0)
+    with pytest.raises(ProducerClosedError):
+        bench.append(numbered(1))
+    accumulator = bench.accumulator
+    appended = accumulator.append_many(
+        RECORD.topic, 0, (RECORD,), (0,), Owner(), bench.leaders.cluster, bench.now_ms, 0, was_parked=True
+    )
+    assert appended.appended == 1
+
+
+def test_at_the_end_nothing_is_appended_and_no_memory_is_given() -> None:
+    bench = Bench()
+    bench.append(numbered(1))  # a batch with room, which needs no memory
+    bench.accumulator.end()
+    with pytest.raises(ProducerClosedError):
+        bench.pool.try_allocate(1)
+    for was_parked in (False, True):
+        with pytest.raises(ProducerClosedError):
+            bench.accumulator.append_many(
+                RECORD.topic,
+                0,
+                (RECORD,),
+                (0,),
+                Owner(),
+                bench.leaders.cluster,
+                bench.now_ms,
+                0,
+                was_parked=was_parked,
+            )
+
+
+def test_the_records_of_batches_that_are_given_up_are_counted_once() -> None:
+    bench = Bench()
+    bench.append(numbered(3))
+    bench.accumulator.failed.begin_close()
+    bench.accumulator.abort_undrained_batches(KafkaError("over"))
+    assert [left.records for left in bench.accumulator.failed.report().unacknowledged] == [3]
+
+
 def test_split_batches_hold_no_memory_of_the_pool() -> None:
     bench = Bench(batch_bytes=1024, total_bytes=1024)
     bench.append(numbered(50))

@@ -17,6 +17,7 @@ from tests.support.sender_rig import (
     ORDERS_0,
     REQUEST_TIMEOUT_MS,
     SenderRig,
+    SleepRecorder,
     produced,
 )
 
@@ -116,6 +117,16 @@ def test_batches_of_several_partitions_expire_together() -> None:  # testExpired
     rig.turn()
     assert rig.sender.in_flight_batches == 0
     assert [type(future.exception(0)) for future in futures] == [TimeoutError, TimeoutError]
+
+
+def test_it_comes_round_at_once_after_an_expiry_for_what_was_held_up() -> None:
+    rig = SenderRig()
+    rig.append()
+    rig.client.set_unreachable(rig.node, 100_000_000)
+    rig.clock.advance(DELIVERY_TIMEOUT_MS)
+    sleeps = SleepRecorder(rig)
+    rig.turn()
+    assert sleeps.last_ms() == 0
 
 
 @pytest.mark.behaviour("SND-03")

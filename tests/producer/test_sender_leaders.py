@@ -12,6 +12,7 @@ import pytest
 from client_core.cluster import Node, TopicPartition
 from client_core.error_codes import Errors
 from client_core.metadata.metadata import LeaderAndEpoch
+from client_core.producer.lost_leaders import LostLeaders
 from client_core.protocol.messages.produce_response import NodeEndpoint
 from tests.support.metadata_responses import metadata_response, node, partition, topic, topic_id_of
 from tests.support.sender_rig import (
@@ -24,6 +25,7 @@ from tests.support.sender_rig import (
 )
 
 if TYPE_CHECKING:
+    from client_core.metadata.refresh_schedule import RefreshReason
     from client_core.producer.future_record_metadata import FutureRecordMetadata
     from client_core.protocol.messages.produce_response import ProduceResponse
 
@@ -110,6 +112,51 @@ def test_a_topic_without_leader_is_asked_for_again() -> None:  # ACC-07
     assert rig.client.in_flight_request_count() == 0
     assert not rig.client.has_pending_metadata_updates
     rig.turn()
+    assert rig.client.in_flight_request_count() == 1
+
+
+def test_asking_for_a_lost_leader_neither_creates_its_topic_nor_hurries_the_same_answer() -> None:
+    rig = SenderRig()
+    rig.append()
+    rig.client.update_metadata(
+        metadata_response(nodes=1, topics=[topic("orders", [partition(0, leader=None)])]), 13
+    )
+    added: list[bool] = []
+    asked: list[bool] = []
+    add, request_update = rig.metadata.add, rig.metadata.request_update
+
+    def note_add(name: str, now_ms: int, *, may_create: bool = True) -> None:
+        added.append(may_create)
+        add(name, now_ms, may_create=may_create)
+
+    def note_request(reset_equivalent_response_backoff: bool, reason: RefreshReason = "manual") -> int:
+        asked.append(reset_equivalent_response_backoff)
+        return request_update(reset_equivalent_response_backoff, reason)
+
+    rig.metadata.add = note_add  # type: ignore[method-assign, assignment]
+    rig.metadata.request_update = note_request  # type: ignore[method-assign]
+    rig.turn()
+    assert (added, asked) == ([False], [False])
+
+
+def test_what_is_kept_of_topics_is_looked_at_once_for_each_snapshot() -> None:
+    rig = SenderRig()
+    looked: list[object] = []
+    rig.accumulator.forget_topics = looked.append  # type: ignore[method-assign, assignment]
+    rig.turn(3)
+    assert len(looked) == 1
+    rig.update_leaders()
+    rig.turn(3)
+    assert len(looked) == 2
+
+
+def test_a_lost_leader_that_is_ready_for_a_record_is_lost_no_longer() -> None:
+    rig = SenderRig()
+    lost = rig.sender._lost_leaders = LostLeaders(1_000)
+    lost.lost(rig.node.id, rig.clock.now_ms())
+    rig.append()
+    rig.turn()
+    assert not lost.node_ids
     assert rig.client.in_flight_request_count() == 1
 
 

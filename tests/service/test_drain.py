@@ -271,6 +271,32 @@ def test_what_the_brokers_do_not_take_is_named_and_the_end_comes_in_time(
         assert "3 records of orders-0" in sidecar.log()
 
 
+def test_records_that_wait_for_memory_are_delivered_in_the_drain(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    flags = ["--kafka", "buffer.memory=65536"]
+    with Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, flags=flags) as sidecar:
+        hold = cluster.hold_next(ApiKey.PRODUCE)
+        statuses: list[int] = []
+
+        def produce() -> None:
+            statuses.append(sidecar.produce("orders", [{"value": "x" * 15_000}]).status_code)
+
+        callers = [threading.Thread(target=produce) for _ in range(12)]
+        for caller in callers:
+            caller.start()
+        wait_until(lambda: sidecar.metric("pilotfish_waiting_requests") == 12, what="all wait", timeout_s=30)
+        sidecar.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "no new work is taken on" in sidecar.log(), what="the drain", timeout_s=30)
+        hold.release()
+        assert sidecar.process.wait(timeout=60) == 0
+        for caller in callers:
+            caller.join(30)
+        assert statuses == [200] * 12
+        assert "everything that was accepted is acknowledged" in sidecar.log()
+    assert len(cluster.records("orders")) == 12
+
+
 def test_the_last_heartbeat_is_told_though_the_producer_used_all_of_the_time(
     cluster: FakeCluster, tmp_path: Path
 ) -> None:

@@ -1,0 +1,134 @@
+"""Whatever several callers do with little memory and late metadata: order, flush and close keep their word.
+
+Each caller is a thread with a script of its own: submit, send, flush, cancel. Threads decide what meets what;
+what is asserted holds for any schedule (ORD-01..03). `producer_machine.py` does the same on one thread with a
+clock that is turned by hand, where each failure comes again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from client_core import IllegalStateError, ProducerClosedError, ProducerRecord, RecordFailure
+from client_core.protocol.api_keys import ApiKey
+from tests.support.fake_cluster import FakeCluster
+from tests.support.live_producer import PATIENCE_MS, PATIENCE_S, Told, live_producer, submit
+
+if TYPE_CHECKING:
+    from client_core import FutureRecordMetadata, KafkaProducer
+
+CALLERS = 3
+STEPS = 60
+PARTITIONS = 2
+TOPICS = ("orders", "late")
+
+
+@dataclass
+class Caller:
+    """A thread that calls the producer, and what it was answered."""
+
+    name: int
+    random: Random
+    cancels: bool
+    next: int = 0
+    told: list[Told] = field(default_factory=list)
+    futures: list[FutureRecordMetadata] = field(default_factory=list)
+    cancelled: list[Told] = field(default_factory=list)
+    not_covered: list[str] = field(default_factory=list)
+
+    def run(self, producer: KafkaProducer) -> None:
+        with contextlib.suppress(IllegalStateError, ProducerClosedError):  # it is being closed
+            for _ in range(STEPS):
+                self.step(producer)
+
+    def step(self, producer: KafkaProducer) -> None:
+        chosen = self.random.random()
+        topic = self.random.choice(TOPICS)
+        partition = self.random.choice((None, 0, 1))
+        if chosen < 0.5:
+            values = [self.value() for _ in range(self.random.randrange(1, 4))]
+            self.told.append(submit(producer, topic, values, partition=partition, create=False))
+        elif chosen < 0.94:
+            record = ProducerRecord(topic, self.value(), partition=partition)
+            self.futures.append(producer.send(record))
+        elif chosen < 0.97 and self.cancels and self.told:
+            one = self.told[-1]
+            assert one.ticket is not None
+            one.ticket.cancel()
+            if not one.is_told:
+                self.cancelled.append(one)
+        else:
+            told, futures = [one for one in self.told if one not in self.cancelled], tuple(self.futures)
+            producer.flush()
+            self.not_covered += [repr(one) for one in told if not one.is_told]
+            self.not_covered += [repr(one) for one in futures if not one.done()]
+
+    def value(self) -> bytes:
+        self.next += 1
+        return b"%d:%06d:" % (self.name, self.next) + bytes(self.random.choice((10, 10, 300, 900)))
+
+
+def failed(callers: list[Caller]) -> int:
+    """How many records their callers were told of as failed."""
+    outcomes = [
+        outcome
+        for caller in callers
+        for one in caller.told
+        if one not in caller.cancelled or one.is_told
+        for outcome in one.outcomes()
+    ]
+    futures = [future for caller in callers for future in caller.futures]
+    return sum(isinstance(outcome, RecordFailure) for outcome in outcomes) + sum(
+        future.exception(0) is not None for future in futures
+    )
+
+
+@pytest.mark.parametrize("closed_in_ms", [0, 5, PATIENCE_MS])
+@pytest.mark.parametrize("seed", range(6))
+def test_order_flush_and_report_hold_for_any_schedule(seed: int, closed_in_ms: int) -> None:
+    random = Random(f"{seed} {closed_in_ms}")
+    cancels = seed % 2 == 1
+    callers = [Caller(name, Random(random.random()), cancels) for name in range(CALLERS)]
+    settings = {
+        "buffer.memory": random.choice((2_000, 4_000, 20_000)),
+        "batch.size": random.choice((1, 500, 2_000)),
+        "linger.ms": random.choice((0, 3)),
+    }
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("orders", partitions=PARTITIONS)
+        with live_producer(cluster.bootstrap_servers, settings) as producer:
+            threads = [threading.Thread(target=caller.run, args=(producer,)) for caller in callers]
+            for thread in threads:
+                thread.start()
+            cluster.wait_for_requests(ApiKey.METADATA, 2 + random.randrange(3))
+            cluster.create_topic("late", partitions=PARTITIONS)
+            if closed_in_ms == PATIENCE_MS and seed < 3:
+                for thread in threads:
+                    thread.join(PATIENCE_S)
+            else:
+                cluster.wait_for_requests(ApiKey.PRODUCE, random.randrange(1, 40))
+            report = producer.close(closed_in_ms)
+            for thread in threads:
+                thread.join(PATIENCE_S)
+                assert not thread.is_alive()
+            assert [caller.not_covered for caller in callers] == [[]] * CALLERS
+            reported = report.failed_earlier + sum(left.records for left in report.unacknowledged)
+            if cancels:
+                assert reported >= failed(callers)
+            else:
+                assert reported == failed(callers)
+            assert report.flushed == (reported == 0)
+            if closed_in_ms == PATIENCE_MS:
+                assert report.flushed
+        for topic in TOPICS:
+            for partition in range(PARTITIONS):
+                values = [record.value or b"" for record in cluster.records(topic, partition)]
+                for caller in callers:
+                    mine = [value for value in values if value.startswith(b"%d:" % caller.name)]
+                    assert [value[2:8] for value in mine] == sorted({value[2:8] for value in mine})
