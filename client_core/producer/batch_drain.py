@@ -248,6 +248,7 @@ class BatchDrain:
                 batch.drained(now_ms)
             # From here on the batch is this thread's alone: whatever goes wrong, it must come to an end.
             try:
+                batch.drop_removed()
                 self._assign_sequence(batch)
                 batch.close()
             except Exception as error:  # noqa: BLE001 -- a codec's, or a lack of memory; others go on

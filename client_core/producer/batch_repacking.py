@@ -18,7 +18,7 @@ from client_core.record.memory_records_builder import estimate_size_in_bytes_upp
 from client_core.record.record_batch import NO_TIMESTAMP, decode_record_batch, increment_sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from client_core.producer.batch_outcome import Span
     from client_core.record.memory_records_builder import MemoryRecordsBuilder
@@ -35,8 +35,8 @@ class Packed(NamedTuple):
     spans: list[Span]
 
 
-def without_owners(packed: Packed, owners: Collection[int], new_builder: NewBuilder) -> Packed:
-    """The records of all owners but those with these id()s. The old builder is of no use after this."""
+def repacked(packed: Packed, new_builder: NewBuilder) -> Packed:
+    """The records that a span names, without the others. The old builder is of no use after this."""
     old = packed.builder
     builder = new_builder(old.write_limit_bytes)
     was_closed = old.is_closed_for_appends
@@ -44,8 +44,6 @@ def without_owners(packed: Packed, owners: Collection[int], new_builder: NewBuil
     records = _decode(old)
     spans: list[Span] = []
     for owner, indices, start in packed.spans:
-        if id(owner) in owners:
-            continue
         position = builder.record_count
         for record in records[start : start + len(indices)]:
             timestamp_ms = NO_TIMESTAMP if record.timestamp_ms is None else record.timestamp_ms

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.errors import IllegalStateError
 from client_core.producer.batch_outcome import BatchOutcome, FinalState, may_end
-from client_core.producer.batch_repacking import Packed, in_parts, largest_record_bytes, without_owners
+from client_core.producer.batch_repacking import Packed, in_parts, largest_record_bytes, repacked
 from client_core.producer.ticket import Written
 from client_core.record.compression import Codec
 from client_core.record.compression_ratio import CompressionRatioEstimator
@@ -52,6 +52,7 @@ class ProducerBatch:
         "_builder",
         "_current_leader_epoch",
         "_ratios",
+        "_removed_records",
         "_retry_backoff_ms",
         "_spans",
         "allocated_bytes",
@@ -103,6 +104,7 @@ class ProducerBatch:
         self._builder = builder
         self._ratios = CompressionRatioEstimator() if ratios is None else ratios
         self._spans: list[Span] = []
+        self._removed_records = 0
         self._retry_backoff_ms = 0
         self._current_leader_epoch: int | None = None
         self._attempts_when_leader_changed = 0
@@ -161,22 +163,32 @@ class ProducerBatch:
     def remove_owners(self, owners: Collection[int]) -> list[tuple[RecordOwner, Sequence[int]]]:
         """Takes out the records of the owners with these id()s, who hear nothing; returns what was theirs.
 
-        Only for a batch that was never drained. The others' records are encoded anew, so this costs what a
-        split costs, and nothing where no such owner has a span. A batch that held nothing else ends without
-        records.
+        Only for a batch that was never drained. Their bytes stay until the drain calls `drop_removed`, or
+        until they are half of a batch that is open: what leaves costs no more than appending it did, however
+        many leave one after the other.
         """
         removed = [(owner, indices) for owner, indices, _ in self._spans if id(owner) in owners]
         if not removed:
             return removed
-        packed = Packed(self._builder, self._spans)
-        self._builder, self._spans = without_owners(packed, owners, self._new_builder)
+        self._spans = [span for span in self._spans if id(span[0]) not in owners]
+        self._removed_records += sum(len(indices) for _, indices in removed)
+        has_room_to_gain = self._spans and not self._builder.is_closed_for_appends
+        if has_room_to_gain and 2 * self._removed_records >= self._builder.record_count:
+            self.drop_removed()
         return removed
+
+    def drop_removed(self) -> None:
+        """Encodes the batch anew without what was removed; nothing where nothing was. Before its sequence."""
+        if self._removed_records:
+            packed = Packed(self._builder, self._spans)
+            self._builder, self._spans = repacked(packed, self._new_builder)
+            self._removed_records = 0
 
     # -- what it is ----------------------------------------------------------------------------------------
 
     @property
     def record_count(self) -> int:
-        return self._builder.record_count
+        return self._builder.record_count - self._removed_records
 
     @property
     def estimated_size_bytes(self) -> int:

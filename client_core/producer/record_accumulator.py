@@ -353,8 +353,8 @@ class RecordAccumulator:
     def cancel(self, owners: Iterable[RecordOwner]) -> list[tuple[RecordOwner, Sequence[int]]]:
         """Takes back what these owners appended and was never drained; they hear nothing of it. Any thread.
 
-        Returns each span that was taken out. The others' records in the same batches stay, encoded anew,
-        which costs about what appending them did, however many owners leave: so cancel many at once.
+        Returns each span that was taken out. The others' records in the same batches stay; the batch is
+        encoded anew when it is drained, or when half of it was taken out.
         """
         ids = frozenset(map(id, owners))
         taken_out: list[tuple[RecordOwner, Sequence[int]]] = []

@@ -19,6 +19,7 @@ from client_core.record.compression import Codec
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from client_core.record.record_batch import decode_record_batch
 from tests.producer.batches import TOPIC, WALL_MS, Owner, record, size_of, tp, values_in
+from tests.support.counted_work import python_calls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -447,6 +448,45 @@ def test_the_records_of_an_owner_are_taken_out_of_the_batch() -> None:
         (1, 101, 3),
         (2, 102, 4),
     ]
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_owners_who_leave_one_after_the_other_leave_the_rest_in_order(closed: bool) -> None:
+    owners = [Owner(str(n)) for n in range(50)]
+    batch = new_batch()
+    for number, owner in enumerate(owners):
+        append(batch, [record(b"%d" % number)], owner)
+    if closed:
+        batch.close_for_record_appends()
+    for number, owner in enumerate(owners):
+        if number % 7:
+            assert batch.remove_owners({id(owner)}) == [(owner, range(1))]
+            assert batch.remove_owners({id(owner)}) == []
+    assert batch.record_count == 8
+    batch.drop_removed()
+    batch.drop_removed()
+    assert values_in(batch) == [b"%d" % number for number in range(0, 50, 7)]
+    batch.complete(100, None)
+    told = {number: owner.receipts[0].offset for number, owner in enumerate(owners) if owner.times_told}
+    assert told == {number: 100 + place for place, number in enumerate(range(0, 50, 7))}
+
+
+def test_owners_who_leave_one_after_the_other_cost_two_encodings_of_the_batch_and_not_one_each() -> None:
+    owners = [Owner(str(n)) for n in range(200)]
+    batch = new_batch(20_000)
+    for owner in owners:
+        append(batch, [record(b"x" * 50)], owner)
+    records = batch.record_count
+    once = python_calls(lambda: batch.remove_owners({id(owners.pop())}))
+
+    def leave() -> None:
+        while len(owners) > 1:
+            batch.remove_owners({id(owners.pop())})
+        batch.drop_removed()
+
+    assert once < 20
+    # Some ten calls a record that is decoded and encoded: each twice at most, and what each look costs.
+    assert python_calls(leave) < 2 * 20 * records + 20 * records
 
 
 def test_a_batch_without_the_owner_stays_as_it_is() -> None:

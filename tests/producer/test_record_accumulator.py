@@ -27,6 +27,7 @@ from tests.producer.batches import (
     TOPIC,
     WALL_MS,
     Bench,
+    CountingSequences,
     Leaders,
     Owner,
     body_size_of,
@@ -36,6 +37,7 @@ from tests.producer.batches import (
     queued,
     record,
     size_of,
+    tp,
     values_in,
 )
 
@@ -310,6 +312,20 @@ def test_records_that_were_not_drained_can_be_taken_back() -> None:
     assert staying.times_told == {0: 1, 1: 1, 2: 1}
     assert not has_incomplete(bench)
     assert bench.pool.available_bytes == 2**20
+
+
+def test_what_was_taken_back_has_no_sequence_and_is_not_sent() -> None:
+    sequences = CountingSequences()
+    bench = Bench(sequences=sequences)
+    leaving, staying = Owner("leaving"), Owner("staying")
+    bench.append(numbered(4), 0, staying)
+    bench.append(numbered(1, 50), 0, leaving)
+    bench.accumulator.cancel([leaving])
+    assert bench.accumulator.status(bench.now_ms).records == 4
+    (batch,) = bench.drain(0)
+    assert values_in(batch) == [r.value for r in numbered(4)]
+    assert sequences.sequence_number(tp(0)) == 4
+    assert batch.last_sequence == 3
 
 
 def test_what_was_drained_once_is_not_taken_back() -> None:
