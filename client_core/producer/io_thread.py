@@ -19,6 +19,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from client_core import forks
 from client_core.clock import FOREVER_MS
 from client_core.errors import KafkaError, ProducerClosedError
 from client_core.producer.turn_times import TurnTimes
@@ -116,6 +117,8 @@ class IoThread:
         self._forced = False
         self._over = False
         self._end_lock = threading.Lock()
+        self._made_at = forks.count
+        self._report_end: Callable[[], None] | None = None
         self._pause = threading.Condition()
         self._failures_in_a_row = 0
         self._metadata_changed = True
@@ -152,6 +155,20 @@ class IoThread:
         """Whether the caller runs on the I/O thread: in a callback."""
         return threading.get_ident() == self._thread.ident
 
+    @property
+    def was_started(self) -> bool:
+        return self._thread.ident is not None
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this is a copy in the child of a fork: the thread runs in the parent only."""
+        return self._made_at != forks.count
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing is done here any more, and `given_up` is complete."""
+        return self._over
+
     def take(self, request: PendingRequest, *, wake: bool) -> None:
         """Hands a request over to be watched and, where it must wait, parked."""
         self._requests.append(request)
@@ -186,9 +203,30 @@ class IoThread:
             self._pause.notify_all()
         self.initiate_close()
 
+    def end_unclosed(self, report: Callable[[], None]) -> None:
+        """Has the thread send what was accepted, end, and call `report`: its producer is garbage.
+
+        Called by a finalizer, in the midst of anything, on this very thread even: takes no lock of the
+        client.
+        """
+        self._report_end = report
+        if not (self.was_started or self._over):
+            self._end()
+        elif self._over:
+            report()
+        else:
+            self._commands.append(lambda _: self.initiate_close())
+            self._client.wakeup()
+
+    def unacknowledged(self) -> tuple[Unacknowledged, ...]:
+        """What was given up, and, while the thread has not ended, what it still has."""
+        if self._over:
+            return self.given_up
+        return (*self.given_up, *self._parked.not_appended(), *self._accumulator.unacknowledged())
+
     def join(self, timeout_ms: int) -> bool:
         """Waits for the end of the thread; whether it came. A thread that never began is ended here."""
-        if self._thread.ident is None:
+        if not self.was_started:
             if not self._over:
                 self._end()
             return True
@@ -210,28 +248,36 @@ class IoThread:
         if self.life_cycle is LifeCycle.STARTING:
             self.life_cycle = LifeCycle.RUNNING
         try:
-            while self._running:
+            while self._running and not self.is_inherited:
                 self._guarded_turn()
+            if self.is_inherited:
+                return  # a callback has forked, and this is the child: whoever waits is told by the parent
             self._fail_waiting()
             self._completions.post()
-            while not self._forced and self._has_work():
+            while not (self._forced or self.is_inherited) and self._has_work():
                 self._guarded_turn()
         except BaseException:  # noqa: BLE001 -- nobody is above: status and this line are all that tells of it
             self.life_cycle = LifeCycle.FAILED
             _log.critical("The I/O thread has died", exc_info=True)
         finally:
-            self._uncaught.end(self._clock.now_ms())
-            try:
-                self._end()
-            finally:
-                _log.info("The I/O thread has ended")
-                self._ended.set()
+            if not self.is_inherited:
+                self._run_end()
+
+    def _run_end(self) -> None:
+        self._uncaught.end(self._clock.now_ms())
+        try:
+            self._end()
+        finally:
+            _log.info("The I/O thread has ended")
+            self._ended.set()
 
     def _guarded_turn(self) -> None:
         try:
             self.turn()
         except BaseException as error:  # noqa: BLE001 -- the outermost turn: a bug must not end the thread
             # Those that are no Exception too: asyncio's CancelledError, or a sys.exit() in somebody's sink.
+            if self.is_inherited:
+                return
             self._uncaught.tell(error, self._clock.now_ms())
             self._completions.post()
             pause_ms = self._pause_after_failure.backoff_ms(self._failures_in_a_row)
@@ -353,6 +399,8 @@ class IoThread:
         self._over = True
         self._sweep_if_over()
         self._completions.post_from_now_on()
+        if self._report_end is not None:
+            _attempt("report what was not delivered", self._report_end)
 
     def _give_up_batches(self) -> None:
         self.given_up += self._accumulator.unacknowledged()
