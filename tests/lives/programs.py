@@ -1,6 +1,6 @@
 """Programs in which a producer is forked, dropped, or never closed: each is run as a process of its own.
 
-    python tests/support/producer_lives.py NAME BOOTSTRAP_SERVERS [setting=value ...]
+    PYTHONPATH=. python tests/lives/programs.py NAME BOOTSTRAP_SERVERS [setting=value ...]
 
 `LIVES` has them by name. They need `client_core` and the standard library only, so that any Python runs them.
 Records linger for minutes where a life does not end that: what arrives was sent by the end of the process. A
@@ -126,6 +126,26 @@ def closed_in_time() -> None:
     print("flushed", report.flushed)
 
 
+def closed_too_soon() -> None:
+    producer = started()
+    send_all(producer)
+    report = producer.close(50)
+    print("flushed", report.flushed, sum(left.records for left in report.unacknowledged))
+
+
+def _interrupt_when_sent(producer: KafkaProducer) -> None:
+    while producer.status().in_flight_batches == 0:
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def interrupted_close() -> None:
+    producer = started()
+    send_all(producer)
+    threading.Thread(target=_interrupt_when_sent, args=(producer,), daemon=True).start()
+    producer.close()
+
+
 def interrupted_twice() -> None:
     """The second interrupt comes while the process ends, and waits for a broker that does not answer."""
     producer = started()
@@ -133,9 +153,7 @@ def interrupted_twice() -> None:
 
     def interrupt_the_end() -> None:
         threading.main_thread().join()
-        while producer.status().in_flight_batches == 0:
-            time.sleep(0.001)
-        os.kill(os.getpid(), signal.SIGINT)
+        _interrupt_when_sent(producer)
 
     threading.Thread(target=interrupt_the_end, daemon=True).start()
     os.kill(os.getpid(), signal.SIGINT)
@@ -238,7 +256,7 @@ def _refused(name: str, call: Callable[[], object]) -> None:
     os.write(1, f"child {name} {what}\n".encode())
 
 
-def _public_calls(producer: KafkaProducer) -> dict[str, Callable[[], object]]:
+def public_calls(producer: KafkaProducer) -> dict[str, Callable[[], object]]:
     """Each public call with arguments that the parent's producer takes. `close` is not among them."""
     record = ProducerRecord(TOPIC, b"of the child")
     told: dict[str, Any] = {"deadline_ms": producer.clock.now_ms() + 20_000, "done": lambda result: None}
@@ -318,20 +336,20 @@ def forked_while_locks_are_held() -> None:
     )
 
     def child() -> None:
-        for name, call in _public_calls(producer).items():
+        for name, call in public_calls(producer).items():
             _refused(name, call)
-        _refused("done", pending.done)
-        _refused("result", pending.result)
-        _refused("exception", pending.exception)
-        _refused("add_done_callback", lambda: pending.add_done_callback(lambda future: None))
-        _refused("result of before", lambda: done.result().offset)
-        _refused("cancel", ticket.cancel)
+        _refused("future.done", pending.done)
+        _refused("future.result", pending.result)
+        _refused("future.exception", pending.exception)
+        _refused("future.add_done_callback", lambda: pending.add_done_callback(lambda future: None))
+        _refused("done_before.result", lambda: done.result().offset)
+        _refused("ticket.cancel", ticket.cancel)
         _refused("repr", lambda: f"{producer!r} {pending!r}")
         _refused("close", producer.close)
         _refused("__exit__", lambda: producer.__exit__(None, None, None))
         own = started()
-        _refused("own", lambda: own.send(ProducerRecord(TOPIC, b"of the child's own")).done())
-        _refused("own close", lambda: own.close(20_000).flushed)
+        _refused("own.send", lambda: own.send(ProducerRecord(TOPIC, b"of the child's own")).done())
+        _refused("own.close", lambda: own.close(20_000).flushed)
 
     let_go = _each_lock_held(producer)
     code = forked(child)
@@ -361,7 +379,7 @@ def forked_in_a_thread() -> None:
     send_all(producer)
     codes: list[int] = []
     thread = threading.Thread(
-        target=lambda: codes.append(forked(lambda: _refused("send", _public_calls(producer)["send"])))
+        target=lambda: codes.append(forked(lambda: _refused("send", public_calls(producer)["send"])))
     )
     thread.start()
     thread.join()
@@ -380,7 +398,7 @@ def forked_in_a_callback() -> None:
             pid = os.fork()
         if pid == 0:
             signal.alarm(_CHILD_S)
-            _refused("send", _public_calls(producer)["send"])
+            _refused("send", public_calls(producer)["send"])
             return  # as nobody should
         codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
@@ -462,6 +480,8 @@ LIVES: Final[dict[str, Callable[[], None]]] = {
         sent_by_a_thread_that_outlives_main,
         two_producers,
         closed_in_time,
+        closed_too_soon,
+        interrupted_close,
         dropped,
         dropped_in_a_cycle,
         dropped_at_the_end,
