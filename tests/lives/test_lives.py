@@ -23,6 +23,7 @@ from tests.lives.programs import RECORDS, TOPIC, public_calls
 from tests.support.certificates import Authority
 from tests.support.fake_cluster import FakeCluster
 from tests.support.tls_peers import server_context
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -268,8 +269,7 @@ def test_a_connection_ends_with_the_parents_close_while_a_child_lives(
     with living(python, "connections_end_with_the_parents_close", cluster) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "closed\n"
-        while cluster.connections(1):  # the test's own timeout ends it
-            pass
+        wait_until(lambda: cluster.connections(1) == 0, what="the ends of the parent's connections")
         out, err = process.communicate("\n")
     assert out == "child ended with 0\n", err
 
