@@ -161,6 +161,20 @@ def interrupted_twice() -> None:
         time.sleep(0.01)
 
 
+def stuck_in_a_callback() -> None:
+    """The I/O thread never comes back, as in a DNS look-up that takes minutes."""
+    producer = started()
+    stuck = threading.Event()
+
+    def never_return(_: FutureRecordMetadata) -> None:
+        stuck.set()
+        threading.Event().wait()
+
+    producer.send(ProducerRecord(TOPIC, b"acknowledged"), never_return)
+    stuck.wait()
+    send_all(producer)
+
+
 # -- garbage -------------------------------------------------------------------------------------------------
 
 
@@ -482,6 +496,7 @@ LIVES: Final[dict[str, Callable[[], None]]] = {
         closed_in_time,
         closed_too_soon,
         interrupted_close,
+        stuck_in_a_callback,
         dropped,
         dropped_in_a_cycle,
         dropped_at_the_end,

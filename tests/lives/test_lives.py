@@ -161,6 +161,14 @@ def test_an_interrupt_ends_the_flush_of_the_end_but_not_its_report(python: str, 
     assert (ended.lost, ended.code) == ([RECORDS], -signal.SIGINT), ended.err
 
 
+def test_a_thread_that_does_not_come_back_is_not_waited_for_and_what_it_has_is_told(
+    python: str, cluster: FakeCluster
+) -> None:
+    ended = lived(python, "stuck_in_a_callback", cluster, _BRIEF, "linger.ms=0")
+    # The one that was acknowledged is not accounted for while its callback runs.
+    assert (ended.lost, ended.code) == ([RECORDS + 1], 0), ended.err
+
+
 def test_an_interrupted_close_tells_what_it_gave_up(python: str, cluster: FakeCluster) -> None:
     cluster.hold_next(ApiKey.PRODUCE, times=9)
     ended = lived(python, "interrupted_close", cluster)

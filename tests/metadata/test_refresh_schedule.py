@@ -174,11 +174,16 @@ def test_the_first_equivalent_response_has_a_backoff_of_its_own() -> None:
 @pytest.mark.behaviour("META-07")
 def test_after_a_failure_no_backoff_of_equivalent_responses_is_drawn() -> None:
     schedule = RefreshSchedule(ExponentialBackoff(100, 1_000, Drawn(0)), MAX_AGE_MS)
+    schedule.succeeded(0, False, 0)
     schedule.failed(0)
     assert schedule.time_to_allow_update(0) == 80
 
 
 # -- what Metadata looks at without its lock -----------------------------------------------------------------
+
+
+def test_before_anything_happened_there_is_no_such_moment(schedule: RefreshSchedule) -> None:
+    assert schedule.expires_at_ms == 0
 
 
 @pytest.mark.parametrize("left_ms", [1_000, 1_001, MAX_AGE_MS])
