@@ -73,7 +73,7 @@ def flush_all() -> None:
     """Sends what unclosed producers of this process have accepted, each for its exit.flush.timeout.ms."""
     clock = SystemClock()
     began_ms = clock.now_ms()
-    left = {thread: of for thread, of in tuple(_unclosed.items()) if not thread.is_inherited}
+    left = _left()
     for io_thread in left:
         io_thread.initiate_close()
     try:
@@ -86,6 +86,17 @@ def flush_all() -> None:
         for io_thread in left:
             io_thread.join(max(given_up_by_ms - clock.now_ms(), 0))
             _report(io_thread, "was still open when the process ended")
+
+
+def _left() -> dict[IoThread, _Unclosed]:
+    """Those of this process. Other threads may close theirs, and garbage be collected, at the same time."""
+    left: dict[IoThread, _Unclosed] = {}
+    for reference in _unclosed.keyrefs():
+        io_thread = reference()
+        of = None if io_thread is None else _unclosed.get(io_thread)
+        if io_thread is not None and of is not None and not io_thread.is_inherited:
+            left[io_thread] = of
+    return left
 
 
 def report_lost(io_thread: IoThread) -> None:
