@@ -191,6 +191,25 @@ def test_one_that_is_held_is_made_anew_as_soon_as_its_answer_came() -> None:
         assert renewed <= 100
 
 
+@pytest.mark.parametrize("under_way", ["trial", "held", "renewal"])
+def test_while_something_is_under_way_the_client_sleeps(under_way: str) -> None:
+    """It has stale connections then, and nothing to do before the network moves."""
+    bench = RenewalBench(NODE, NODE_1)
+    for node in (NODE, NODE_1) if under_way == "held" else ():
+        bench.send(node)
+    bench.selector.never_ready({"trial": TRIAL_NODE_ID, "held": 99, "renewal": NODE.id}[under_way])
+    bench.change()
+    begun = 2 + (1 if under_way != "renewal" else 2)
+    while len(bench.attempts(0)) < begun:
+        bench.turn(20)
+    bench.turn(200)
+    bench.selector.polls.clear()
+    until_ms = bench.now_ms + 3_000
+    while bench.now_ms < until_ms:
+        bench.poll(300_000)
+    assert len(bench.selector.polls) <= 10
+
+
 def test_a_change_is_taken_when_it_has_stood_still_for_so_long() -> None:
     for offset_ms in range(0, LOOK_MS, 460):
         bench = RenewalBench(NODE)

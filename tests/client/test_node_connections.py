@@ -199,10 +199,10 @@ def test_a_node_with_a_connection_is_not_among_those_that_are_forgotten() -> Non
 class Alone:
     """NodeConnections without a client, and what other threads see of it after each change."""
 
-    def __init__(self, *, uses_sasl: bool = False) -> None:
+    def __init__(self, *, uses_sasl: bool = False, discover_broker_versions: bool = True) -> None:
         self.events = RecordedEvents()
         clock = MockClock()
-        config = replace(TEST_CONFIG, uses_sasl=uses_sasl)
+        config = replace(TEST_CONFIG, uses_sasl=uses_sasl, discover_broker_versions=discover_broker_versions)
         self.selector = MockSelector(clock)
         self.connections = NodeConnections(self.selector, config, MockResolver(), Random(0), self.events)
 
@@ -244,6 +244,31 @@ def test_each_change_of_a_state_is_shown() -> None:
         [],
     ]
     assert not connections.has_changed, "until the next change nothing is published"
+
+
+def test_where_all_nodes_have_a_connection_none_is_forgotten() -> None:
+    alone = Alone()
+    for node_id in range(MOST_NODES + 1):
+        alone.connections.connect(Node(node_id, "broker", 9092), 0)
+    assert len(alone.connections.states.nodes) == MOST_NODES + 1
+
+
+def test_where_versions_are_not_asked_for_a_connection_is_ready_at_once() -> None:
+    alone = Alone(discover_broker_versions=False)
+    alone.connections.connect(NODE, 0)
+    alone.connections.connected(NODE.id)
+    assert alone.shown() == [ConnectionState.READY]
+    assert not alone.connections.needing_api_versions
+
+
+@pytest.mark.parametrize(("version", "is_asked_again"), [(1, True), (0, False)])
+def test_only_version_0_can_not_be_refused(version: int, is_asked_again: bool) -> None:
+    alone = Alone()
+    alone.connections.connect(NODE, 0)
+    ended = alone.connections.api_versions_answered(
+        NODE.id, ApiVersionsResponse(UNSUPPORTED_VERSION, ()), version
+    )
+    assert (ended is None) is is_asked_again
 
 
 def test_a_node_that_was_left_is_not_shown_until_it_is_connected_to_again() -> None:
