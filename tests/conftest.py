@@ -38,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FOLDER",
         help="Java's vectors and traces; %(default)s",
     )
+    parser.addoption("--python", metavar="PROGRAM", help="runs tests/lives on another Python; make lives")
 
 
 def pytest_configure(config: pytest.Config) -> None:

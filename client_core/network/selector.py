@@ -21,6 +21,7 @@ from contextlib import ExitStack
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import TYPE_CHECKING, Final
 
+from client_core import forks
 from client_core.errors import (
     AuthenticationError,
     DisconnectError,
@@ -93,6 +94,7 @@ class Selector:
         self.waited_ms = 0
         self._wakeup = Wakeup.open()
         self._selector = selectors.DefaultSelector()
+        forks.close_in_child(self._selector)
         self._selector.register(self._wakeup, EVENT_READ)
         self._is_woken = False
         self._is_closed = False

@@ -15,6 +15,7 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
+from client_core import forks
 from client_core.errors import DisconnectError
 
 if TYPE_CHECKING:
@@ -170,6 +171,7 @@ def open_socket(
         host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_NUMERICHOST
     )
     connection = socket.socket(family, kind, protocol)
+    forks.close_in_child(connection)
     try:
         connection.setblocking(False)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

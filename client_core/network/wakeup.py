@@ -13,6 +13,8 @@ from __future__ import annotations
 import socket
 import threading
 
+from client_core import forks
+
 
 class Wakeup:
     """`wakeup` from any thread; all else on the thread that is woken."""
@@ -21,6 +23,8 @@ class Wakeup:
         """Takes both ends of a socket pair and owns them."""
         reader.setblocking(False)
         writer.setblocking(False)
+        forks.close_in_child(reader)
+        forks.close_in_child(writer)
         self._reader = reader
         self._writer = writer
         # Held for one non-blocking call at most, so that no byte goes to a descriptor that `close` has just

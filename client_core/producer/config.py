@@ -63,6 +63,7 @@ class ProducerConfig:
     compression_zstd_level: int
     max_block_ms: int
     delivery_timeout_ms: int
+    exit_flush_timeout_ms: int
     request_timeout_ms: int
     retry_backoff_ms: int
     retry_backoff_max_ms: int
@@ -117,6 +118,7 @@ class ProducerConfig:
             compression_zstd_level=given.value(options.COMPRESSION_ZSTD_LEVEL),
             max_block_ms=given.value(options.MAX_BLOCK_MS),
             delivery_timeout_ms=_delivery_timeout_ms(given, linger_ms, request_timeout_ms),
+            exit_flush_timeout_ms=given.value(options.EXIT_FLUSH_TIMEOUT_MS),
             request_timeout_ms=request_timeout_ms,
             retry_backoff_ms=given.value(options.RETRY_BACKOFF_MS),
             retry_backoff_max_ms=given.value(options.RETRY_BACKOFF_MAX_MS),

@@ -204,6 +204,14 @@ LOST_LEADER_PROBE_INTERVAL_MS: Final = Option(
 IGNORE_KEYS: Final = Option(
     "partitioner.ignore.keys", BOOLEAN, "false", None, "Whether keys play no part in choosing a partition."
 )
+EXIT_FLUSH_TIMEOUT_MS: Final = Option(
+    "exit.flush.timeout.ms",
+    LONG,
+    "5000",
+    at_least(0),
+    "How long a process that ends sends what producers that nobody closed have accepted; 0: not at all.",
+    is_ours=True,
+)
 COMPRESSION_TYPE: Final = Option(
     "compression.type",
     STRING,
@@ -255,6 +263,7 @@ PRODUCER_OPTIONS: Final = (
     COMPRESSION_ZSTD_LEVEL,
     MAX_BLOCK_MS,
     DELIVERY_TIMEOUT_MS,
+    EXIT_FLUSH_TIMEOUT_MS,
     REQUEST_TIMEOUT_MS,
     RETRY_BACKOFF_MS,
     RETRY_BACKOFF_MAX_MS,

@@ -15,6 +15,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
+from client_core import forks
 from client_core.errors import KafkaError, TimeoutError
 
 if TYPE_CHECKING:
@@ -27,13 +28,23 @@ _log: Final = logging.getLogger(__name__)
 
 #: Guards `_listeners` of every future. Held for a few instructions, by those who begin or cease to wait, and
 #: by the I/O thread for a future that somebody waits for.
-_LISTENING: Final = threading.Lock()
+_LISTENING = threading.Lock()
+
+
+def renew_lock() -> None:
+    """In the child of a fork: who held it may be gone."""
+    global _LISTENING
+    _LISTENING = threading.Lock()
 
 
 class FutureRecordMetadata:
-    """A record's RecordMetadata, or the error that it failed with."""
+    """A record's RecordMetadata, or the error that it failed with.
 
-    __slots__ = ("_listeners", "_outcome", "_position")
+    In the child of a fork nobody will tell one that was pending: there all but its repr raises
+    IllegalStateError.
+    """
+
+    __slots__ = ("_listeners", "_made_at", "_outcome", "_position")
 
     #: A future waits for its record, however long that takes.
     was_given_up: Final = False
@@ -42,6 +53,7 @@ class FutureRecordMetadata:
         """`on_done` is the first callback."""
         self._outcome: BatchOutcome | KafkaError | None = None
         self._position = 0  # of the record in the batch that the outcome is of
+        self._made_at = forks.count
         self._listeners: tuple[Callable[[FutureRecordMetadata], None], ...] = (
             () if on_done is None else (on_done,)
         )
@@ -60,6 +72,8 @@ class FutureRecordMetadata:
         return f"<FutureRecordMetadata {self._receipt() if error is None else error!r}>"
 
     def done(self) -> bool:
+        if self._outcome is None:
+            forks.ensure_own_process(self._made_at, self)
         return self._outcome is not None
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
@@ -88,6 +102,8 @@ class FutureRecordMetadata:
 
         on the I/O thread, or at once on this one if it is done.
         """
+        if self._outcome is None:
+            forks.ensure_own_process(self._made_at, self)
         if not self._listen(callback):
             self._call(callback)
 
@@ -138,6 +154,7 @@ class FutureRecordMetadata:
             _log.exception("A callback failed on %r", self)
 
     def _wait(self, timeout_s: float | None) -> None:
+        forks.ensure_own_process(self._made_at, self)
         told = threading.Event()
 
         def tell(_: FutureRecordMetadata) -> None:

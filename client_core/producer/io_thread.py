@@ -19,6 +19,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from client_core import forks
 from client_core.clock import FOREVER_MS
 from client_core.errors import KafkaError, ProducerClosedError
 from client_core.producer.status import Unacknowledged
@@ -116,6 +117,8 @@ class IoThread:
         self._forced = False
         self._over = False
         self._end_lock = threading.Lock()
+        self._made_at = forks.count
+        self._report_end: Callable[[], None] | None = None
         self._pause = threading.Condition()
         self._failures_in_a_row = 0
         self._metadata_changed = True
@@ -150,6 +153,15 @@ class IoThread:
         """Whether the caller runs on the I/O thread: in a callback."""
         return threading.get_ident() == self._thread.ident
 
+    @property
+    def was_started(self) -> bool:
+        return self._thread.ident is not None
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this is a copy in the child of a fork: the thread runs in the parent only."""
+        return self._made_at != forks.count
+
     def take(self, request: PendingRequest, *, wake: bool) -> None:
         """Hands a request over to be watched and, where it must wait, parked."""
         self._requests.append(request)
@@ -170,6 +182,7 @@ class IoThread:
 
     def initiate_close(self) -> None:
         """Stops appends; what was appended or parked is sent, then the thread ends."""
+        self._accumulator.failed.begin_close()
         # First the accumulator, so that nothing is appended behind the back of the last turn.
         self._accumulator.close()
         self._parked.held_back.close()
@@ -198,9 +211,29 @@ class IoThread:
         ]
         return [*self._accumulator.unacknowledged(), *self._parked.not_appended(), *came]
 
+    def end_unclosed(self, report: Callable[[], None]) -> None:
+        """Has the thread send what was accepted, end, and call `report`: its producer is garbage.
+
+        Called by a finalizer, in the midst of anything, on this very thread even: takes no lock of the
+        client.
+        """
+        self._report_end = report
+        if not (self.was_started or self._over):
+            self._accumulator.failed.begin_close()
+            self._end()
+        elif self._over:
+            report()
+        else:
+            self._commands.append(lambda _: self.initiate_close())
+            self._client.wakeup()
+
+    def unacknowledged(self) -> tuple[Unacknowledged, ...]:
+        """What failed since the close began, and, while the thread has not ended, what is still open."""
+        return self._accumulator.failed.report(() if self._over else self.still_open()).unacknowledged
+
     def join(self, timeout_ms: int) -> bool:
         """Waits for the end of the thread; whether it came. A thread that never began is ended here."""
-        if self._thread.ident is None:
+        if not self.was_started:
             if not self._over:
                 self._end()
             return True
@@ -222,29 +255,37 @@ class IoThread:
         if self.life_cycle is LifeCycle.STARTING:
             self.life_cycle = LifeCycle.RUNNING
         try:
-            while self._running:
+            while self._running and not self.is_inherited:
                 self._guarded_turn()
+            if self.is_inherited:
+                return  # a callback has forked, and this is the child: whoever waits is told by the parent
             self._accumulator.let_appends_finish()
             self._fail_look_ups()
             self._completions.post()
-            while not self._forced and self._has_work():
+            while not (self._forced or self.is_inherited) and self._has_work():
                 self._guarded_turn()
         except BaseException:  # noqa: BLE001 -- nobody is above: status and this line are all that tells of it
             self.life_cycle = LifeCycle.FAILED
             _log.critical("The I/O thread has died", exc_info=True)
         finally:
-            self._uncaught.end(self._clock.now_ms())
-            try:
-                self._end()
-            finally:
-                _log.info("The I/O thread has ended")
-                self._ended.set()
+            if not self.is_inherited:
+                self._run_end()
+
+    def _run_end(self) -> None:
+        self._uncaught.end(self._clock.now_ms())
+        try:
+            self._end()
+        finally:
+            _log.info("The I/O thread has ended")
+            self._ended.set()
 
     def _guarded_turn(self) -> None:
         try:
             self.turn()
         except BaseException as error:  # noqa: BLE001 -- the outermost turn: a bug must not end the thread
             # Those that are no Exception too: asyncio's CancelledError, or a sys.exit() in somebody's sink.
+            if self.is_inherited:
+                return
             self._uncaught.tell(error, self._clock.now_ms())
             self._completions.post()
             pause_ms = self._pause_after_failure.backoff_ms(self._failures_in_a_row)
@@ -372,6 +413,8 @@ class IoThread:
         self._over = True
         self._sweep_if_over()
         self._completions.post_from_now_on()
+        if self._report_end is not None:
+            _attempt("report what was not delivered", self._report_end)
 
     def _sweep_if_over(self) -> None:
         """There is no thread any more to fail what comes too late: whoever brings it does."""

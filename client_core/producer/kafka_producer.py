@@ -9,9 +9,11 @@ here, unless a method says otherwise. Source: KafkaProducer, Kafka 4.3.
 from __future__ import annotations
 
 import logging
+import warnings
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from client_core import forks
 from client_core.backoff import ExponentialBackoff
 from client_core.clock import FOREVER_MS, SystemClock
 from client_core.errors import (
@@ -22,11 +24,12 @@ from client_core.errors import (
 )
 from client_core.events import NO_EVENTS
 from client_core.metadata.producer_metadata import ProducerMetadata
+from client_core.producer import unclosed_producers
 from client_core.producer.backlog import count_backlog
 from client_core.producer.blocking_calls import BlockingCalls
 from client_core.producer.buffer_pool import BufferPool
 from client_core.producer.completions import Completions
-from client_core.producer.future_record_metadata import FutureRecordMetadata
+from client_core.producer.future_record_metadata import FutureRecordMetadata, renew_lock
 from client_core.producer.io_thread import CLOSED_WHILE_WAITING, IoThread, wake_now
 from client_core.producer.lookup_requests import LookupRequests
 from client_core.producer.pending_configs import PendingConfigs
@@ -86,8 +89,15 @@ _FORCED_CLOSE_GRACE_MS: Final = 5_000
 class KafkaProducer:
     """A producer and its cache of the cluster's metadata.
 
-    `start()` it and `close()` it, or use it as a context manager, which does both.
+    `start()` it and `close()` it, or use it as a context manager, which does both. What becomes of one that
+    nobody closes is in `unclosed_producers.py`.
+
+    It belongs to the process that made it. In the child of a fork every call but `close` raises
+    IllegalStateError, and `close` returns at once: make a new producer there.
     """
+
+    #: Until all of it is made, there is nothing to close.
+    _closed = True
 
     def __init__(
         self,
@@ -118,6 +128,8 @@ class KafkaProducer:
         clock = clock if clock is not None else SystemClock()
         random = random if random is not None else Random()  # noqa: S311 - jitter and sticky partitions
         config.log_remarks()
+        forks.watch(renew_lock)
+        self._made_at: Final = forks.count
         self.config: Final = config
         self.clock: Final[Clock] = clock
         self._events = events
@@ -164,10 +176,9 @@ class KafkaProducer:
             clock,
             events,
             self._transaction_manager,
-            lambda now_ms: self.io_thread.poll_limit_ms(now_ms),
+            lambda now_ms: io_thread.poll_limit_ms(now_ms),  # not self, which the thread must not keep alive
         )
-        #: For tests that turn it by hand.
-        self.io_thread: Final = IoThread(
+        io_thread = IoThread(
             self._sender,
             self._client,
             self._metadata,
@@ -181,6 +192,8 @@ class KafkaProducer:
             IO_THREAD_NAME,
             wake_soon,
         )
+        #: For tests that turn it by hand.
+        self.io_thread: Final = io_thread
         self._submissions.connect(self.io_thread, lookups)
         self._lookup_requests = LookupRequests(self.io_thread, lookups, self._configs, clock)
         self._blocking_calls = BlockingCalls(
@@ -202,13 +215,24 @@ class KafkaProducer:
             ignore_keys=config.partitioner_ignore_keys,
             held_topics=parked.held_back.topics,
         )
+        unclosed_producers.watch(self.io_thread, config.client_id, config.exit_flush_timeout_ms)
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"<KafkaProducer {self.config.client_id} {self.io_thread.life_cycle.name}>"
+        state = "FORKED" if self.io_thread.is_inherited else self.io_thread.life_cycle.name
+        return f"<KafkaProducer {self.config.client_id} {state}>"
+
+    def __del__(self) -> None:
+        if self._closed or self.io_thread.is_over or self.io_thread.is_inherited:
+            return
+        name = repr(self)
+        unclosed_producers.let_go(self.io_thread)
+        if self.io_thread.was_started:
+            warnings.warn(f"unclosed {name}", ResourceWarning, stacklevel=2, source=self)
 
     def start(self) -> None:
         """Starts the I/O thread. Once."""
+        self._ensure_own_process()
         self.io_thread.start()
 
     def __enter__(self) -> Self:
@@ -228,10 +252,12 @@ class KafkaProducer:
         While no broker can be reached it stays the last that one of them made, even when the client has
         forgotten its brokers and begun anew (META-23).
         """
+        self._ensure_own_process()
         return self._metadata.answered_cache
 
     def configure_topics(self, names: Iterable[str]) -> None:
         """Keeps the metadata of these topics for ever, used or not."""
+        self._ensure_own_process()
         topics = tuple(names)
         check_topics(topics)
         self._metadata.configure_topics(topics)
@@ -242,6 +268,7 @@ class KafkaProducer:
 
         `status().metadata.max_age_ms` is what is in force. Raises IllegalArgumentError below 1 ms.
         """
+        self._ensure_own_process()
         if max_age_ms < 1:
             raise IllegalArgumentError("The age must be at least 1 ms.")
         self._metadata.lower_max_age(max_age_ms)
@@ -304,12 +331,14 @@ class KafkaProducer:
         Blocks, but not on the I/O thread, which would wait for itself. Raises TimeoutError,
         InvalidTopicError, TopicAuthorizationError and what makes metadata impossible (PROD-01..04).
         """
+        self._ensure_own_process()
         return self._blocking_calls.wait_on_metadata(topic, partition, max_wait_ms)
 
     # -- records ---------------------------------------------------------------------------------------------
 
     def check(self, topic: str, records: Sequence[ProducerRecord]) -> None:
         """Raises what `submit` raises for records that no broker needs to be asked about."""
+        self._ensure_own_process()
         check_topics((topic,))
         check_records(records, self.config.max_request_size, self.config.buffer_memory)
 
@@ -354,8 +383,9 @@ class KafkaProducer:
             may_create=create,
             settled=settled,
         )
-        self._submissions.take(request, now_ms)
-        return CancelTicket(lambda: self._submissions.cancel(request))
+        submissions = self._submissions
+        submissions.take(request, now_ms)
+        return CancelTicket(lambda: submissions.cancel(request))  # without self, which a ticket need not keep
 
     def send(
         self, record: ProducerRecord, on_done: Callable[[FutureRecordMetadata], None] | None = None
@@ -387,16 +417,19 @@ class KafkaProducer:
         Also what is parked for metadata or memory; what was submitted has been told when this returns
         (ACC-12, ORD-02).
         """
+        self._ensure_own_process()
         self._blocking_calls.flush()
 
     # -- the whole -------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
         """Makes the I/O thread turn now: `status().loop_turns` grows if it is alive."""
+        self._ensure_own_process()
         self.io_thread.wakeup()
 
     def status(self) -> ClientStatus:
         """What the client is doing, without waiting for it."""
+        self._ensure_own_process()
         io_thread, manager = self.io_thread, self._transaction_manager
         now_ms = self.clock.now_ms()
         return ClientStatus(
@@ -416,10 +449,12 @@ class KafkaProducer:
 
     def loop_work(self) -> LoopWork:
         """How long the turns of the I/O thread took, without their sleep. Any thread."""
+        self._ensure_own_process()
         return self.io_thread.turn_times.read(failed_turns=self.io_thread.failed_turns)
 
     def backlog(self) -> Backlog:
         """Which records wait for which node, and which requests for their topic. Walks the batches."""
+        self._ensure_own_process()
         cache = self._metadata.answered_cache
         batches = self._accumulator.incomplete()
         return count_backlog(batches, cache.topics, cache.nodes_by_id, self._parked.topic_waits())
@@ -435,22 +470,24 @@ class KafkaProducer:
         if timeout_ms < 0:
             raise IllegalArgumentError("The timeout cannot be negative.")
         self._closed = True
+        if self.io_thread.is_inherited:
+            return CloseReport()  # the parent has the thread, the sockets and the records
         failed = self._accumulator.failed
         if self.io_thread.is_current:
             if timeout_ms > 0:
                 _log.warning("close(%d) inside a callback waits for nothing: it is close(0)", timeout_ms)
-            failed.begin_close()
             self.io_thread.force_close()
             return failed.report(self.io_thread.still_open())
         self._submissions.close()
-        failed.begin_close()
         _log.info("Closing the Kafka producer with a timeout of %s ms", timeout_ms)
         try:
             self._close_in(timeout_ms)
         except BaseException:
             # An interrupt (KeyboardInterrupt) ends the wait, as in Java, but not the close.
             self._give_up()
+            unclosed_producers.report_lost(self.io_thread)
             raise
+        unclosed_producers.forget(self.io_thread)
         return failed.report(() if self.io_thread.is_over else self.io_thread.still_open())
 
     def _close_in(self, timeout_ms: int) -> None:
@@ -468,6 +505,12 @@ class KafkaProducer:
         if not self.io_thread.join(_FORCED_CLOSE_GRACE_MS):
             _log.error("The I/O thread did not end within %d ms", _FORCED_CLOSE_GRACE_MS)
 
+    def _ensure_own_process(self) -> None:
+        if self._made_at != forks.count:
+            forks.ensure_own_process(self._made_at, self)
+
     def _ensure_open(self) -> None:
+        if self._made_at != forks.count:
+            forks.ensure_own_process(self._made_at, self)
         if self._closed:
             raise IllegalStateError(CLOSED)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from client_core import forks
+
 if TYPE_CHECKING:
     from client_core.errors import KafkaError
     from client_core.producer.producer_record import RecordMetadata
@@ -80,15 +82,17 @@ class Ticket(Protocol):
 
 
 class CancelTicket:
-    """A place that a function gives up."""
+    """A place that a function gives up. In the child of a fork there is none, and nothing happens."""
 
-    __slots__ = ("_cancel",)
+    __slots__ = ("_cancel", "_made_at")
 
     def __init__(self, cancel: Callable[[], None]) -> None:
         self._cancel = cancel
+        self._made_at = forks.count
 
     def cancel(self) -> None:
-        self._cancel()
+        if self._made_at == forks.count:
+            self._cancel()
 
 
 class CompletionSink(Protocol):

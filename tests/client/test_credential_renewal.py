@@ -158,6 +158,78 @@ def test_there_is_a_pause_between_two_of_them() -> None:
     assert third - second >= PAUSE_MS / 2
 
 
+def attempts_at(bench: RenewalBench, ms: int, first: int) -> list[int]:
+    """When each connection was begun from now on, in steps of 20 ms."""
+    began_ms, at_ms = bench.now_ms, list[int]()
+    known = len(bench.attempts(first))
+    while bench.now_ms < began_ms + ms:
+        bench.turn(20)
+        at_ms += [bench.now_ms - began_ms] * (len(bench.attempts(first)) - known - len(at_ms))
+    return at_ms
+
+
+def test_no_step_waits_for_the_next_look_at_the_files() -> None:
+    """Whatever part of LOOK_MS has passed: a trial's outcome, and a new connection's, are seen at once."""
+    for offset_ms in range(0, LOOK_MS, 460):
+        bench = RenewalBench()
+        bench.turn(offset_ms)
+        bench.change()
+        trial, first, second, third = attempts_at(bench, TAKEN_MS + 10 * PAUSE_MS, first=3)
+        assert first - trial <= 100
+        assert PAUSE_MS * 0.5 <= second - first <= PAUSE_MS * 1.5 + 100
+        assert PAUSE_MS * 0.5 <= third - second <= PAUSE_MS * 1.5 + 100
+
+
+def test_one_that_is_held_is_made_anew_as_soon_as_its_answer_came() -> None:
+    for offset_ms in range(0, LOOK_MS, 460):
+        bench = RenewalBench(NODE)
+        bench.send()
+        bench.change()
+        bench.turn(TAKEN_MS + 5 * PAUSE_MS + offset_ms)
+        bench.answer_produce(NODE)
+        [renewed] = attempts_at(bench, 2 * LOOK_MS, first=1)
+        assert renewed <= 100
+
+
+@pytest.mark.parametrize("under_way", ["trial", "held", "renewal"])
+def test_while_something_is_under_way_the_client_sleeps(under_way: str) -> None:
+    """It has stale connections then, and nothing to do before the network moves."""
+    bench = RenewalBench(NODE, NODE_1)
+    for node in (NODE, NODE_1) if under_way == "held" else ():
+        bench.send(node)
+    bench.selector.never_ready({"trial": TRIAL_NODE_ID, "held": 99, "renewal": NODE.id}[under_way])
+    bench.change()
+    begun = 2 + (1 if under_way != "renewal" else 2)
+    while len(bench.attempts(0)) < begun:
+        bench.turn(20)
+    bench.turn(200)
+    bench.selector.polls.clear()
+    until_ms = bench.now_ms + 3_000
+    while bench.now_ms < until_ms:
+        bench.poll(300_000)
+    assert len(bench.selector.polls) <= 10
+
+
+def test_a_change_is_taken_when_it_has_stood_still_for_so_long() -> None:
+    for offset_ms in range(0, LOOK_MS, 460):
+        bench = RenewalBench(NODE)
+        bench.turn(offset_ms)
+        bench.change()
+        trial, _ = attempts_at(bench, TAKEN_MS + PAUSE_MS, first=1)
+        assert SETTLE_MS <= trial <= LOOK_MS + SETTLE_MS + 100
+
+
+def test_what_was_refused_is_tried_again_after_so_long() -> None:
+    bench = RenewalBench(NODE)
+    bench.selector.never_ready(TRIAL_NODE_ID)
+    bench.change()
+    trial, *_ = attempts_at(bench, TAKEN_MS, first=1)
+    bench.selector.fail_authentication(TRIAL_NODE_ID)
+    again, *_ = attempts_at(bench, RETRY_MS + LOOK_MS, first=1)
+    assert trial > 0
+    assert RETRY_MS <= again <= RETRY_MS + 100
+
+
 def test_a_renewal_is_no_failure_and_leaves_metadata_as_it_is() -> None:
     bench = RenewalBench(NODE)
     bench.change()

@@ -4,20 +4,38 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
+from random import Random
 
 import pytest
 
+from client_core.client.api_versions import ApiVersionsRequestBuilder
 from client_core.client.connection_status import ConnectionStatus
-from client_core.client.node_connection_state import ConnectionState
-from client_core.client.node_connections import MOST_NODES
+from client_core.client.disconnection import Disconnection
+from client_core.client.in_flight_requests import InFlightRequests
+from client_core.client.node_connection_state import TRIAL_NODE_ID, ConnectionState
+from client_core.client.node_connections import MOST_NODES, NodeConnections
 from client_core.cluster import Node
-from client_core.events import NodeConnecting, NodeDisconnected, NodeReady
+from client_core.events import NodeConnecting, NodeDisconnected, NodeReady, NodeThrottled
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.api_versions_request import ApiVersionsRequest
 from client_core.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
 from client_core.protocol.messages.produce_response import ProduceResponse
-from tests.client.client_builders import NODE, NODE_1, Bench, RecordingUpdater, api_versions_response
+from tests.client.client_builders import (
+    NODE,
+    NODE_1,
+    TEST_CONFIG,
+    Bench,
+    PlainBuilder,
+    RecordingUpdater,
+    api_versions_response,
+)
+from tests.support.mock_clock import MockClock
+from tests.support.mock_resolver import MockResolver
+from tests.support.mock_selector import MockSelector
+from tests.support.recorded_events import RecordedEvents
 
+CLOSED = Disconnection("closed", "it is gone", logging.INFO)
 UNSUPPORTED_VERSION = 35
 
 
@@ -173,6 +191,216 @@ def test_a_node_with_a_connection_is_not_among_those_that_are_forgotten() -> Non
         bench.selector.disconnect(node_id)
         bench.poll()
     assert bench.client.is_ready(NODE, bench.now_ms)
+
+
+# -- by themselves -------------------------------------------------------------------------------------------
+
+
+class Alone:
+    """NodeConnections without a client, and what other threads see of it after each change."""
+
+    def __init__(self, *, uses_sasl: bool = False, discover_broker_versions: bool = True) -> None:
+        self.events = RecordedEvents()
+        clock = MockClock()
+        config = replace(TEST_CONFIG, uses_sasl=uses_sasl, discover_broker_versions=discover_broker_versions)
+        self.selector = MockSelector(clock)
+        self.connections = NodeConnections(self.selector, config, MockResolver(), Random(0), self.events)
+
+    def ready(self, node: Node = NODE) -> None:
+        self.connections.connect(node, 0)
+        self.connections.connected(node.id)
+        self.connections.check_api_versions(node.id)
+        self.connections.api_versions_answered(node.id, api_versions_response(), 4)
+
+    def end(self, ended: Disconnection = CLOSED, in_flight: int = 0, node: Node = NODE) -> None:
+        self.connections.end(node.id, 0, ended, in_flight)
+
+    def shown(self) -> list[ConnectionState]:
+        """What others see, if the connections say that there is something new to see."""
+        if self.connections.has_changed:
+            self.connections.publish()
+        return [status.state for status in self.connections.statuses(0, InFlightRequests(5))]
+
+
+def test_each_change_of_a_state_is_shown() -> None:
+    alone = Alone()
+    connections = alone.connections
+    connections.connect(NODE, 0)
+    seen = [alone.shown()]
+    connections.connected(NODE.id)
+    connections.check_api_versions(NODE.id)
+    seen.append(alone.shown())
+    connections.api_versions_answered(NODE.id, api_versions_response(), 4)
+    seen.append(alone.shown())
+    alone.end()
+    seen.append(alone.shown())
+    connections.forget(NODE.id)
+    seen.append(alone.shown())
+    assert seen == [
+        [ConnectionState.CONNECTING],
+        [ConnectionState.CHECKING_API_VERSIONS],
+        [ConnectionState.READY],
+        [ConnectionState.DISCONNECTED],
+        [],
+    ]
+    assert not connections.has_changed, "until the next change nothing is published"
+
+
+def test_where_all_nodes_have_a_connection_none_is_forgotten() -> None:
+    alone = Alone()
+    for node_id in range(MOST_NODES + 1):
+        alone.connections.connect(Node(node_id, "broker", 9092), 0)
+    assert len(alone.connections.states.nodes) == MOST_NODES + 1
+
+
+def test_where_versions_are_not_asked_for_a_connection_is_ready_at_once() -> None:
+    alone = Alone(discover_broker_versions=False)
+    alone.connections.connect(NODE, 0)
+    alone.connections.connected(NODE.id)
+    assert alone.shown() == [ConnectionState.READY]
+    assert not alone.connections.needing_api_versions
+
+
+@pytest.mark.parametrize(("version", "is_asked_again"), [(1, True), (0, False)])
+def test_only_version_0_can_not_be_refused(version: int, is_asked_again: bool) -> None:
+    alone = Alone()
+    alone.connections.connect(NODE, 0)
+    ended = alone.connections.api_versions_answered(
+        NODE.id, ApiVersionsResponse(UNSUPPORTED_VERSION, ()), version
+    )
+    assert (ended is None) is is_asked_again
+
+
+def test_a_node_that_was_left_is_not_shown_until_it_is_connected_to_again() -> None:
+    alone = Alone()
+    alone.ready()
+    alone.connections.leave(NODE.id, 0)
+    assert alone.shown() == []
+    alone.connections.connect(NODE, 0)
+    assert alone.shown() == [ConnectionState.CONNECTING]
+
+
+def test_of_a_node_that_was_left_and_forgotten_nothing_is_kept() -> None:
+    alone = Alone()
+    alone.ready()
+    alone.connections.leave(NODE.id, 0)
+    alone.connections.forget(NODE.id)
+    alone.connections.states.connecting(NODE.id, 0, NODE.host, NODE.port)
+    alone.connections.publish()
+    assert alone.shown() == [ConnectionState.CONNECTING]
+
+
+def test_a_pause_that_a_node_asked_for_is_kept_shown_and_told() -> None:
+    alone = Alone()
+    alone.ready()
+    alone.shown()
+    alone.connections.throttle(NODE.id, 70, 1_000)
+    assert alone.connections.has_changed
+    assert alone.events.of(NodeThrottled) == [NodeThrottled(NODE.id, 70)]
+    assert alone.connections.states.throttle_delay_ms(NODE.id, 1_030) == 40
+
+
+@pytest.mark.parametrize("end", ["end", "leave", "forget", "renew"])
+def test_what_a_node_spoke_is_forgotten_with_its_connection(end: str) -> None:
+    alone = Alone()
+    alone.connections.connect(NODE, 0)
+    alone.connections.connected(NODE.id)
+    alone.connections.check_api_versions(NODE.id)
+    old = api_versions_response({ApiKey.PRODUCE: (3, 7)})
+    alone.connections.api_versions_answered(NODE.id, old, 4)
+    assert alone.connections.version_for(NODE.id, PlainBuilder()) == 7
+    alone.connections.needing_api_versions[NODE.id] = ApiVersionsRequestBuilder("pilotfish", "0.1.0")
+    match end:
+        case "end":
+            alone.end()
+        case "leave":
+            alone.connections.leave(NODE.id, 0)
+        case "forget":
+            alone.connections.forget(NODE.id)
+        case _:
+            alone.connections.renew(NODE, 0)
+    assert alone.connections.version_for(NODE.id, PlainBuilder()) == 13
+    assert NODE.id not in alone.connections.needing_api_versions
+
+
+def test_a_node_that_refused_a_version_is_asked_anew_in_its_next_connection() -> None:
+    alone = Alone()
+    refusal = ApiVersionsResponse(UNSUPPORTED_VERSION, (ApiVersion(18, 0, 2),))
+    asked = []
+    for _ in range(2):
+        alone.connections.connect(NODE, 0)
+        for _ in range(2):
+            alone.connections.api_versions_answered(NODE.id, refusal, 4)
+            asked.append(alone.connections.needing_api_versions[NODE.id].latest_allowed_version)
+        alone.end()
+    assert asked == [2, 0, 2, 0], "what it lists, and version 0 if it refuses that"
+
+
+@pytest.mark.parametrize(
+    ("uses_sasl", "served", "reason", "in_flight", "is_explained"),
+    [
+        pytest.param(False, False, "closed", 1, True, id="it answered nothing but ApiVersions"),
+        pytest.param(False, True, "closed", 1, False, id="it has answered a request"),
+        pytest.param(False, False, "closed", 0, False, id="it was asked nothing"),
+        pytest.param(False, False, "request_timeout", 1, False, id="it did not close"),
+        pytest.param(True, False, "closed", 1, False, id="SASL is spoken"),
+    ],
+)
+def test_who_closes_before_the_first_answer_may_want_sasl(
+    uses_sasl: bool, served: bool, reason: str, in_flight: int, is_explained: bool
+) -> None:
+    alone = Alone(uses_sasl=uses_sasl)
+    alone.ready()
+    if served:
+        alone.connections.served(NODE.id)
+    ended = replace(CLOSED, reason=reason)
+    assert ("may want SASL" in alone.connections.explained(NODE.id, ended, in_flight).detail) is is_explained
+    alone.end()
+    assert alone.connections.explained(NODE.id, ended, in_flight) == ended, "that was the last connection"
+
+
+@pytest.mark.parametrize(
+    ("node_id", "level"),
+    [
+        pytest.param(0, logging.INFO, id="a broker"),
+        pytest.param(-1, logging.WARNING, id="a bootstrap server, before it told of any broker"),
+        pytest.param(TRIAL_NODE_ID, logging.INFO, id="a trial"),
+    ],
+)
+def test_how_loudly_an_end_is_told(node_id: int, level: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    alone, node = Alone(), Node(node_id, "broker-0", 9092)
+    alone.ready(node)
+    caplog.clear()
+    alone.end(CLOSED, 2, node)
+    [record] = caplog.records
+    assert record.levelno == level
+    assert record.message.endswith(" disconnected (closed): it is gone; 2 requests in flight fail")
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+@pytest.mark.parametrize("how", ["served", "leave", "forget"])
+def test_the_same_end_is_told_again_once_the_node_was_at_work(
+    how: str, forgotten: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    alone = Alone()
+    alone.connections.connect(NODE, 0)
+    alone.end()
+    caplog.clear()
+    if forgotten:
+        match how:
+            case "served":
+                alone.connections.served(NODE.id)
+            case "leave":
+                alone.connections.connect(NODE, 0)
+                alone.connections.leave(NODE.id, 0)
+            case _:
+                alone.connections.forget(NODE.id)
+    alone.connections.connect(NODE, 0)
+    caplog.clear()
+    alone.end()
+    assert len(caplog.records) == forgotten
 
 
 # -- what others see -----------------------------------------------------------------------------------------

@@ -101,6 +101,7 @@
 - compression.zstd.level
 - max.block.ms
 - delivery.timeout.ms
+- exit.flush.timeout.ms
 - request.timeout.ms
 - retry.backoff.ms
 - retry.backoff.max.ms

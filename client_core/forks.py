@@ -1,0 +1,75 @@
+"""What a fork does to whoever owns a thread or a socket: the child has no thread, and shares the socket.
+
+A producer belongs to the process that made it. In the child of a fork its copy has no I/O thread, its locks
+may be held by threads that do not exist there, and its sockets are the parent's. So the child uses none of
+it: who was made before the fork refuses every call (`ensure_own_process`), before any lock. The child closes
+its copies of the parent's descriptors: it can write nothing on them, and a connection ends when the parent
+closes it. That is `close(2)` only. No shutdown, no TLS alert and no epoll_ctl reaches what the parent uses.
+
+`count` is compared, not the process id: that would be a system call for each record. Importing this module
+registers nothing. Windows has no fork. No Java counterpart: a JVM can't fork.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol
+
+from client_core.errors import IllegalStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Descriptor(Protocol):
+    """What the child closes, such as a socket or a selector."""
+
+    def close(self) -> None: ...
+
+
+#: How many forks lie between the first process and this one. Whoever keeps it, and finds another one later,
+#: was made by another process.
+count = 0
+
+_REFUSAL: Final = (
+    "{} was made before a fork: its I/O thread runs in the parent process only. Make a new KafkaProducer in "
+    "the child, after the fork."
+)
+
+_descriptors: Final[weakref.WeakSet[Descriptor]] = weakref.WeakSet()
+_renewals: Final[set[Callable[[], None]]] = set()
+_is_watching = False
+
+
+def watch(renew: Callable[[], None]) -> None:
+    """Begins to count forks, at the first call. `renew` makes a lock anew in each child. Any thread."""
+    global _is_watching
+    _renewals.add(renew)
+    if sys.platform != "win32" and not _is_watching:
+        _is_watching = True
+        os.register_at_fork(after_in_child=_in_child)
+
+
+def close_in_child(descriptor: Descriptor) -> None:
+    """Has the child of a fork close its copy. Holds it weakly; may be closed before. Any thread."""
+    _descriptors.add(descriptor)
+
+
+def ensure_own_process(made_at: int, what: object) -> None:
+    """Raises IllegalStateError, with the remedy, where `count` has changed since `made_at`."""
+    if made_at != count:
+        raise IllegalStateError(_REFUSAL.format(what))
+
+
+def _in_child() -> None:
+    """Runs in the child before os.fork returns. Takes no lock: its holder may be gone."""
+    global count
+    count += 1
+    for renew in tuple(_renewals):
+        renew()
+    for descriptor in tuple(_descriptors):
+        with suppress(OSError):  # a kqueue is not inherited
+            descriptor.close()
