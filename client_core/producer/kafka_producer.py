@@ -45,7 +45,7 @@ from client_core.producer.record_checks import (
 )
 from client_core.producer.refreshes import RefreshFailures, metadata_status, node_statuses
 from client_core.producer.sender import Sender
-from client_core.producer.status import ClientStatus
+from client_core.producer.status import ClientStatus, CloseReport
 from client_core.producer.submissions import CLOSED, Submissions
 from client_core.producer.ticket import CallInline, CancelTicket
 from client_core.producer.transaction_manager import TransactionManager
@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from client_core.producer.config import ProducerConfig
     from client_core.producer.io_thread import WakeSoon
     from client_core.producer.producer_record import ProducerRecord
-    from client_core.producer.status import CloseReport
     from client_core.producer.ticket import CompletionSink, Done, Ticket
     from client_core.producer.turn_times import LoopWork
 
