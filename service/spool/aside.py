@@ -154,11 +154,11 @@ class Aside:
 
     # -- putting there ---------------------------------------------------------------------------------------
 
-    def add(self, stored: Sequence[Stored], reason: Reason, detail: str, at_wall_ms: int) -> None:
-        """Has records on the disk as set aside, all for one reason. Raises OSError: here or not."""
+    def add(self, records: Iterable[tuple[Stored, Reason, str]], at_wall_ms: int) -> None:
+        """Has records on the disk as set aside, each with reason and detail. Raises OSError: here or not."""
         new = [
             SetAside(one.sequence, reason, detail, at_wall_ms, one.version, one.payload)
-            for one in stored
+            for one, reason, detail in records
             if one.sequence not in self._known
         ]
         if not new:
@@ -174,7 +174,7 @@ class Aside:
         opened.end += len(data)
         with self._lock:
             self._bytes += len(data)
-            self._reasons[reason] += len(new)
+            self._reasons.update(one.reason for one in new)
 
     def move_damaged(self, segments: Segments, segment: Segment) -> None:
         """Moves a file here, of which nothing is read any more. Raises OSError."""

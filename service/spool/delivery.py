@@ -6,7 +6,8 @@
     tidy    the mark (mark.py), then the files of which nothing is needed any more
 
 A record is done when brokers have acknowledged it or it lies in the folder of what was set aside; only then
-the mark goes past it. A request ends with an answer, when its topic was not there for `topic_wait_ms`, or
+the mark goes past it. What brokers refuse is tried again for `topic_wait_ms` before it is set aside (verdict.py,
+patience.py). A request ends with an answer, when its topic was not there for `topic_wait_ms`, or
 after the producer's delivery.timeout.ms; what expired is tried again in its order. So records whose topic was
 deleted while they were on their way hold the producer's memory no longer than that, and are then found to
 have no topic.
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -78,7 +79,8 @@ class Delivery:
     ) -> None:
         """Takes the producer over, starts and closes it. `committed`: every entry below it is on the disk.
 
-        `topic_wait_ms`: how long brokers may say that a topic is not there until its records are set aside.
+        `topic_wait_ms`: how long brokers may say that a topic is not there, or refuse its records, until these
+        are set aside.
         `create`: asking for the topic may create it.
         """
         self._segments = segments
@@ -182,6 +184,7 @@ class Delivery:
         for stored, outcome in zip(lane.in_flight, result.outcomes, strict=True):
             if not isinstance(outcome, RecordFailure):
                 self.delivered += 1
+                lane.patience.delivered()
                 continue
             attempts = lane.attempts.get(stored.sequence, 0) + 1
             verdict = verdict_of(outcome, attempts, lacks_partition=self._lacks_partition(stored))
@@ -204,43 +207,52 @@ class Delivery:
         """Sets aside what is to be, and puts the rest back to the front of its lane."""
         is_alone = len(lane.in_flight) == 1
         back: list[Stored] = []
-        aside: dict[tuple[Reason, str], list[Stored]] = {}
+        aside: list[tuple[Stored, Reason, str]] = []
         attempts = {stored.sequence: lane.attempts.get(stored.sequence, 0) + 1 for stored, _ in verdicts}
-        pause = one_by_one = False
-        for stored, (reason, detail, needs_alone) in verdicts:
-            if reason is not None and (is_alone or not needs_alone):
-                aside.setdefault((reason, detail), []).append(stored)
-                continue
-            back.append(stored)
-            if reason is None:
-                pause = True
-                self._tell(f"topic {lane.topic}: {detail}")
+        pause = halve = False
+        for stored, verdict in verdicts:
+            if verdict.alone and not is_alone:
+                back.append(stored)
+                halve = True
+            elif verdict.reason is not None and self._gives_up(lane, verdict.reason, verdict, now_ms):
+                aside.append((stored, verdict.reason, verdict.detail))
             else:
-                one_by_one = True
-        for (reason, detail), group in aside.items():
-            if not self._put_aside(lane, group, reason, detail):
-                back += group
+                back.append(stored)
                 pause = True
+                if verdict.reason is None:
+                    lane.patience.interrupted()
+                self._tell(f"topic {lane.topic}: {verdict.detail}")
+        if aside and not self._put_aside(lane, aside):
+            back += [stored for stored, *_ in aside]
+            pause = True
         back.sort(key=_sequence_of)
-        self.lanes.landed(lane, back, alone=one_by_one)
+        self.lanes.landed(lane, back, halve=halve)
         lane.attempts.update((stored.sequence, attempts[stored.sequence]) for stored in back)
         if pause:
             lane.resumes_ms = now_ms + PAUSE_MS
 
-    def _put_aside(self, lane: Lane, group: Sequence[Stored], reason: Reason, detail: str) -> bool:
+    def _gives_up(self, lane: Lane, reason: Reason, verdict: Verdict, now_ms: int) -> bool:
+        """Whether a record that is refused is to be set aside now; else it waits."""
+        if verdict.at_once:
+            return True
+        return lane.patience.is_over(reason, verdict.detail, now_ms, self._topic_wait_ms)
+
+    def _put_aside(self, lane: Lane, records: Sequence[tuple[Stored, Reason, str]]) -> bool:
+        """All of them or none, in their order, which is that in which they can be put back."""
         try:
-            self._aside.add(group, reason, detail, self._clock.wall_ms())
+            self._aside.add(records, self._clock.wall_ms())
         except OSError as e:
             self._tell(f"can't set records aside: {e.strerror or e}")
             return False
-        self.set_aside.child(reason).add(len(group))
-        _log.error(
-            "spool: %d records of topic %s are set aside (%s): %s; `pilotfish spool show` lists them",
-            len(group),
-            lane.topic,
-            reason,
-            detail,
-        )
+        for (reason, detail), count in Counter((reason, detail) for _, reason, detail in records).items():
+            self.set_aside.child(reason).add(count)
+            _log.error(
+                "spool: %d records of topic %s are set aside (%s): %s; `pilotfish spool show` lists them",
+                count,
+                lane.topic,
+                reason,
+                detail,
+            )
         return True
 
     # -- send ------------------------------------------------------------------------------------------------
@@ -263,7 +275,7 @@ class Delivery:
     def _send(self, lane: Lane, now_ms: int) -> None:
         chunk = lane.take()
         if lane.topic == UNREADABLE:
-            self._settle(lane, [(stored, Verdict("unreadable", stored.fault)) for stored in chunk], now_ms)
+            self._settle(lane, [(stored, Verdict("unreadable", stored.fault, at_once=True)) for stored in chunk], now_ms)
             return
         try:
             self._producer.submit(

@@ -147,7 +147,8 @@ def spool_config(settings: Settings) -> ProducerConfig:
 
     What expires is tried again by its lane, so nothing is lost by a delivery.timeout.ms that does not let
     batches of a topic that is gone stay. The lanes bound what is in memory; buffer.memory would count a whole
-    batch for each partition, and what stands still would soon keep all others from theirs.
+    batch for each partition, and what stands still would soon keep all others from theirs. The records of a
+    request for one partition are one batch (`whole_requests`): none is delivered ahead of one that was refused.
 
     Raises ConfigError.
     """
@@ -157,9 +158,10 @@ def spool_config(settings: Settings) -> ProducerConfig:
         **settings.kafka,
         "acks": "all",
         "retries": str(_MOST),
-        "delivery.timeout.ms": str(max(_DELIVERY_TIMEOUT_MS, own.request_timeout_ms + own.linger_ms)),
+        "delivery.timeout.ms": str(max(_DELIVERY_TIMEOUT_MS, own.request_timeout_ms)),
         "buffer.memory": str(_MOST),
         "batch.size": str(min(max(own.batch_size, CHUNK_BYTES), own.max_request_size)),
+        "linger.ms": "0",  # a request is a batch already, and nothing else of its topic is sent meanwhile
         "client.id": f"{own.client_id}-spool",
     }
     try:
@@ -173,7 +175,7 @@ def spool_config(settings: Settings) -> ProducerConfig:
 
 def make_spool(settings: Settings, clock: Clock) -> Spool:
     """The spool that the settings ask for. Raises SettingsError and ConfigError."""
-    return Spool(settings, KafkaProducer(spool_config(settings), clock=clock), clock)
+    return Spool(settings, KafkaProducer(spool_config(settings), clock=clock, whole_requests=True), clock)
 
 
 def _call_now(function: Callable[[], None]) -> None:
