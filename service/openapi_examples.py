@@ -123,8 +123,17 @@ _STATUS: Final[dict[str, Any]] = {
         "oldest_age_ms": 95000,
         "set_aside": 0,
         "damaged_files": 0,
-        "last_error": "REQUEST_TIMED_OUT",
+        "last_error": "TOPIC_AUTHORIZATION_FAILED",
         "last_error_age_ms": 400,
+        "refused": [
+            {
+                "topic": "orders",
+                "records": 1840,
+                "reason": "forbidden",
+                "detail": "TopicAuthorizationError: Not authorized to access topics: [orders]",
+                "refused_ms": 9400,
+            }
+        ],
     },
     "leader_changes": [
         {

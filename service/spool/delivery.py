@@ -41,6 +41,7 @@ from service.spool.lane import LANE_BYTES, Lane
 from service.spool.lanes import UNREADABLE, Lanes, View
 from service.spool.mark import Mark, write_mark
 from service.spool.reader import Stored
+from service.spool.requeue import Chosen, PutBack, Requeue, Requeued
 from service.spool.segments import Segment, Segments
 from service.spool.verdict import Verdict, verdict_of, verdict_of_refusal
 from service.tally import counters
@@ -51,6 +52,8 @@ _log: Final = logging.getLogger(__name__)
 PAUSE_MS: Final = 1_000
 #: How often the mark is written at most.
 MARK_EVERY_MS: Final = 1_000
+#: How many requeues there may be, the one that goes on and those that wait for it.
+MOST_REQUEUES: Final = 4
 #: Beyond the longest delivery.timeout.ms, by which the producer ends a request.
 _NEVER_MS: Final = 2**31
 
@@ -95,6 +98,7 @@ class Delivery:
         self._written_ms = clock.now_ms()
         self._damaged: set[Segment] = set()
         self._answered: deque[tuple[Lane, Result]] = deque()
+        self._requeues: deque[Requeue] = deque()
         self._condition = threading.Condition()
         self._called = False
         self._closed = False
@@ -126,6 +130,18 @@ class Delivery:
             self._called = True
             self._condition.notify()
 
+    def requeue(self, put_back: PutBack, chosen: Chosen, ended: Callable[[Requeued], None]) -> bool:
+        """Has the thread put records back that were set aside; False where too many wait for that already.
+
+        `ended` is called on the thread. What this version can't read stays where it is.
+        """
+        with self._condition:
+            if self._closed or len(self._requeues) >= MOST_REQUEUES:
+                return False
+            self._requeues.append(Requeue(self._aside, put_back, chosen, wake=self.wake, ended=ended))
+        self.wake()
+        return True
+
     def close(self, timeout_ms: int) -> None:
         """Ends the thread, gives what is in flight so long to be acknowledged, and writes the mark."""
         with self._condition:
@@ -139,6 +155,8 @@ class Delivery:
                 "spool: the disk did not answer in %d ms; what was delivered may come again", timeout_ms
             )
             return
+        while self._requeues:
+            self._requeues.popleft().give_up("the sidecar is shutting down")
         self._hear(self._clock.now_ms())
         self.lanes.look()
         self._write_mark(self._clock.now_ms())
@@ -169,6 +187,8 @@ class Delivery:
         due_ms = now_ms if self.lanes.read(self._committed()) else FOREVER_MS
         for lane in self.lanes:
             due_ms = min(due_ms, self._go_on(lane, now_ms))
+        if self._put_back_more():
+            due_ms = now_ms
         self.lanes.look()
         return min(due_ms, self._tidy(now_ms))
 
@@ -296,6 +316,22 @@ class Delivery:
         """Producer's I/O thread."""
         self._answered.append((lane, result))
         self.wake()
+
+    # -- requeue ---------------------------------------------------------------------------------------------
+
+    def _put_back_more(self) -> bool:
+        """Takes a step of a requeue that was asked for; whether there is another one at once."""
+        if not self._requeues:
+            return False
+        first = self._requeues[0]
+        if not first.has_begun:
+            for lane in self.lanes:
+                lane.patience.begin_anew()
+        first.go_on()
+        if first.is_over:
+            self._requeues.popleft()
+            return bool(self._requeues)
+        return not first.waits
 
     # -- tidy ------------------------------------------------------------------------------------------------
 

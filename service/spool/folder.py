@@ -24,11 +24,15 @@ class FolderError(Exception):
     """The folder can't be used; the message names it, the reason and the remedy."""
 
 
+class FolderInUseError(FolderError):
+    """Another process has the folder."""
+
+
 class SpoolFolder:
     """A folder that this process alone uses until `close`."""
 
     def __init__(self, path: Path) -> None:
-        """Makes the folder where it is missing, and takes its lock. Raises FolderError."""
+        """Makes the folder where it is missing, and takes its lock. Raises FolderError, FolderInUseError."""
         self.path: Final = path
         try:
             path.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
@@ -41,7 +45,7 @@ class SpoolFolder:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as e:
             os.close(descriptor)
-            raise FolderError(
+            raise FolderInUseError(
                 f"another process uses {path}: each sidecar needs a folder of its own; end the other one "
                 "first, or name another folder"
             ) from e

@@ -20,6 +20,7 @@ from service.spool.disk import Disk
 from service.spool.folder import FolderError, SpoolFolder
 from service.spool.lane import CHUNK_BYTES
 from service.spool.mark import read_mark
+from service.spool.requeue import Chosen, Requeued
 from service.spool.segments import Segments
 from service.spool.writer import SpoolWriter, Told, WriterLimits
 
@@ -33,6 +34,9 @@ _MOST_SEGMENT_BYTES: Final = 16 * 1024 * 1024
 _DELIVERY_TIMEOUT_MS: Final = 120_000
 #: The most that Kafka's settings can say.
 _MOST: Final = 2**31 - 1
+
+#: How many topics /v1/status names whose records are refused.
+_MOST_REFUSED: Final = 50
 
 Call = Callable[[Callable[[], None]], None]
 
@@ -94,6 +98,15 @@ class Spool:
         """See SpoolWriter.submit."""
         self.writer.submit(records, told)
 
+    def requeue(self, chosen: Chosen, ended: Callable[[Requeued], None]) -> bool:
+        """Puts what was set aside and is chosen behind what is to be delivered; `ended` on the event loop.
+
+        False: too many have asked for it already, or the sidecar ends. `chosen` is called on another thread.
+        """
+        return self.delivery.requeue(
+            self.writer.put_back, chosen, lambda result: self._call(lambda: ended(result))
+        )
+
     def close(self, timeout_ms: int) -> None:
         """Takes nothing more, and delivers what is on its way for so long at most; the rest stays. Blocks."""
         if not self.writer.close(timeout_ms):
@@ -126,10 +139,12 @@ class Spool:
         oldest_wall_ms = self.delivery.view.oldest_wall_ms
         return None if oldest_wall_ms is None else max(self._clock.wall_ms() - oldest_wall_ms, 0)
 
-    def status(self) -> dict[str, Any]:
-        """The spool's part of GET /v1/status."""
+    def status(self, may_read: Callable[[str], bool]) -> dict[str, Any]:
+        """The spool's part of GET /v1/status, with no topic that its caller may not read."""
+        now_ms = self._clock.now_ms()
         error = self.delivery.last_error
-        age_ms = None if error is None else max(self._clock.now_ms() - error.at_ms, 0)
+        age_ms = None if error is None else max(now_ms - error.at_ms, 0)
+        refused = [topic for topic in self.delivery.view.refused if may_read(topic.topic)]
         return {
             "entries": self.entries,
             "bytes": self.bytes,
@@ -139,6 +154,16 @@ class Spool:
             "damaged_files": self.aside.damaged_files,
             "last_error": None if error is None else error.kafka_error,
             "last_error_age_ms": age_ms,
+            "refused": [
+                {
+                    "topic": topic,
+                    "records": records,
+                    "reason": reason,
+                    "detail": detail,
+                    "refused_ms": max(now_ms - since_ms, 0),
+                }
+                for topic, records, reason, since_ms, detail in refused[:_MOST_REFUSED]
+            ],
         }
 
 
