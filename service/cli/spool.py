@@ -17,7 +17,7 @@ import click
 
 from client_core import SystemClock
 from service.cli.options import asks_api, topic_name
-from service.cli.sidecar import Sidecar
+from service.cli.sidecar import Sidecar, SidecarFailedError
 from service.cli.tables import render
 from service.schemas import RequeueAnswer
 from service.spool.aside import REASONS, SetAside
@@ -77,11 +77,18 @@ def requeue_command(sidecar: Sidecar, folder: Path, topic: str | None, reason: s
         put_back = _doing(lambda: requeue(folder, _choice(topic, reason), SystemClock()))
         when = f"when a sidecar starts on {folder}"
     except FolderInUseError:
-        answer = sidecar.post(RequeueAnswer, "v1", "spool", "requeue", body=b"", topic=topic, reason=reason)
-        put_back, when = answer.read.requeued, f"by the sidecar at {sidecar.address}"
+        put_back, when = _ask(sidecar, folder, topic, reason), f"by the sidecar at {sidecar.address}"
     if not put_back:
         raise click.ClickException("nothing to requeue: no such record lies set aside")
     click.echo(f"{put_back} records will be delivered {when}")
+
+
+def _ask(sidecar: Sidecar, folder: Path, topic: str | None, reason: str | None) -> int:
+    try:
+        answer = sidecar.post(RequeueAnswer, "v1", "spool", "requeue", body=b"", topic=topic, reason=reason)
+    except SidecarFailedError as e:
+        raise SidecarFailedError(f"{folder} is in use, so its sidecar was asked: {e.message}") from e
+    return answer.read.requeued
 
 
 @spool.command("discard", short_help="Takes away for good what was set aside.")
