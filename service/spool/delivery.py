@@ -231,9 +231,9 @@ class Delivery:
         attempts = {stored.sequence: lane.attempts.get(stored.sequence, 0) + 1 for stored, _ in verdicts}
         pause = halve = False
         for stored, verdict in verdicts:
+            halve = halve or verdict.alone  # and what is alone stays so for as long as it waits
             if verdict.alone and not is_alone:
                 back.append(stored)
-                halve = True
             elif verdict.reason is not None and self._gives_up(lane, verdict.reason, verdict, now_ms):
                 aside.append((stored, verdict.reason, verdict.detail))
             else:

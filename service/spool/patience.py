@@ -1,8 +1,8 @@
 """How long brokers have refused one topic's records, and when to give up: after wait_ms without a delivery.
 
-For as long again after records were set aside, other records of the topic that are refused for the same reason
-are not waited for: a topic with many such records would go on at one record a wait otherwise. A delivery ends
-that, too, where the reason is one of the whole topic.
+A reason that was waited for in vain is not waited for again, until for as long nothing of the topic was set
+aside: a topic with many such records would go on at one record a wait otherwise. A delivery ends that, too, where
+the reason is one of the whole topic.
 
 The state is the process's: after a restart a wait begins anew. Delivery's thread.
 """
@@ -28,24 +28,30 @@ class Refusal(NamedTuple):
 class Patience:
     """One topic's."""
 
-    __slots__ = ("_gave_up_ms", "_since_ms", "refusal")
+    __slots__ = ("_given_up", "_given_up_ms", "_since_ms", "refusal")
 
     def __init__(self) -> None:
         #: The last refusal of records that wait; None where none do.
         self.refusal: Refusal | None = None
-        #: Since when records are refused, and when some were last set aside, by the reason.
+        #: Since when records are refused, by the reason.
         self._since_ms: dict[Reason, int] = {}
-        self._gave_up_ms: dict[Reason, int] = {}
+        #: The reasons that were waited for in vain, and when something was last set aside.
+        self._given_up: set[Reason] = set()
+        self._given_up_ms = 0
 
     def is_over(self, reason: Reason, detail: str, now_ms: int, wait_ms: int) -> bool:
         """Notes that records are refused now; whether they are to be set aside."""
-        gave_up_ms = self._gave_up_ms.get(reason)
-        since_ms = self._since_ms.setdefault(reason, now_ms)
-        if now_ms - since_ms < wait_ms and (gave_up_ms is None or now_ms - gave_up_ms >= wait_ms):
+        if reason not in self._since_ms:
+            self._since_ms[reason] = now_ms
+            if now_ms - self._given_up_ms >= wait_ms:
+                self._given_up.clear()
+        since_ms = self._since_ms[reason]
+        if now_ms - since_ms < wait_ms and reason not in self._given_up:
             self.refusal = Refusal(reason, since_ms, detail)
             return False
         self.interrupted()
-        self._gave_up_ms[reason] = now_ms
+        self._given_up.add(reason)
+        self._given_up_ms = now_ms
         return True
 
     def interrupted(self) -> None:
@@ -56,10 +62,9 @@ class Patience:
     def delivered(self) -> None:
         """A record of the topic was delivered."""
         self.interrupted()
-        for reason in OF_TOPIC:
-            self._gave_up_ms.pop(reason, None)
+        self._given_up -= OF_TOPIC
 
     def begin_anew(self) -> None:
         """Records come back that were set aside: they are waited for again."""
         self.interrupted()
-        self._gave_up_ms.clear()
+        self._given_up.clear()

@@ -109,12 +109,16 @@ def test_each_refusal_that_passes_costs_no_record_and_no_order(tmp_path: Path, e
     assert (bench.rig.spool.entries, bench.rig.spool.aside.records) == (0, 0)
 
 
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize(
+    ("codec", "seed"), [("none", 1), ("none", 3), ("none", 6), ("none", 9), ("gzip", 1), ("gzip", 10)]
+)
 def test_whatever_is_refused_for_how_long_the_records_of_a_key_keep_their_order(
-    tmp_path: Path, seed: int, codec: str
+    tmp_path: Path, codec: str, seed: int
 ) -> None:
-    """Rights, limits and errors come and go; some last long enough for dead letters."""
+    """Rights, limits and errors come and go; some last long enough for dead letters.
+
+    With these seeds records were overtaken when a refused batch was split.
+    """
     random = Random(seed)
     bench = bench_of(tmp_path / "spool", seed, compression_type=codec)
     state = bench.brokers.state
