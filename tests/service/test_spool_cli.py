@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from client_core import Phase, ProducerRecord, RecordFailure, TopicAuthorizationError, Written
 from service.__main__ import main
 from service.spool.entry import frame_of
+from tests.support.free_ports import free_ports
 from tests.support.spooling import SpoolRig, record, records, salt_of
 
 if TYPE_CHECKING:
@@ -115,11 +116,12 @@ def test_it_can_be_chosen_what_is_put_back(rig: SpoolRig) -> None:
     )
 
 
-def test_beside_a_sidecar_that_runs_nothing_is_put_back(rig: SpoolRig) -> None:
-    ended = spool("requeue", "--folder", str(rig.folder))
+def test_where_the_sidecar_that_has_the_folder_does_not_answer_nothing_is_put_back(rig: SpoolRig) -> None:
+    (port,) = free_ports(1)
+    ended = spool("requeue", "--folder", str(rig.folder), "--api-port", str(port))
     assert ended.exit_code == 1
-    assert "another process uses" in ended.output
-    assert "end the other one first" in ended.output
+    assert f"{rig.folder} is in use, so its sidecar was asked: no Pilotfish answers at" in ended.output
+    assert f"127.0.0.1:{port}" in ended.output
     assert rig.spool.aside.records == 2
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
 from client_core.protocol.api_keys import ApiKey
+from service.__main__ import main
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.controller import TopicConfig
 from tests.support.sidecar import Sidecar
@@ -102,3 +104,30 @@ def test_records_of_one_key_keep_their_order_while_max_message_bytes_is_lowered_
         set_aside = status_of(sidecar)["set_aside"]
         assert sidecar.terminate() == 0
     assert ([value[:2] for value in stored(cluster)], set_aside) == ([value[:2] for value in values], 0)
+
+
+@pytest.mark.parametrize("over", ["api", "command line"])
+def test_dead_letters_are_requeued_while_the_sidecar_runs(
+    cluster: FakeCluster, tmp_path: Path, over: str
+) -> None:
+    values = [f"{n}" for n in range(50)]
+    with sidecar_of(tmp_path, cluster, PILOTFISH_SPOOL_TOPIC_WAIT_MS="1000") as sidecar:
+        cluster.forbid("orders", describe=False)
+        spool(sidecar, "orders", *values)
+        wait_until(lambda: status_of(sidecar)["set_aside"] == 50, what="dead letters", last_seen=sidecar.log)
+        cluster.permit("orders")
+        if over == "api":
+            answer = sidecar.api.post("/v1/spool/requeue?topic=orders")
+            assert (answer.status_code, answer.json()) == (200, {"requeued": 50})
+        else:
+            words = ["spool", "requeue", "--folder", str(tmp_path / "spool")]
+            ended = CliRunner().invoke(main, [*words, "--api-port", str(sidecar.api_port)])
+            assert ended.exit_code == 0, ended.output
+            where = f"127.0.0.1:{sidecar.api_port}"
+            assert ended.output == f"50 records will be delivered by the sidecar at {where}\n"
+            again = CliRunner().invoke(main, [*words, "--api-port", str(sidecar.api_port)])
+            assert again.output == "Error: nothing to requeue: no such record lies set aside\n"
+        wait_until(lambda: len(stored(cluster)) == 50, what="all records", last_seen=sidecar.log)
+        assert status_of(sidecar)["set_aside"] == 0
+        assert sidecar.terminate() == 0
+    assert stored(cluster) == values
