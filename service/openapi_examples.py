@@ -182,6 +182,7 @@ ANSWERS: Final[Mapping[tuple[str, str, str], object]] = {
     ("get", "/v1/topics/{topic}/partitions/{partition}", "200"): _PARTITION,
     ("get", "/v1/topics/{topic}/leader", "200"): _LEADER,
     ("post", "/v1/leaders", "200"): {"results": [_LEADER]},
+    ("post", "/v1/spool/requeue", "200"): {"requeued": 288},
     ("post", "/v1/metadata/refresh", "200"): {"version": _VERSION, "waited_ms": 12},
     ("get", "/v1/status", "200"): _STATUS,
     ("get", "/v1/watch", "200"): {

@@ -47,9 +47,7 @@ async def status(request: Request, sidecar: SidecarDep, _: Annotated[NoQuery, Qu
     response_model=RequeueAnswer,
     responses=problems(400, 422, 429, 503, 504),
 )
-async def requeue(
-    request: Request, sidecar: SidecarDep, query: Annotated[RequeueQuery, Query()]
-) -> Response:
+async def requeue(request: Request, sidecar: SidecarDep, query: Annotated[RequeueQuery, Query()]) -> Response:
     """Puts back what the spool has set aside of topics that the caller may produce to, behind what waits."""
     caller = caller_of(request.scope)
     if query.topic is not None:

@@ -6,7 +6,7 @@
     aside/<name of a segment>.damaged     the file as it was found; its sound records went their way
 
 Records are appended to a file until it is large, or a process of its own: however many there are, and of how
-many topics, there are few files. Nothing here is ever sent by itself: a requeue (requeue.py) puts records back.
+many topics, there are few files. Nothing here is ever sent by itself: requeue.py puts records back.
 What lies here counts against spool_max_bytes.
 
 Delivery's thread, and the CLI's; the numbers on any thread.

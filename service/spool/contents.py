@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from client_core import Clock
-from service.spool.aside import Aside, SetAside, aside_bytes_in, damaged_in, set_aside_in
+from service.spool.aside import Aside, aside_bytes_in, damaged_in, set_aside_in
 from service.spool.disk import Disk
 from service.spool.entry import Entry, EntryError, entry_of, next_frame
 from service.spool.folder import FolderError, SpoolFolder
@@ -100,8 +100,8 @@ def discard(path: Path, chosen: Chosen) -> int:
 def requeue(path: Path, chosen: Chosen, clock: Clock) -> int:
     """Puts records that were set aside behind those of the spool, to be delivered; how many.
 
-    Those that this version can't read stay. Raises FolderInUseError where a sidecar has the folder, FolderError
-    where it is no spool's, RequeueError where the disk does not take the records, OSError.
+    Those that this version can't read stay. Raises FolderInUseError where a sidecar has the folder,
+    FolderError where it is no spool's, RequeueError where the disk does not take the records, OSError.
     """
     _check(path)
     folder = SpoolFolder(path)

@@ -6,8 +6,8 @@
     tidy    the mark (mark.py), then the files of which nothing is needed any more
 
 A record is done when brokers have acknowledged it or it lies in the folder of what was set aside; only then
-the mark goes past it. What brokers refuse is tried again for `topic_wait_ms` before it is set aside (verdict.py,
-patience.py). A request ends with an answer, when its topic was not there for `topic_wait_ms`, or
+the mark goes past it. What brokers refuse is tried again for `topic_wait_ms` before it is set aside
+(verdict.py, patience.py). A request ends with an answer, when its topic was not there for `topic_wait_ms`, or
 after the producer's delivery.timeout.ms; what expired is tried again in its order. So records whose topic was
 deleted while they were on their way hold the producer's memory no longer than that, and are then found to
 have no topic.
@@ -82,8 +82,8 @@ class Delivery:
     ) -> None:
         """Takes the producer over, starts and closes it. `committed`: every entry below it is on the disk.
 
-        `topic_wait_ms`: how long brokers may say that a topic is not there, or refuse its records, until these
-        are set aside.
+        `topic_wait_ms`: how long brokers may say that a topic is not there, or refuse its records, until
+        these are set aside.
         `create`: asking for the topic may create it.
         """
         self._segments = segments
@@ -295,7 +295,11 @@ class Delivery:
     def _send(self, lane: Lane, now_ms: int) -> None:
         chunk = lane.take()
         if lane.topic == UNREADABLE:
-            self._settle(lane, [(stored, Verdict("unreadable", stored.fault, at_once=True)) for stored in chunk], now_ms)
+            self._settle(
+                lane,
+                [(stored, Verdict("unreadable", stored.fault, at_once=True)) for stored in chunk],
+                now_ms,
+            )
             return
         try:
             self._producer.submit(

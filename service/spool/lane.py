@@ -6,8 +6,8 @@ A topic that stands still keeps no more than LANE_BYTES of its records in memory
 over, and read again from the disk once there is room. So the other topics go on.
 
 A request that brokers refuse may have one record that is at fault. It is halved until that record is alone,
-and doubled again with each request that is delivered. Nothing behind the record is sent before it is delivered
-or set aside. Delivery's thread.
+and doubled again with each request that is delivered. Nothing behind the record is sent before it is
+delivered or set aside. Delivery's thread.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Lane:
         return chunk
 
     def landed(self, back: Sequence[Stored], *, halve: bool) -> None:
-        """The request is over, and these records of it are to be tried again; `halve`: in smaller requests."""
+        """The request is over, and these records are to be tried again; `halve`: in smaller requests."""
         if halve:
             self.most_records = max(len(self.in_flight) // 2, 1)
         elif not back:

@@ -1,8 +1,8 @@
 """How long brokers have refused one topic's records, and when to give up: after wait_ms without a delivery.
 
 A reason that was waited for in vain is not waited for again, until for as long nothing of the topic was set
-aside: a topic with many such records would go on at one record a wait otherwise. A delivery ends that, too, where
-the reason is one of the whole topic.
+aside: a topic with many such records would go on at one record a wait otherwise. A delivery ends that, too,
+where the reason is one of the whole topic.
 
 The state is the process's: after a restart a wait begins anew. Delivery's thread.
 """

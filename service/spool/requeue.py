@@ -1,10 +1,10 @@
-"""What was set aside goes back into the spool: a file of it at a time, behind what waits, and then is aside no more.
+"""What was set aside goes back into the spool, a file of it at a time, behind what waits.
 
     chosen records of a file  ──writer──▶  on the disk as new entries  ──▶  the file without them
 
 A process that dies in between has them in both places: they may be delivered twice, and none is lost. The
-records of a topic go back in the order in which they were spooled. In a sidecar the delivery's thread takes the
-steps, so that nobody else touches the folder meanwhile; the CLI takes them itself where no sidecar runs.
+records of a topic go back in the order in which they were spooled. In a sidecar the delivery's thread takes
+the steps, so that nobody else touches the folder meanwhile; the CLI takes them where no sidecar runs.
 """
 
 from __future__ import annotations

@@ -173,7 +173,8 @@ def spool_config(settings: Settings) -> ProducerConfig:
     What expires is tried again by its lane, so nothing is lost by a delivery.timeout.ms that does not let
     batches of a topic that is gone stay. The lanes bound what is in memory; buffer.memory would count a whole
     batch for each partition, and what stands still would soon keep all others from theirs. The records of a
-    request for one partition are one batch (`whole_requests`): none is delivered ahead of one that was refused.
+    request for one partition are one batch (`whole_requests`): none is delivered ahead of one that was
+    refused.
 
     Raises ConfigError.
     """

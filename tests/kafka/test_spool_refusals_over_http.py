@@ -1,6 +1,4 @@
-"""Real brokers refuse spooled records for some seconds: they arrive in order, without a restart, and none is a
-dead letter.
-"""
+"""Real brokers refuse spooled records for some seconds: they arrive in order, and none is a dead letter."""
 
 from __future__ import annotations
 

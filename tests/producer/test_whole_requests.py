@@ -60,7 +60,9 @@ def test_otherwise_it_is_sent_again_in_parts() -> None:
         rig.turn(2)
         rig.respond(produced(ORDERS_0, offset=offset))
     rig.turn()
-    assert [outcome.offset for outcome in result.produced.outcomes if isinstance(outcome, RecordMetadata)] == [
+    assert [
+        outcome.offset for outcome in result.produced.outcomes if isinstance(outcome, RecordMetadata)
+    ] == [
         7,
         8,
     ]

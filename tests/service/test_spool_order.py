@@ -1,4 +1,4 @@
-"""What brokers refuse for a while is not overtaken: the records of a key keep their order, whatever is refused.
+"""What brokers refuse for a while is not overtaken: the records of a key keep their order.
 
 The spool over a whole KafkaProducer and brokers in this process, in simulated time.
 """

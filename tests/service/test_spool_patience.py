@@ -1,4 +1,4 @@
-"""How long what brokers refuse is waited for, what the status and the metrics say meanwhile, and what ends it."""
+"""How long a refusal by brokers is waited out, what the status and the metrics say meanwhile, what ends it."""
 
 from __future__ import annotations
 

@@ -302,15 +302,15 @@ def test_those_who_wait_at_the_end_are_told(rig: SpoolRig) -> None:
 @pytest.fixture
 def tokens(tmp_path: Path) -> TokensFile:
     all_topics = {"read": ["*"], "produce": ["*"]}
-    return TokensFile(tmp_path, all=all_topics, shop={"read": ["*"], "produce": ["orders"]}, looker={"read": ["*"]})
+    return TokensFile(
+        tmp_path, all=all_topics, shop={"read": ["*"], "produce": ["orders"]}, looker={"read": ["*"]}
+    )
 
 
 @pytest.fixture
 def web(tmp_path: Path, tokens: TokensFile) -> Iterator[HttpApp]:
     """A sidecar whose threads do not run; a record of each of two topics lies aside."""
-    app = HttpApp(
-        spool_folder=str(tmp_path / "spool"), spool_topic_wait_ms=1_000, tokens_file=tokens.setting
-    )
+    app = HttpApp(spool_folder=str(tmp_path / "spool"), spool_topic_wait_ms=1_000, tokens_file=tokens.setting)
     app.spool_producer.set_topics({"orders": 3, "payments": 3})
     spool = spool_of(app)
     app.spool_producer.outcome_of = lambda *_: failure(TopicAuthorizationError())

@@ -38,7 +38,9 @@ class SpoolBench:
         random = Random(seed)
         self.network = HostileNetwork(self.clock, self.brokers, random)
         config = spool_config(Settings(kafka={"bootstrap.servers": f"{HOST}:{FIRST_PORT}", **(kafka or {})}))
-        self.producer = hostile_producer(config, self.clock, self.network, random, (HOST, FIRST_PORT), whole_requests=True)
+        self.producer = hostile_producer(
+            config, self.clock, self.network, random, (HOST, FIRST_PORT), whole_requests=True
+        )
         self.rig = SpoolRig(folder, clock=self.clock, producer=self.producer)
 
     def live(self, ms: int) -> None:
