@@ -128,7 +128,9 @@ class Aside:
         self._disk = disk
         self._lock = threading.Lock()
         self._open: _Open | None = None
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        if not self._folder.exists():
+            self._folder.mkdir(mode=0o700)
+            disk.sync_folder(folder)
         self._known: set[int] = set()
         self._reasons: Counter[Reason] = Counter()
         self._bytes = 0

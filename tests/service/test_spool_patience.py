@@ -1,4 +1,4 @@
-"""How long a refusal by brokers is waited out, what the status and the metrics say meanwhile, what ends it."""
+"""How long a refusal by brokers is waited out, what is said of it meanwhile, and what ends it."""
 
 from __future__ import annotations
 

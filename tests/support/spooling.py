@@ -100,13 +100,14 @@ class SpoolRig:
         *,
         clock: MockClock | None = None,
         producer: Producer | None = None,
+        disk: BadDisk | None = None,
         **settings: Any,
     ) -> None:
-        """`producer`: in place of a fake one, which stays idle then."""
+        """`producer`: in place of a fake one, which stays idle then. `disk`: another one for this process."""
         self.folder = folder
         self.clock = MockClock(now_ms=1_000_000) if clock is None else clock
         self.producer = FakeProducer(clock=self.clock)
-        self.disk = BadDisk()
+        self.disk = BadDisk() if disk is None else disk
         self._given = settings
         self.settings = Settings.model_validate(
             {"kafka": {"bootstrap.servers": "localhost:9092"}, "spool_folder": str(folder), **settings}
