@@ -42,6 +42,7 @@ def set_aside(rig: SpoolRig, *given: ProducerRecord) -> None:
     rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError())
     rig.spool_in(given)
     rig.wait_out()
+    rig.deliver_after(1_000)  # and the mark is written
     rig.producer.outcome_of = None
     rig.producer.submitted.clear()
 
@@ -226,7 +227,6 @@ def test_a_spool_that_is_full_of_dead_letters_takes_them_back(tmp_path: Path) ->
 @pytest.mark.parametrize("operation", ["write", "fsync"])
 def test_what_the_disk_does_not_take_back_stays_aside(rig: SpoolRig, operation: str) -> None:
     set_aside(rig, *records(3))
-    rig.deliver_after(1_000)
     rig.disk.fails[operation] = 1
     end = requeued(rig)
     assert end.records == 0
@@ -238,7 +238,6 @@ def test_what_the_disk_does_not_take_back_stays_aside(rig: SpoolRig, operation: 
 
 def test_where_the_file_can_not_be_taken_away_its_records_are_delivered_and_stay_aside(rig: SpoolRig) -> None:
     set_aside(rig, *records(3))
-    rig.deliver_after(1_000)
     ends = asked(rig)
     rig.deliver()
     rig.spool.writer.turn()

@@ -25,7 +25,7 @@ from client_core import (
 )
 from service.settings import Settings
 from service.spool.aside import set_aside_in
-from service.spool.delivery import MARK_EVERY_MS, PAUSE_MS
+from service.spool.delivery import MARK_EVERY_MS
 from service.spool.disk import Disk
 from service.spool.spool import Spool
 from tests.support.fake_producer import FakeProducer
@@ -162,8 +162,7 @@ class SpoolRig:
     def wait_out(self) -> None:
         """Delivers until what brokers refuse has been waited for in vain."""
         self.deliver()
-        for _ in range(self.settings.spool_topic_wait_ms // PAUSE_MS):
-            self.deliver_after(PAUSE_MS)
+        self.deliver_after(self.settings.spool_topic_wait_ms)
 
     def let_go(self) -> None:
         """What the kernel does when the process is killed: the lock is free, and nothing else is done."""
