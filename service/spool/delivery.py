@@ -37,7 +37,7 @@ from client_core import (
 from service.face import Producer
 from service.spool.aside import REASONS, Aside, Reason
 from service.spool.disk import DISK_IS_FULL
-from service.spool.lane import LANE_BYTES, Lane
+from service.spool.lane import CHUNK_BYTES, LANE_BYTES, Lane
 from service.spool.lanes import UNREADABLE, Lanes, View
 from service.spool.mark import Mark, write_mark
 from service.spool.reader import Stored
@@ -79,12 +79,13 @@ class Delivery:
         committed: Callable[[], int],
         topic_wait_ms: int,
         create: bool,
+        chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         """Takes the producer over, starts and closes it. `committed`: every entry below it is on the disk.
 
         `topic_wait_ms`: how long brokers may say that a topic is not there, or refuse its records, until
         these are set aside.
-        `create`: asking for the topic may create it.
+        `create`: asking for the topic may create it. `chunk_bytes`: what one request takes, or one record.
         """
         self._segments = segments
         self._aside = aside
@@ -93,6 +94,7 @@ class Delivery:
         self._committed = committed
         self._topic_wait_ms = topic_wait_ms
         self._create = create
+        self._chunk_bytes = chunk_bytes
         self.lanes: Final = Lanes(segments, mark, self._on_damage)
         self._written = mark
         self._written_ms = clock.now_ms()
@@ -293,7 +295,7 @@ class Delivery:
         return FOREVER_MS if lane.in_flight else max(lane.resumes_ms, now_ms)
 
     def _send(self, lane: Lane, now_ms: int) -> None:
-        chunk = lane.take()
+        chunk = lane.take(self._chunk_bytes)
         if lane.topic == UNREADABLE:
             self._settle(
                 lane,
@@ -331,11 +333,12 @@ class Delivery:
         if not first.has_begun:
             for lane in self.lanes:
                 lane.patience.begin_anew()
-        first.go_on()
-        if first.is_over:
-            self._requeues.popleft()
-            return bool(self._requeues)
-        return not first.waits
+        try:
+            first.go_on()
+        finally:
+            if first.is_over:
+                self._requeues.popleft()
+        return bool(self._requeues) and not self._requeues[0].waits
 
     # -- tidy ------------------------------------------------------------------------------------------------
 

@@ -95,13 +95,13 @@ class Lane:
         self.waiting.append(stored)
         self.waiting_bytes += memory_bytes_of((stored,))
 
-    def take(self) -> Sequence[Stored]:
+    def take(self, most_bytes: int) -> Sequence[Stored]:
         """The records of the next request, which are in flight now. Some must wait, and none be in flight."""
         chunk: list[Stored] = []
         chunk_bytes = 0
         while self.waiting and len(chunk) < self.most_records:
             chunk_bytes += len(self.waiting[0].payload)
-            if chunk and chunk_bytes > CHUNK_BYTES:
+            if chunk and chunk_bytes > most_bytes:
                 break  # a large record goes by itself, so that its size is nobody else's
             chunk.append(self.waiting.popleft())
         self.waiting_bytes -= memory_bytes_of(chunk)

@@ -83,6 +83,9 @@ class Requeue:
             self.give_up(e.strerror or str(e))
         except (SpoolClosedError, SpoolFullError) as e:
             self.give_up(str(e))
+        except Exception:
+            self.give_up("a bug; the log has more")
+            raise
 
     def give_up(self, fault: str) -> None:
         """What went back went back; the rest stays where it is."""

@@ -84,6 +84,7 @@ class Spool:
             committed=lambda: self.writer.committed_sequence,
             topic_wait_ms=settings.spool_topic_wait_ms,
             create=settings.auto_create_topics,
+            chunk_bytes=min(CHUNK_BYTES, spool_config(settings).max_request_size),
         )
 
     def start(self, call: Call) -> None:

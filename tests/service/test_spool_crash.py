@@ -143,11 +143,8 @@ def test_folders_that_are_made_are_on_the_disk(tmp_path: Path) -> None:
 def test_the_folder_of_dead_letters_is_on_the_disk_when_it_was_made(tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     folder.mkdir()
-    disk = CrashDisk(folder)
-    synced: list[Path] = []
-    disk.sync_folder = synced.append  # type: ignore[method-assign]
-    rig = SpoolRig(folder, disk=disk)
-    assert synced == [folder]
+    rig = SpoolRig(folder)
+    assert rig.disk.synced == [folder]
     rig.let_go()
 
 

@@ -306,6 +306,14 @@ def test_a_record_that_does_not_fit_behind_the_others_goes_in_a_request_of_its_o
     ]
 
 
+def test_a_request_is_no_larger_than_the_client_may_send(tmp_path: Path) -> None:
+    kafka = {"bootstrap.servers": "localhost:9092", "max.request.size": "5000"}
+    rig = SpoolRig(tmp_path / "spool", kafka=kafka)
+    rig.spool_in([record("s" * 1_000) for _ in range(10)])
+    rig.deliver()
+    assert [len(chunk) for chunk in rig.producer.submitted] == [4, 4, 2]
+
+
 # -- what is said of it --------------------------------------------------------------------------------------
 
 

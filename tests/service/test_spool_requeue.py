@@ -261,6 +261,15 @@ def test_a_folder_that_can_not_be_read_ends_it_and_nothing_else(rig: SpoolRig) -
     assert rig.sent == ["later"]
 
 
+def test_a_bug_ends_it_and_neither_the_delivery_nor_the_next_one(rig: SpoolRig) -> None:
+    set_aside(rig, *records(1))
+    ends = asked(rig, lambda one: bool(1 // 0))
+    with pytest.raises(ZeroDivisionError):
+        rig.deliver()
+    assert ends == [Requeued(0, "a bug; the log has more")]
+    assert requeued(rig) == Requeued(1)
+
+
 def test_killed_between_the_two_it_delivers_them_and_still_has_them_aside(rig: SpoolRig) -> None:
     set_aside(rig, *records(2))
     asked(rig)

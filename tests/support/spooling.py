@@ -54,6 +54,7 @@ class BadDisk(Disk):
         self.errno = errno.EIO
         self.room_bytes: int | None = None
         self.fsyncs = 0
+        self.synced: list[Path] = []
 
     def _look(self, operation: str) -> None:
         if self.fails.get(operation, 0):
@@ -85,6 +86,7 @@ class BadDisk(Disk):
 
     def sync_folder(self, folder: Path) -> None:
         self._look("sync_folder")
+        self.synced.append(folder)
 
     def read(self, path: Path, offset: int, size: int) -> bytes:
         self._look("read")
