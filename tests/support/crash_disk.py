@@ -5,8 +5,9 @@
     ...
     disk.cut_power()                    the folder is as a machine would find it after the cut
 
-A file has the bytes of its last fsync, a folder the names of its last `sync_folder`. So it keeps the least that
-a file system may keep; a real one mostly keeps more. What is there at the beginning is on the disk. One thread.
+A file has the bytes of its last fsync, a folder the names of its last `sync_folder`. So it keeps the least
+that a file system may keep; a real one mostly keeps more. What is there at the beginning is on the disk. One
+thread.
 """
 
 from __future__ import annotations
