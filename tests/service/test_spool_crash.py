@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from client_core import TopicAuthorizationError
+from client_core import IllegalStateError, TopicAuthorizationError
 from service.spool.aside import set_aside_in
-from service.spool.folder import SpoolFolder
+from service.spool.delivery import PAUSE_MS
+from service.spool.disk import Disk
+from service.spool.folder import FolderInUseError, SpoolFolder
 from service.spool.requeue import Requeued
 from tests.support.crash_disk import CrashDisk
 from tests.support.spooling import SpoolRig, aside, failure, record, records
@@ -209,3 +211,62 @@ def test_threads_that_have_ended_hold_nothing_open(tmp_path: Path) -> None:
     assert len(told) == 1
     assert open_files(rig.folder) == []
     SpoolFolder(rig.folder).close()  # the lock is free, too
+
+
+def test_a_folder_that_another_one_has_is_not_held_open(tmp_path: Path) -> None:
+    folder = SpoolFolder(tmp_path / "spool")
+    held = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(FolderInUseError):
+        SpoolFolder(tmp_path / "spool")
+    assert len(os.listdir("/proc/self/fd")) == held
+    assert (tmp_path / "spool").stat().st_mode & 0o777 == 0o700
+    folder.close()
+
+
+def test_the_disk_has_the_system_write_files_and_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    )
+    disk = Disk()
+    descriptor = disk.create(tmp_path / "file")
+    disk.fsync(descriptor)
+    os.close(descriptor)
+    disk.sync_folder(tmp_path)
+    assert synced == [str(tmp_path / "file"), str(tmp_path)]
+
+
+# -- numbers -------------------------------------------------------------------------------------------------
+
+
+def test_each_process_begins_a_file_of_dead_letters_behind_those_there_are(tmp_path: Path) -> None:
+    rig = SpoolRig(tmp_path / "spool")
+    for number in range(3):
+        rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError())
+        rig.spool_in([record(f"{number}")])
+        rig.wait_out()
+        rig.settle()
+        rig = rig.again()
+    numbers = [path.name.partition("-")[0] for path in sorted((rig.folder / "aside").iterdir())]
+    assert [int(number) for number in numbers] == [1, 2, 3]
+    rig.let_go()
+
+
+@pytest.mark.parametrize("fault", ["create", "write"])
+def test_what_can_not_be_written_is_counted(tmp_path: Path, fault: str) -> None:
+    rig = SpoolRig(tmp_path / "spool")
+    rig.disk.fails[fault] = 1
+    rig.spool_in(records(1))
+    assert (rig.spool.writer.write_failures, rig.spool.writer.fsync_failures) == (1, 0)
+    rig.let_go()
+
+
+def test_a_topic_that_the_client_takes_nothing_of_is_looked_at_after_its_pause(tmp_path: Path) -> None:
+    rig = SpoolRig(tmp_path / "spool")
+    rig.producer.refuses = IllegalStateError("closed")
+    rig.spool_in(records(1))
+    now_ms = rig.clock.now_ms()
+    assert rig.spool.delivery.turn(now_ms) == now_ms + PAUSE_MS
+    rig.let_go()
