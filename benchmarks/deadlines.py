@@ -1,10 +1,10 @@
 """How late produces are answered after their own deadline, as a process outside of the sidecar sees it.
 
-Callers send at a fixed rate whether or not earlier ones have been answered, each with a `timeout_ms` of its own
-and one to a hundred records. Meanwhile the brokers are healthy, then all of them are paused, then one after the
-other is killed and comes back. An answer is late by what passed between the request's head and the answer,
-less `timeout_ms`; only answers after the deadline count. The callers are a process of their own, which looks
-at its own lateness too: what its own event loop was late by is not the sidecar's.
+Callers send at a fixed rate whether or not earlier ones have been answered, each with a `timeout_ms` of its
+own and one to a hundred records. Meanwhile the brokers are healthy, then all of them are paused, then one
+after the other is killed and comes back. An answer is late by what passed between the request's head and the
+answer, less `timeout_ms`; only answers after the deadline count. The callers are a process of their own,
+which looks at its own lateness too: what its own event loop was late by is not the sidecar's.
 """
 
 from __future__ import annotations

@@ -123,8 +123,17 @@ _STATUS: Final[dict[str, Any]] = {
         "oldest_age_ms": 95000,
         "set_aside": 0,
         "damaged_files": 0,
-        "last_error": "REQUEST_TIMED_OUT",
+        "last_error": "TOPIC_AUTHORIZATION_FAILED",
         "last_error_age_ms": 400,
+        "refused": [
+            {
+                "topic": "orders",
+                "records": 1840,
+                "reason": "forbidden",
+                "detail": "TopicAuthorizationError: Not authorized to access topics: [orders]",
+                "refused_ms": 9400,
+            }
+        ],
     },
     "leader_changes": [
         {
@@ -173,6 +182,7 @@ ANSWERS: Final[Mapping[tuple[str, str, str], object]] = {
     ("get", "/v1/topics/{topic}/partitions/{partition}", "200"): _PARTITION,
     ("get", "/v1/topics/{topic}/leader", "200"): _LEADER,
     ("post", "/v1/leaders", "200"): {"results": [_LEADER]},
+    ("post", "/v1/spool/requeue", "200"): {"requeued": 288},
     ("post", "/v1/metadata/refresh", "200"): {"version": _VERSION, "waited_ms": 12},
     ("get", "/v1/status", "200"): _STATUS,
     ("get", "/v1/watch", "200"): {

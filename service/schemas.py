@@ -47,6 +47,10 @@ def error_answers(
     return described
 
 
+#: As in spool/aside.py, of which nothing is loaded without a spool; what can't be read can't be put back.
+SetAsideReason = Literal["too_large", "forbidden", "topic_gone", "partition_gone", "invalid", "refused"]
+
+
 class _Query(BaseModel):
     """Unknown parameters are refused: a misspelt deadline must not become none."""
 
@@ -61,6 +65,11 @@ class WaitQuery(_Query):
     max_block_ms: Milliseconds | None = Field(
         None, description="How long to wait for metadata at most (Kafka's max.block.ms, for this request)."
     )
+
+
+class RequeueQuery(WaitQuery):
+    topic: str | None = Field(None, description="Only records of this topic.")
+    reason: SetAsideReason | None = Field(None, description="Only records set aside for this reason.")
 
 
 class LookupQuery(WaitQuery):
@@ -162,6 +171,10 @@ class FailedItem(BaseModel):
 
 class LeadersAnswer(BaseModel):
     results: list[LeaderAnswer | FailedItem]
+
+
+class RequeueAnswer(BaseModel):
+    requeued: int = Field(description="How many records are to be delivered again.")
 
 
 class RefreshAnswer(BaseModel):

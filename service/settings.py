@@ -309,7 +309,7 @@ class Settings(BaseSettings):
     )
     spool_topic_wait_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = Field(
         default=60_000,
-        description="How long spooled records wait for a topic that is not there before they are set aside.",
+        description="How long spooled records are refused, or lack their topic, before they are set aside.",
     )
     max_waiting_requests: int = Field(
         default=10_000,

@@ -81,9 +81,14 @@ class BatchAppender:
         compression: Compression,
         ratios: CompressionRatioEstimator,
         spreads: bool = True,
+        whole_requests: bool = False,
     ) -> None:
-        """`spreads`: of the keyless records of one call each batch goes where nothing waits, if it can."""
+        """`spreads`: of the keyless records of one call each batch goes where nothing waits, if it can.
+
+        `whole_requests`: no batch is ever too full for the next record of a call.
+        """
         self._spreads = spreads
+        self._whole_requests = whole_requests
         #: Nothing new is appended; and then nothing at all.
         self.closed = False
         self.ended = False
@@ -197,7 +202,7 @@ class BatchAppender:
         elif not self._pool.try_allocate(size_bytes):
             return size_bytes
         builder = MemoryRecordsBuilder(
-            size_bytes,
+            NO_LIMIT if self._whole_requests else size_bytes,
             compression=self._compression,
             estimated_compression_ratio=self._ratios.estimation(
                 queue.topic_partition.topic, self._compression.codec

@@ -75,7 +75,8 @@ class BatchSettlement:
 
     def _settle(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
         error = said.error
-        if error is Errors.MESSAGE_TOO_LARGE and batch.record_count > 1 and not batch.is_done:
+        can_split = batch.record_count > 1 and not batch.is_done and not self._config.whole_requests
+        if error is Errors.MESSAGE_TOO_LARGE and can_split:
             self._split(batch)
         elif error is Errors.NONE or (error is Errors.DUPLICATE_SEQUENCE_NUMBER and not batch.is_done):
             # Of a duplicate the broker may no longer know the offset: success, without one (SND-11).

@@ -110,6 +110,7 @@ class KafkaProducer:
         metadata: ProducerMetadata | None = None,
         client: KafkaClient | None = None,
         resolves_later: bool = False,
+        whole_requests: bool = False,
     ) -> None:
         """Resolves bootstrap.servers, so it may block for as long as DNS does; reads certificates, keys and
         credentials. Raises ConfigError, naming the setting. Nothing is connected to before `start()`.
@@ -123,6 +124,10 @@ class KafkaProducer:
         the two threads don't wait for each other in the middle of it.
 
         `metadata` and `client` take the places of what would be built: a test's own.
+
+        `whole_requests`: the records of one `submit` for one partition are one batch, whatever its size, and
+        that is not split where a broker finds it too large. So they are written or refused together, and
+        none is ever ahead of an earlier one that was refused. Java's producer has no such mode.
         """
         clock = clock if clock is not None else SystemClock()
         random = random if random is not None else Random()  # noqa: S311 - jitter and sticky partitions
@@ -151,7 +156,11 @@ class KafkaProducer:
         )
         self._pool = BufferPool(config.buffer_memory, config.batch_size, clock, events)
         self._accumulator = RecordAccumulator(
-            accumulator_config(config), self._pool, backoff, random, self._transaction_manager
+            accumulator_config(config, whole_requests=whole_requests),
+            self._pool,
+            backoff,
+            random,
+            self._transaction_manager,
         )
         self._completions = Completions(completions if completions is not None else CallInline())
         self._submissions = Submissions(
@@ -171,7 +180,7 @@ class KafkaProducer:
             self._client,
             self._metadata,
             self._accumulator,
-            sender_config(config),
+            sender_config(config, whole_requests=whole_requests),
             clock,
             events,
             self._transaction_manager,

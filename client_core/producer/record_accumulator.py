@@ -66,6 +66,7 @@ class AccumulatorConfig:
     partition_availability_timeout_ms: int = 0
     lost_leader_probe_interval_ms: int = 0
     expires_behind_younger: bool = True
+    whole_requests: bool = False  # not Kafka's: see KafkaProducer
 
 
 class RecordAccumulator:
@@ -104,6 +105,7 @@ class RecordAccumulator:
             compression=config.compression,
             ratios=self._ratios,
             spreads=config.adaptive_partitioning,
+            whole_requests=config.whole_requests,
         )
         # The I/O thread's alone:
         #: When the earliest batch expires, of those seen since this was last set to FOREVER_MS: by Sender,

@@ -16,3 +16,4 @@ class SenderConfig:
     delivery_timeout_ms: int = 120_000
     retry_backoff_ms: int = 100
     guarantee_message_order: bool = False  # max.in.flight.requests.per.connection=1
+    whole_requests: bool = False  # not Kafka's: see KafkaProducer

@@ -49,7 +49,7 @@ def metadata_config(config: ProducerConfig) -> MetadataConfig:
     )
 
 
-def accumulator_config(config: ProducerConfig) -> AccumulatorConfig:
+def accumulator_config(config: ProducerConfig, *, whole_requests: bool = False) -> AccumulatorConfig:
     return AccumulatorConfig(
         batch_bytes=config.batch_size,
         linger_ms=config.linger_ms,
@@ -63,10 +63,11 @@ def accumulator_config(config: ProducerConfig) -> AccumulatorConfig:
         adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
         partition_availability_timeout_ms=config.partitioner_availability_timeout_ms,
         lost_leader_probe_interval_ms=config.partitioner_lost_leader_probe_interval_ms,
+        whole_requests=whole_requests,
     )
 
 
-def sender_config(config: ProducerConfig) -> SenderConfig:
+def sender_config(config: ProducerConfig, *, whole_requests: bool = False) -> SenderConfig:
     return SenderConfig(
         acks=config.acks,
         retries=config.retries,
@@ -75,6 +76,7 @@ def sender_config(config: ProducerConfig) -> SenderConfig:
         delivery_timeout_ms=config.delivery_timeout_ms,
         retry_backoff_ms=config.retry_backoff_ms,
         guarantee_message_order=config.max_in_flight_requests_per_connection == 1,
+        whole_requests=whole_requests,
     )
 
 

@@ -1,7 +1,7 @@
 """`pilotfish spool show`, `requeue` and `discard`: what a spool holds, and what was set aside of it.
 
-They read the folder itself and ask no sidecar. `show` may be called beside one that runs; the others need the
-folder alone, and say so where a sidecar has it.
+They read the folder itself. `show` may be called beside a sidecar that runs; `requeue` asks it where the lock
+of the folder says that one does; `discard` needs the folder alone.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from typing import Any, Final
 import click
 
 from client_core import SystemClock
-from service.cli.options import topic_name
+from service.cli.options import asks_api, topic_name
+from service.cli.sidecar import Sidecar, SidecarFailedError
 from service.cli.tables import render
+from service.schemas import RequeueAnswer
 from service.spool.aside import REASONS, SetAside
 from service.spool.contents import Contents, RequeueError, contents_of, discard, requeue
-from service.spool.folder import FolderError
+from service.spool.folder import FolderError, FolderInUseError
 
 #: How many of the records that were set aside are listed, unless more are asked for.
 _LISTED: Final = 50
@@ -65,12 +67,28 @@ _reason_option: Final = click.option(
 @_folder
 @_topic_option
 @_reason_option
-def requeue_command(folder: Path, topic: str | None, reason: str | None) -> None:
-    """Put back what was set aside, behind what is to be delivered. The sidecar must not run meanwhile."""
-    put_back = _doing(lambda: requeue(folder, _choice(topic, reason), SystemClock()))
+@asks_api
+def requeue_command(sidecar: Sidecar, folder: Path, topic: str | None, reason: str | None) -> None:
+    """Put back what was set aside, behind what is to be delivered.
+
+    A sidecar that has the folder is asked to do it; where none has, it is done here.
+    """
+    try:
+        put_back = _doing(lambda: requeue(folder, _choice(topic, reason), SystemClock()))
+        when = f"when a sidecar starts on {folder}"
+    except FolderInUseError:
+        put_back, when = _ask(sidecar, folder, topic, reason), f"by the sidecar at {sidecar.address}"
     if not put_back:
         raise click.ClickException("nothing to requeue: no such record lies set aside")
-    click.echo(f"{put_back} records will be delivered when a sidecar starts on {folder}")
+    click.echo(f"{put_back} records will be delivered {when}")
+
+
+def _ask(sidecar: Sidecar, folder: Path, topic: str | None, reason: str | None) -> int:
+    try:
+        answer = sidecar.post(RequeueAnswer, "v1", "spool", "requeue", body=b"", topic=topic, reason=reason)
+    except SidecarFailedError as e:
+        raise SidecarFailedError(f"{folder} is in use, so its sidecar was asked: {e.message}") from e
+    return answer.read.requeued
 
 
 @spool.command("discard", short_help="Takes away for good what was set aside.")
@@ -82,7 +100,10 @@ def discard_command(folder: Path, topic: str | None, reason: str | None, of_all:
     """Take away for good what was set aside. The sidecar must not run meanwhile."""
     if of_all == (topic is not None or reason is not None):
         raise click.UsageError("say which: --topic, --reason or both, or else --all")
-    taken = _doing(lambda: discard(folder, _choice(topic, reason)))
+    try:
+        taken = _doing(lambda: discard(folder, _choice(topic, reason)))
+    except FolderInUseError as e:
+        raise click.ClickException(str(e)) from e
     if not taken:
         raise click.ClickException("nothing to discard: no such record lies set aside")
     click.echo(f"{taken} records are gone from {folder}")
@@ -90,7 +111,7 @@ def discard_command(folder: Path, topic: str | None, reason: str | None, of_all:
 
 def _choice(topic: str | None, reason: str | None) -> Callable[[SetAside], bool]:
     def chosen(one: SetAside) -> bool:
-        return (reason is None or one.reason == reason) and (topic is None or _topic(one) == topic)
+        return (reason is None or one.reason == reason) and topic in (None, one.topic)
 
     return chosen
 
@@ -99,6 +120,8 @@ def _doing(work: Callable[[], Any]) -> Any:
     """What the work gives; its failures as sentences, with exit code 1."""
     try:
         return work()
+    except FolderInUseError:
+        raise
     except (FolderError, RequeueError) as e:
         raise click.ClickException(str(e)) from e
     except OSError as e:
@@ -142,11 +165,6 @@ def _document(contents: Contents) -> dict[str, Any]:
         ],
         "damaged_files": [{"name": name, "bytes": size} for name, size in contents.damaged],
     }
-
-
-def _topic(one: SetAside) -> str | None:
-    entry = one.entry
-    return None if entry is None else entry.record.topic
 
 
 def _at(wall_ms: int) -> str:

@@ -47,7 +47,7 @@ class StatusReport:
     http: HttpMetrics
     drain: Drain
     watchers: Callable[[], int]
-    spool: Callable[[], dict[str, Any]] | None
+    spool: Callable[[Callable[[str], bool]], dict[str, Any]] | None
     #: When the last body for a caller was made, and the body.
     _shared: dict[Caller, tuple[int, bytes]] = field(default_factory=dict)
 
@@ -100,7 +100,7 @@ class StatusReport:
             "phases": _phases(picture, observed),
             "waits": _waits(backlog.topic_waits, may_read, now_ms),
             "produce": self._produce(observed, now_ms),
-            "spool": None if self.spool is None else self.spool(),
+            "spool": None if self.spool is None else self.spool(may_read),
             "leader_changes": _leader_changes(observed.leader_moves, may_read),
         }
 

@@ -126,6 +126,14 @@ class LeaderMoved(BaseModel):
     leader_epoch: int | None
 
 
+class RefusedTopic(BaseModel):
+    topic: str
+    records: int = Field(description="How many records of the topic wait.")
+    reason: str = Field(description="Why they will be set aside if it lasts for spool_topic_wait_ms.")
+    detail: str = Field(description="The last refusal, in the broker's words.")
+    refused_ms: int = Field(description="Since the first refusal.")
+
+
 class SpoolState(BaseModel):
     entries: int = Field(description="Records that are to be delivered.")
     bytes: int = Field(description="What lies in the folder, set aside or not.")
@@ -135,6 +143,9 @@ class SpoolState(BaseModel):
     damaged_files: int
     last_error: str | None = Field(description="Kafka's name of the last error in delivering.")
     last_error_age_ms: int | None
+    refused: list[RefusedTopic] = Field(
+        description="Topics whose records wait because brokers refuse them, the longest first, at most fifty."
+    )
 
 
 class StatusAnswer(BaseModel):

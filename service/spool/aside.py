@@ -6,8 +6,8 @@
     aside/<name of a segment>.damaged     the file as it was found; its sound records went their way
 
 Records are appended to a file until it is large, or a process of its own: however many there are, and of how
-many topics, there are few files. Nothing here is ever sent by itself: `pilotfish spool requeue` puts records
-back. What lies here counts against spool_max_bytes.
+many topics, there are few files. Nothing here is ever sent by itself: requeue.py puts records back.
+What lies here counts against spool_max_bytes.
 
 Delivery's thread, and the CLI's; the numbers on any thread.
 """
@@ -20,7 +20,7 @@ import os
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -89,6 +89,12 @@ class SetAside(NamedTuple):
         except EntryError:
             return None
 
+    @property
+    def topic(self) -> str | None:
+        """Its topic; None where this version does not understand the record."""
+        entry = self.entry
+        return None if entry is None else entry.record.topic
+
 
 class AsideFile(NamedTuple):
     """A file of records, what is sound in it, and how many bytes are not."""
@@ -122,7 +128,9 @@ class Aside:
         self._disk = disk
         self._lock = threading.Lock()
         self._open: _Open | None = None
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        if not self._folder.exists():
+            self._folder.mkdir(mode=0o700)
+            disk.sync_folder(folder)
         self._known: set[int] = set()
         self._reasons: Counter[Reason] = Counter()
         self._bytes = 0
@@ -154,11 +162,11 @@ class Aside:
 
     # -- putting there ---------------------------------------------------------------------------------------
 
-    def add(self, stored: Sequence[Stored], reason: Reason, detail: str, at_wall_ms: int) -> None:
-        """Has records on the disk as set aside, all for one reason. Raises OSError: here or not."""
+    def add(self, records: Iterable[tuple[Stored, Reason, str]], at_wall_ms: int) -> None:
+        """Has records on the disk as set aside, each with reason and detail. Raises OSError: here or not."""
         new = [
             SetAside(one.sequence, reason, detail, at_wall_ms, one.version, one.payload)
-            for one in stored
+            for one, reason, detail in records
             if one.sequence not in self._known
         ]
         if not new:
@@ -174,7 +182,7 @@ class Aside:
         opened.end += len(data)
         with self._lock:
             self._bytes += len(data)
-            self._reasons[reason] += len(new)
+            self._reasons.update(one.reason for one in new)
 
     def move_damaged(self, segments: Segments, segment: Segment) -> None:
         """Moves a file here, of which nothing is read any more. Raises OSError."""
@@ -196,16 +204,26 @@ class Aside:
         if opened is not None:
             os.close(opened.descriptor)
 
-    # -- taking away: the CLI --------------------------------------------------------------------------------
+    # -- taking away -----------------------------------------------------------------------------------------
+
+    def leave_files(self) -> list[Path]:
+        """The files of records there are, in order; nothing is appended to them any more. Raises OSError."""
+        self.close()
+        return [path for path, _ in _sizes_in(self._folder) if _RECORDS.fullmatch(path.name) is not None]
 
     def leave_only(self, file: AsideFile, left: Sequence[SetAside]) -> None:
         """Of a file's records only these are here any more. Raises OSError."""
+        size = file.path.stat().st_size
+        data = _bytes_of(left, _salt_of(file.path))
         if left:
-            salt = _salt_of(file.path)
-            self._disk.write_whole(file.path, _bytes_of(left, salt))
+            self._disk.write_whole(file.path, data)
         else:
             self._disk.unlink(file.path)
             self._disk.sync_folder(self._folder)
+        with self._lock:
+            self._bytes += len(data) - size
+            self._reasons.subtract(one.reason for one in file.records)
+            self._reasons.update(one.reason for one in left)
 
     # -- inside ----------------------------------------------------------------------------------------------
 
@@ -253,7 +271,7 @@ class Aside:
                 )
             for one in file.records:
                 self._reasons[one.reason] += 1
-                if len(self._known) < _MOST_KNOWN and not mark.is_done(one.sequence, _topic_of(one)):
+                if len(self._known) < _MOST_KNOWN and not mark.is_done(one.sequence, one.topic or ""):
                     self._known.add(one.sequence)
         self._damaged_files = len(damaged_in(self._folder.parent))
         self._bytes = aside_bytes_in(self._folder.parent)
@@ -283,18 +301,13 @@ def _sizes_in(folder: Path) -> list[tuple[Path, int]]:
 def _files_in(folder: Path) -> Iterator[AsideFile]:
     for path, _ in _sizes_in(folder):
         if _RECORDS.fullmatch(path.name) is not None:
-            yield _read(path)
+            yield read_aside(path)
 
 
 def _salt_of(path: Path) -> bytes:
     match = _RECORDS.fullmatch(path.name)
     assert match is not None
     return bytes.fromhex(match["salt"])
-
-
-def _topic_of(one: SetAside) -> str:
-    entry = one.entry
-    return "" if entry is None else entry.record.topic
 
 
 def _bytes_of(records: Sequence[SetAside], salt: bytes) -> bytes:
@@ -304,7 +317,7 @@ def _bytes_of(records: Sequence[SetAside], salt: bytes) -> bytes:
     )
 
 
-def _read(path: Path) -> AsideFile:
+def read_aside(path: Path) -> AsideFile:
     """The records of a file; what is damaged is passed over. Raises OSError, but not for what is lost."""
     salt = _salt_of(path)
     try:

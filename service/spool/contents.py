@@ -1,23 +1,24 @@
 """A spool from outside, for people: what is in its folder, and putting back what was set aside.
 
 `contents_of` changes nothing and needs no lock: a sidecar may use the folder meanwhile, so that what it tells
-may be a moment old. `requeue` needs the folder for itself. Called by the CLI.
+may be a moment old. `requeue` and `discard` need the folder for themselves. Called by the CLI.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from client_core import Clock
-from service.spool.aside import Aside, AsideFile, SetAside, aside_bytes_in, damaged_in, set_aside_in
+from service.spool.aside import Aside, aside_bytes_in, damaged_in, set_aside_in
 from service.spool.disk import Disk
 from service.spool.entry import Entry, EntryError, entry_of, next_frame
 from service.spool.folder import FolderError, SpoolFolder
 from service.spool.mark import read_mark
+from service.spool.requeue import Chosen, Requeue, Requeued
 from service.spool.segments import Segments, segments_in
-from service.spool.writer import Spooled, SpoolFault, SpoolWriter, WriterLimits
+from service.spool.writer import SpoolWriter, WriterLimits
 
 #: It only moves what is in the folder already.
 _NO_LIMIT: Final = 2**63
@@ -52,7 +53,7 @@ class Contents(NamedTuple):
 
 
 class RequeueError(Exception):
-    """The records could not be put back; they lie where they were."""
+    """Some records could not be put back; they lie where they were."""
 
 
 def contents_of(path: Path) -> Contents:
@@ -69,14 +70,14 @@ def contents_of(path: Path) -> Contents:
         topics[topic] = TopicContents(topic, records + 1, oldest_wall_ms)
     total_bytes = sum(segments_in(path).values()) + aside_bytes_in(path)
     aside = [
-        AsideRow(one.sequence, _topic_of(one), one.reason, one.detail, one.at_wall_ms)
+        AsideRow(one.sequence, one.topic, one.reason, one.detail, one.at_wall_ms)
         for file in set_aside_in(path)
         for one in file.records
     ]
     return Contents(sorted(topics.values()), total_bytes, aside, damaged_in(path))
 
 
-def discard(path: Path, chosen: Callable[[SetAside], bool]) -> int:
+def discard(path: Path, chosen: Chosen) -> int:
     """Takes records that were set aside away for good; how many.
 
     Raises FolderError where the folder is in use or no spool's, OSError.
@@ -85,16 +86,22 @@ def discard(path: Path, chosen: Callable[[SetAside], bool]) -> int:
     folder = SpoolFolder(path)
     try:
         aside = Aside(path, Disk(), read_mark(path))
-        return sum(_take_out(aside, file, chosen, lambda _: None) for file in set_aside_in(path))
+        taken = 0
+        for file in set_aside_in(path):
+            left = [one for one in file.records if not chosen(one)]
+            if len(left) < len(file.records):
+                aside.leave_only(file, left)
+            taken += len(file.records) - len(left)
+        return taken
     finally:
         folder.close()
 
 
-def requeue(path: Path, chosen: Callable[[SetAside], bool], clock: Clock) -> int:
+def requeue(path: Path, chosen: Chosen, clock: Clock) -> int:
     """Puts records that were set aside behind those of the spool, to be delivered; how many.
 
-    Those that this version can't read stay. Raises FolderError where the folder is in use or no spool's,
-    RequeueError where the disk does not take them, OSError.
+    Those that this version can't read stay. Raises FolderInUseError where a sidecar has the folder,
+    FolderError where it is no spool's, RequeueError where the disk does not take the records, OSError.
     """
     _check(path)
     folder = SpoolFolder(path)
@@ -112,49 +119,17 @@ def requeue(path: Path, chosen: Callable[[SetAside], bool], clock: Clock) -> int
             committed=lambda: None,
             aside_bytes=lambda: 0,
         )
-        return sum(
-            _take_out(
-                aside,
-                file,
-                lambda one: one.entry is not None and chosen(one),
-                lambda taken: _put_back(writer, taken),
-            )
-            for file in set_aside_in(path)
-        )
+        ends: list[Requeued] = []
+        requeue = Requeue(aside, writer.put_back, chosen, wake=lambda: None, ended=ends.append)
+        while not requeue.is_over:
+            requeue.go_on()
+            writer.turn()
+        (end,) = ends
+        if end.fault is not None:
+            raise RequeueError(end.fault)
+        return end.records
     finally:
         folder.close()
-
-
-def _take_out(
-    aside: Aside,
-    file: AsideFile,
-    chosen: Callable[[SetAside], bool],
-    take: Callable[[list[SetAside]], None],
-) -> int:
-    """Takes those of a file that are chosen, and then has them there no more; how many."""
-    taken: list[SetAside] = []
-    left: list[SetAside] = []
-    for one in file.records:
-        (taken if chosen(one) else left).append(one)
-    if taken:
-        take(taken)
-        aside.leave_only(file, left)
-    return len(taken)
-
-
-def _put_back(writer: SpoolWriter, portion: list[SetAside]) -> None:
-    """Has them on the disk once more. Records without a time keep that at which they were accepted."""
-    told: list[Spooled | SpoolFault] = []
-    entries = [entry for one in portion if (entry := one.entry) is not None]
-    records = [
-        record if record.timestamp_ms is not None else record._replace(timestamp_ms=accepted_wall_ms)
-        for record, accepted_wall_ms in entries
-    ]
-    writer.submit(records, told.append)
-    writer.turn()
-    (outcome,) = told
-    if isinstance(outcome, SpoolFault):
-        raise RequeueError(outcome.detail)
 
 
 def _entries(path: Path) -> Iterator[tuple[int, Entry]]:
@@ -177,11 +152,6 @@ def _entries(path: Path) -> Iterator[tuple[int, Entry]]:
                 yield frame.sequence, entry_of(frame.version, frame.payload)
             except EntryError:
                 continue  # it will be set aside, and shown there
-
-
-def _topic_of(one: SetAside) -> str | None:
-    entry = one.entry
-    return None if entry is None else entry.record.topic
 
 
 def _check(path: Path) -> None:

@@ -6,7 +6,8 @@
     tidy    the mark (mark.py), then the files of which nothing is needed any more
 
 A record is done when brokers have acknowledged it or it lies in the folder of what was set aside; only then
-the mark goes past it. A request ends with an answer, when its topic was not there for `topic_wait_ms`, or
+the mark goes past it. What brokers refuse is tried again for `topic_wait_ms` before it is set aside
+(verdict.py, patience.py). A request ends with an answer, when its topic was not there for `topic_wait_ms`, or
 after the producer's delivery.timeout.ms; what expired is tried again in its order. So records whose topic was
 deleted while they were on their way hold the producer's memory no longer than that, and are then found to
 have no topic.
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -36,10 +37,11 @@ from client_core import (
 from service.face import Producer
 from service.spool.aside import REASONS, Aside, Reason
 from service.spool.disk import DISK_IS_FULL
-from service.spool.lane import LANE_BYTES, Lane
+from service.spool.lane import CHUNK_BYTES, LANE_BYTES, Lane
 from service.spool.lanes import UNREADABLE, Lanes, View
 from service.spool.mark import Mark, write_mark
 from service.spool.reader import Stored
+from service.spool.requeue import Chosen, PutBack, Requeue, Requeued
 from service.spool.segments import Segment, Segments
 from service.spool.verdict import Verdict, verdict_of, verdict_of_refusal
 from service.tally import counters
@@ -50,6 +52,8 @@ _log: Final = logging.getLogger(__name__)
 PAUSE_MS: Final = 1_000
 #: How often the mark is written at most.
 MARK_EVERY_MS: Final = 1_000
+#: How many requeues there may be, the one that goes on and those that wait for it.
+MOST_REQUEUES: Final = 4
 #: Beyond the longest delivery.timeout.ms, by which the producer ends a request.
 _NEVER_MS: Final = 2**31
 
@@ -75,11 +79,13 @@ class Delivery:
         committed: Callable[[], int],
         topic_wait_ms: int,
         create: bool,
+        chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         """Takes the producer over, starts and closes it. `committed`: every entry below it is on the disk.
 
-        `topic_wait_ms`: how long brokers may say that a topic is not there until its records are set aside.
-        `create`: asking for the topic may create it.
+        `topic_wait_ms`: how long brokers may say that a topic is not there, or refuse its records, until
+        these are set aside.
+        `create`: asking for the topic may create it. `chunk_bytes`: what one request takes, or one record.
         """
         self._segments = segments
         self._aside = aside
@@ -88,11 +94,13 @@ class Delivery:
         self._committed = committed
         self._topic_wait_ms = topic_wait_ms
         self._create = create
+        self._chunk_bytes = chunk_bytes
         self.lanes: Final = Lanes(segments, mark, self._on_damage)
         self._written = mark
         self._written_ms = clock.now_ms()
         self._damaged: set[Segment] = set()
         self._answered: deque[tuple[Lane, Result]] = deque()
+        self._requeues: deque[Requeue] = deque()
         self._condition = threading.Condition()
         self._called = False
         self._closed = False
@@ -124,6 +132,18 @@ class Delivery:
             self._called = True
             self._condition.notify()
 
+    def requeue(self, put_back: PutBack, chosen: Chosen, ended: Callable[[Requeued], None]) -> bool:
+        """Has the thread put records back that were set aside; False where too many wait for that already.
+
+        `ended` is called on the thread. What this version can't read stays where it is.
+        """
+        with self._condition:
+            if self._closed or len(self._requeues) >= MOST_REQUEUES:
+                return False
+            self._requeues.append(Requeue(self._aside, put_back, chosen, wake=self.wake, ended=ended))
+        self.wake()
+        return True
+
     def close(self, timeout_ms: int) -> None:
         """Ends the thread, gives what is in flight so long to be acknowledged, and writes the mark."""
         with self._condition:
@@ -137,6 +157,8 @@ class Delivery:
                 "spool: the disk did not answer in %d ms; what was delivered may come again", timeout_ms
             )
             return
+        while self._requeues:
+            self._requeues.popleft().give_up("the sidecar is shutting down")
         self._hear(self._clock.now_ms())
         self.lanes.look()
         self._write_mark(self._clock.now_ms())
@@ -167,6 +189,8 @@ class Delivery:
         due_ms = now_ms if self.lanes.read(self._committed()) else FOREVER_MS
         for lane in self.lanes:
             due_ms = min(due_ms, self._go_on(lane, now_ms))
+        if self._put_back_more():
+            due_ms = now_ms
         self.lanes.look()
         return min(due_ms, self._tidy(now_ms))
 
@@ -182,6 +206,7 @@ class Delivery:
         for stored, outcome in zip(lane.in_flight, result.outcomes, strict=True):
             if not isinstance(outcome, RecordFailure):
                 self.delivered += 1
+                lane.patience.delivered()
                 continue
             attempts = lane.attempts.get(stored.sequence, 0) + 1
             verdict = verdict_of(outcome, attempts, lacks_partition=self._lacks_partition(stored))
@@ -204,43 +229,52 @@ class Delivery:
         """Sets aside what is to be, and puts the rest back to the front of its lane."""
         is_alone = len(lane.in_flight) == 1
         back: list[Stored] = []
-        aside: dict[tuple[Reason, str], list[Stored]] = {}
+        aside: list[tuple[Stored, Reason, str]] = []
         attempts = {stored.sequence: lane.attempts.get(stored.sequence, 0) + 1 for stored, _ in verdicts}
-        pause = one_by_one = False
-        for stored, (reason, detail, needs_alone) in verdicts:
-            if reason is not None and (is_alone or not needs_alone):
-                aside.setdefault((reason, detail), []).append(stored)
-                continue
-            back.append(stored)
-            if reason is None:
-                pause = True
-                self._tell(f"topic {lane.topic}: {detail}")
+        pause = halve = False
+        for stored, verdict in verdicts:
+            halve = halve or verdict.alone  # and what is alone stays so for as long as it waits
+            if verdict.alone and not is_alone:
+                back.append(stored)
+            elif verdict.reason is not None and self._gives_up(lane, verdict.reason, verdict, now_ms):
+                aside.append((stored, verdict.reason, verdict.detail))
             else:
-                one_by_one = True
-        for (reason, detail), group in aside.items():
-            if not self._put_aside(lane, group, reason, detail):
-                back += group
+                back.append(stored)
                 pause = True
+                if verdict.reason is None:
+                    lane.patience.interrupted()
+                self._tell(f"topic {lane.topic}: {verdict.detail}")
+        if aside and not self._put_aside(lane, aside):
+            back += [stored for stored, *_ in aside]
+            pause = True
         back.sort(key=_sequence_of)
-        self.lanes.landed(lane, back, alone=one_by_one)
+        self.lanes.landed(lane, back, halve=halve)
         lane.attempts.update((stored.sequence, attempts[stored.sequence]) for stored in back)
         if pause:
             lane.resumes_ms = now_ms + PAUSE_MS
 
-    def _put_aside(self, lane: Lane, group: Sequence[Stored], reason: Reason, detail: str) -> bool:
+    def _gives_up(self, lane: Lane, reason: Reason, verdict: Verdict, now_ms: int) -> bool:
+        """Whether a record that is refused is to be set aside now; else it waits."""
+        if verdict.at_once:
+            return True
+        return lane.patience.is_over(reason, verdict.detail, now_ms, self._topic_wait_ms)
+
+    def _put_aside(self, lane: Lane, records: Sequence[tuple[Stored, Reason, str]]) -> bool:
+        """All of them or none, in their order, which is that in which they can be put back."""
         try:
-            self._aside.add(group, reason, detail, self._clock.wall_ms())
+            self._aside.add(records, self._clock.wall_ms())
         except OSError as e:
             self._tell(f"can't set records aside: {e.strerror or e}")
             return False
-        self.set_aside.child(reason).add(len(group))
-        _log.error(
-            "spool: %d records of topic %s are set aside (%s): %s; `pilotfish spool show` lists them",
-            len(group),
-            lane.topic,
-            reason,
-            detail,
-        )
+        for (reason, detail), count in Counter((reason, detail) for _, reason, detail in records).items():
+            self.set_aside.child(reason).add(count)
+            _log.error(
+                "spool: %d records of topic %s are set aside (%s): %s; `pilotfish spool show` lists them",
+                count,
+                lane.topic,
+                reason,
+                detail,
+            )
         return True
 
     # -- send ------------------------------------------------------------------------------------------------
@@ -261,9 +295,13 @@ class Delivery:
         return FOREVER_MS if lane.in_flight else max(lane.resumes_ms, now_ms)
 
     def _send(self, lane: Lane, now_ms: int) -> None:
-        chunk = lane.take()
+        chunk = lane.take(self._chunk_bytes)
         if lane.topic == UNREADABLE:
-            self._settle(lane, [(stored, Verdict("unreadable", stored.fault)) for stored in chunk], now_ms)
+            self._settle(
+                lane,
+                [(stored, Verdict("unreadable", stored.fault, at_once=True)) for stored in chunk],
+                now_ms,
+            )
             return
         try:
             self._producer.submit(
@@ -284,6 +322,23 @@ class Delivery:
         """Producer's I/O thread."""
         self._answered.append((lane, result))
         self.wake()
+
+    # -- requeue ---------------------------------------------------------------------------------------------
+
+    def _put_back_more(self) -> bool:
+        """Takes a step of a requeue that was asked for; whether there is another one at once."""
+        if not self._requeues:
+            return False
+        first = self._requeues[0]
+        if not first.has_begun:
+            for lane in self.lanes:
+                lane.patience.begin_anew()
+        try:
+            first.go_on()
+        finally:
+            if first.is_over:
+                self._requeues.popleft()
+        return bool(self._requeues) and not self._requeues[0].waits
 
     # -- tidy ------------------------------------------------------------------------------------------------
 

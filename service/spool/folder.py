@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+
+from service.spool.disk import Disk
 
 _FOLDER_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
@@ -24,14 +27,25 @@ class FolderError(Exception):
     """The folder can't be used; the message names it, the reason and the remedy."""
 
 
+class FolderInUseError(FolderError):
+    """Another process has the folder."""
+
+
 class SpoolFolder:
     """A folder that this process alone uses until `close`."""
 
-    def __init__(self, path: Path) -> None:
-        """Makes the folder where it is missing, and takes its lock. Raises FolderError."""
+    def __init__(self, path: Path, sync_folder: Callable[[Path], None] | None = None) -> None:
+        """Makes the folder where it is missing, and takes its lock. Raises FolderError, FolderInUseError.
+
+        `sync_folder`: Disk's, or a test's in its place.
+        """
         self.path: Final = path
+        sync_folder = Disk().sync_folder if sync_folder is None else sync_folder
         try:
+            missing = [one for one in (path, *path.parents) if not one.exists()]
             path.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            for made in missing:
+                sync_folder(made.parent)  # or a power cut takes the folder away, with all that is in it
             descriptor = os.open(path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, _FILE_MODE)
         except OSError as e:
             raise FolderError(
@@ -41,7 +55,7 @@ class SpoolFolder:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as e:
             os.close(descriptor)
-            raise FolderError(
+            raise FolderInUseError(
                 f"another process uses {path}: each sidecar needs a folder of its own; end the other one "
                 "first, or name another folder"
             ) from e

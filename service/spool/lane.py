@@ -3,7 +3,11 @@
     skipped (on the disk only)  ──read──▶  waiting  ──take──▶  in flight  ──▶  done, or back at the front
 
 A topic that stands still keeps no more than LANE_BYTES of its records in memory: what comes behind is passed
-over, and read again from the disk once there is room. So the other topics go on. Delivery's thread.
+over, and read again from the disk once there is room. So the other topics go on.
+
+A request that brokers refuse may have one record that is at fault. It is halved until that record is alone,
+and doubled again with each request that is delivered. Nothing behind the record is sent before it is
+delivered or set aside. Delivery's thread.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from service.spool.patience import Patience
 from service.spool.reader import SpoolReader, Stored
 
 #: What one topic may have in memory.
@@ -27,9 +32,10 @@ class Lane:
     """One topic's records. "" is the lane of those that nobody can read."""
 
     __slots__ = (
-        "_alone_until",
         "attempts",
         "in_flight",
+        "most_records",
+        "patience",
         "reader",
         "resumes_ms",
         "skipped",
@@ -52,7 +58,9 @@ class Lane:
         self.resumes_ms = 0
         #: How often records failed that are still to be delivered, by number.
         self.attempts: dict[int, int] = {}
-        self._alone_until = 0
+        #: How many records its next request may have.
+        self.most_records = CHUNK_RECORDS
+        self.patience: Final = Patience()
 
     @property
     def first_undone(self) -> int | None:
@@ -87,28 +95,30 @@ class Lane:
         self.waiting.append(stored)
         self.waiting_bytes += memory_bytes_of((stored,))
 
-    def take(self) -> Sequence[Stored]:
+    def take(self, most_bytes: int) -> Sequence[Stored]:
         """The records of the next request, which are in flight now. Some must wait, and none be in flight."""
-        most = 1 if self.waiting[0].sequence <= self._alone_until else CHUNK_RECORDS
         chunk: list[Stored] = []
         chunk_bytes = 0
-        while self.waiting and len(chunk) < most and chunk_bytes < CHUNK_BYTES:
-            stored = self.waiting.popleft()
-            chunk_bytes += len(stored.payload)
-            chunk.append(stored)
+        while self.waiting and len(chunk) < self.most_records:
+            chunk_bytes += len(self.waiting[0].payload)
+            if chunk and chunk_bytes > most_bytes:
+                break  # a large record goes by itself, so that its size is nobody else's
+            chunk.append(self.waiting.popleft())
         self.waiting_bytes -= memory_bytes_of(chunk)
         self.in_flight = chunk
         return chunk
 
-    def landed(self, back: Sequence[Stored], *, alone: bool) -> None:
-        """The request is over, and these records of it are to be tried again; `alone`: each by itself."""
+    def landed(self, back: Sequence[Stored], *, halve: bool) -> None:
+        """The request is over, and these records are to be tried again; `halve`: in smaller requests."""
+        if halve:
+            self.most_records = max(len(self.in_flight) // 2, 1)
+        elif not back:
+            self.most_records = min(2 * self.most_records, CHUNK_RECORDS)
         for stored in self.in_flight:
             self.attempts.pop(stored.sequence, None)
         self.in_flight = ()
         self.waiting.extendleft(reversed(back))
         self.waiting_bytes += memory_bytes_of(back)
-        if alone:
-            self._alone_until = back[-1].sequence
 
 
 def memory_bytes_of(stored: Sequence[Stored]) -> int:

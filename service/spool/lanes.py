@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from service.spool.aside import Reason
 from service.spool.lane import LANE_BYTES, Lane, memory_bytes_of
 from service.spool.mark import Mark
 from service.spool.reader import SpoolReader, Stored
@@ -26,16 +27,27 @@ _READS: Final = 16
 UNREADABLE: Final = ""
 
 
+class RefusedTopic(NamedTuple):
+    """A topic whose records wait because brokers refuse them, since when, and the last error."""
+
+    topic: str
+    records: int
+    reason: Reason
+    since_ms: int
+    detail: str
+
+
 class View(NamedTuple):
     """The lanes as they were after the last turn, for other threads.
 
     `undone`: how many records were read, or passed over, and are not done. `oldest_wall_ms`: when the oldest
-    of them was accepted.
+    of them was accepted. `refused`: the topics whose records brokers refuse, the longest first.
     """
 
     read_sequence: int
     undone: int
     oldest_wall_ms: int | None
+    refused: Sequence[RefusedTopic] = ()
 
 
 class Lanes:
@@ -92,10 +104,10 @@ class Lanes:
         if lane.reader.sequence >= self._reader.sequence:
             lane.skipped_from, lane.skipped, lane.reader = None, 0, None
 
-    def landed(self, lane: Lane, back: Sequence[Stored], *, alone: bool) -> None:
+    def landed(self, lane: Lane, back: Sequence[Stored], *, halve: bool) -> None:
         """A lane's request is over, and these records of it are to be tried again."""
         self._memory_bytes += memory_bytes_of(back) - memory_bytes_of(lane.in_flight)
-        lane.landed(back, alone=alone)
+        lane.landed(back, halve=halve)
 
     def drop_if_done(self, lane: Lane) -> bool:
         """Forgets a lane that has nothing left to do; whether it did."""
@@ -109,7 +121,13 @@ class Lanes:
         oldest = [stored for lane in self if (stored := lane.oldest) is not None]
         accepted = [stored.entry.accepted_wall_ms for stored in oldest if stored.entry is not None]
         undone = sum(lane.undone for lane in self)
-        self.view = View(self._reader.sequence, undone, min(accepted, default=None))
+        refused = [
+            RefusedTopic(lane.topic, lane.undone, *refusal)
+            for lane in self
+            if (refusal := lane.patience.refusal) is not None
+        ]
+        refused.sort(key=_since)
+        self.view = View(self._reader.sequence, undone, min(accepted, default=None), refused)
 
     def _judge_missing(self) -> None:
         """What is missing below the mark was delivered, but for as many as the mark says were not."""
@@ -133,6 +151,10 @@ class Lanes:
             lane = self._lanes[topic] = Lane(topic)
         if lane.bring(stored):
             self._memory_bytes += memory_bytes_of((stored,))
+
+
+def _since(refused: RefusedTopic) -> int:
+    return refused.since_ms
 
 
 def _topic_of(stored: Stored) -> str:

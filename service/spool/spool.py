@@ -20,6 +20,7 @@ from service.spool.disk import Disk
 from service.spool.folder import FolderError, SpoolFolder
 from service.spool.lane import CHUNK_BYTES
 from service.spool.mark import read_mark
+from service.spool.requeue import Chosen, Requeued
 from service.spool.segments import Segments
 from service.spool.writer import SpoolWriter, Told, WriterLimits
 
@@ -33,6 +34,9 @@ _MOST_SEGMENT_BYTES: Final = 16 * 1024 * 1024
 _DELIVERY_TIMEOUT_MS: Final = 120_000
 #: The most that Kafka's settings can say.
 _MOST: Final = 2**31 - 1
+
+#: How many topics /v1/status names whose records are refused.
+_MOST_REFUSED: Final = 50
 
 Call = Callable[[Callable[[], None]], None]
 
@@ -80,6 +84,7 @@ class Spool:
             committed=lambda: self.writer.committed_sequence,
             topic_wait_ms=settings.spool_topic_wait_ms,
             create=settings.auto_create_topics,
+            chunk_bytes=min(CHUNK_BYTES, spool_config(settings).max_request_size),
         )
 
     def start(self, call: Call) -> None:
@@ -93,6 +98,15 @@ class Spool:
     def submit(self, records: Sequence[ProducerRecord], told: Told) -> None:
         """See SpoolWriter.submit."""
         self.writer.submit(records, told)
+
+    def requeue(self, chosen: Chosen, ended: Callable[[Requeued], None]) -> bool:
+        """Puts what was set aside and is chosen behind what is to be delivered; `ended` on the event loop.
+
+        False: too many have asked for it already, or the sidecar ends. `chosen` is called on another thread.
+        """
+        return self.delivery.requeue(
+            self.writer.put_back, chosen, lambda result: self._call(lambda: ended(result))
+        )
 
     def close(self, timeout_ms: int) -> None:
         """Takes nothing more, and delivers what is on its way for so long at most; the rest stays. Blocks."""
@@ -126,10 +140,12 @@ class Spool:
         oldest_wall_ms = self.delivery.view.oldest_wall_ms
         return None if oldest_wall_ms is None else max(self._clock.wall_ms() - oldest_wall_ms, 0)
 
-    def status(self) -> dict[str, Any]:
-        """The spool's part of GET /v1/status."""
+    def status(self, may_read: Callable[[str], bool]) -> dict[str, Any]:
+        """The spool's part of GET /v1/status, with no topic that its caller may not read."""
+        now_ms = self._clock.now_ms()
         error = self.delivery.last_error
-        age_ms = None if error is None else max(self._clock.now_ms() - error.at_ms, 0)
+        age_ms = None if error is None else max(now_ms - error.at_ms, 0)
+        refused = [topic for topic in self.delivery.view.refused if may_read(topic.topic)]
         return {
             "entries": self.entries,
             "bytes": self.bytes,
@@ -139,6 +155,16 @@ class Spool:
             "damaged_files": self.aside.damaged_files,
             "last_error": None if error is None else error.kafka_error,
             "last_error_age_ms": age_ms,
+            "refused": [
+                {
+                    "topic": topic,
+                    "records": records,
+                    "reason": reason,
+                    "detail": detail,
+                    "refused_ms": max(now_ms - since_ms, 0),
+                }
+                for topic, records, reason, since_ms, detail in refused[:_MOST_REFUSED]
+            ],
         }
 
 
@@ -147,7 +173,9 @@ def spool_config(settings: Settings) -> ProducerConfig:
 
     What expires is tried again by its lane, so nothing is lost by a delivery.timeout.ms that does not let
     batches of a topic that is gone stay. The lanes bound what is in memory; buffer.memory would count a whole
-    batch for each partition, and what stands still would soon keep all others from theirs.
+    batch for each partition, and what stands still would soon keep all others from theirs. The records of a
+    request for one partition are one batch (`whole_requests`): none is delivered ahead of one that was
+    refused.
 
     Raises ConfigError.
     """
@@ -157,9 +185,10 @@ def spool_config(settings: Settings) -> ProducerConfig:
         **settings.kafka,
         "acks": "all",
         "retries": str(_MOST),
-        "delivery.timeout.ms": str(max(_DELIVERY_TIMEOUT_MS, own.request_timeout_ms + own.linger_ms)),
+        "delivery.timeout.ms": str(max(_DELIVERY_TIMEOUT_MS, own.request_timeout_ms)),
         "buffer.memory": str(_MOST),
         "batch.size": str(min(max(own.batch_size, CHUNK_BYTES), own.max_request_size)),
+        "linger.ms": "0",  # a request is a batch already, and nothing else of its topic is sent meanwhile
         "client.id": f"{own.client_id}-spool",
     }
     try:
@@ -173,7 +202,8 @@ def spool_config(settings: Settings) -> ProducerConfig:
 
 def make_spool(settings: Settings, clock: Clock) -> Spool:
     """The spool that the settings ask for. Raises SettingsError and ConfigError."""
-    return Spool(settings, KafkaProducer(spool_config(settings), clock=clock, resolves_later=True), clock)
+    producer = KafkaProducer(spool_config(settings), clock=clock, resolves_later=True, whole_requests=True)
+    return Spool(settings, producer, clock)
 
 
 def _call_now(function: Callable[[], None]) -> None:

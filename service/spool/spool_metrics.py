@@ -5,6 +5,7 @@ A scrape reads plain numbers of the spool's parts, on the admin thread; nothing 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +29,7 @@ class SpoolMetrics(Collector):
         limit = _gauge("max_bytes", "spool_max_bytes.")
         age = _gauge("oldest_record_age_seconds", "Since the oldest of those records was accepted.")
         lying = _gauge("aside_records", "Records that lie set aside.")
+        refused = _gauge("refused_topics", "Topics whose records wait because brokers refuse them.", "reason")
         damaged = _gauge("damaged_files", "Damaged files that lie set aside.")
         spooled = _counter("spooled_records", "Records that were spooled.")
         delivered = _counter("delivered_records", "Spooled records that were acknowledged.")
@@ -46,11 +48,13 @@ class SpoolMetrics(Collector):
             limit.add_metric((), spool.max_bytes)
             age.add_metric((), (spool.oldest_age_ms or 0) / 1000)
             lying.add_metric((), spool.aside.records)
+            topics = Counter(topic.reason for topic in delivery.view.refused)
             damaged.add_metric((), spool.aside.damaged_files)
             spooled.add_metric((), writer.spooled)
             delivered.add_metric((), delivery.delivered)
             for labels, counter in delivery.set_aside.items():
                 aside.add_metric(labels, counter.value)
+                refused.add_metric(labels, topics[labels[0]])
             lost.add_metric((), delivery.lost)
             failures.add_metric(("write",), writer.write_failures)
             failures.add_metric(("fsync",), writer.fsync_failures)
@@ -58,11 +62,11 @@ class SpoolMetrics(Collector):
             histogram = writer.fsync_seconds
             fsync.add_metric((), buckets=histogram.buckets(), sum_value=histogram.sum)
         yield from (records, held, limit, age, lying, damaged, spooled, delivered, aside, lost, failures)
-        yield from (turns, fsync)
+        yield from (turns, fsync, refused)
 
 
-def _gauge(name: str, help_text: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"pilotfish_spool_{name}", help_text, labels=())
+def _gauge(name: str, help_text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"pilotfish_spool_{name}", help_text, labels=labels)
 
 
 def _counter(name: str, help_text: str, *labels: str) -> CounterMetricFamily:

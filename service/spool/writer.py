@@ -136,15 +136,22 @@ class SpoolWriter:
 
         Raises SpoolFullError or SpoolClosedError: nothing was taken.
         """
+        self._queue_up(records, told, self._limits.max_bytes)
+
+    def put_back(self, records: Sequence[ProducerRecord], told: Told) -> None:
+        """The same for records that are in the folder already: what counts against the limit is not more."""
+        self._queue_up(records, told, None)
+
+    def _queue_up(self, records: Sequence[ProducerRecord], told: Told, max_bytes: int | None) -> None:
         most_bytes = sum(map(most_bytes_of, records))
         held_bytes = self.held_bytes
         with self._condition:
             if self._closed:
                 raise SpoolClosedError("the spool is closed")
-            if held_bytes + self._queued_bytes + most_bytes > self._limits.max_bytes:
+            if max_bytes is not None and held_bytes + self._queued_bytes + most_bytes > max_bytes:
                 raise SpoolFullError(
                     f"the spool is full: it holds {held_bytes + self._queued_bytes} bytes, {most_bytes} more "
-                    f"would be above spool_max_bytes ({self._limits.max_bytes})"
+                    f"would be above spool_max_bytes ({max_bytes})"
                 )
             if self._queued_bytes and self._queued_bytes + most_bytes > QUEUE_BYTES:
                 raise SpoolFullError(

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from client_core import Phase, ProducerRecord, RecordFailure, TopicAuthorizationError, Written
 from service.__main__ import main
 from service.spool.entry import frame_of
+from tests.support.free_ports import free_ports
 from tests.support.spooling import SpoolRig, record, records, salt_of
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def spool(*words: str) -> Result:
 @pytest.fixture
 def rig(tmp_path: Path) -> SpoolRig:
     """Two records are to be delivered, and of another topic one was, and two were set aside."""
-    rig = SpoolRig(tmp_path / "spool")
+    rig = SpoolRig(tmp_path / "spool", spool_topic_wait_ms=1_000)
     rig.producer.set_topics({"orders": 3, "payments": 3})
 
     def tell(index: int, one: ProducerRecord) -> Outcome:
@@ -37,6 +38,7 @@ def rig(tmp_path: Path) -> SpoolRig:
 
     rig.producer.outcome_of = tell
     rig.spool_in(records(3, "payments"))
+    rig.wait_out()
     rig.settle()
     rig.spool_in(records(2))
     return rig
@@ -49,14 +51,14 @@ def test_what_is_to_be_delivered_and_what_was_set_aside_is_listed(rig: SpoolRig)
     assert lines[0] == f"2 records to deliver, {rig.spool.bytes} bytes"
     assert lines[2:4] == [
         "topic   records  oldest accepted",
-        "orders        2  2023-11-14T22:13:21Z",
+        "orders        2  2023-11-14T22:13:22Z",
     ]
     assert lines[5] == "2 records set aside: 2 forbidden"
     assert lines[8].split() == [
         "1",
         "payments",
         "forbidden",
-        "2023-11-14T22:13:20Z",
+        "2023-11-14T22:13:21Z",
         "TopicAuthorizationError:",
         "not",
         "allowed",
@@ -89,7 +91,7 @@ def test_what_was_set_aside_is_put_back_and_delivered(rig: SpoolRig) -> None:
     ended = spool("requeue", "--folder", str(rig.folder))
     assert ended.exit_code == 0, ended.output
     assert ended.output.startswith("2 records will be delivered when a sidecar starts")
-    accepted_ms = rig.clock.wall_ms() - 1_000
+    accepted_ms = rig.clock.wall_ms() - 2_000
     rig = rig.again()
     rig.producer.set_topics({"orders": 3, "payments": 3})
     rig.settle()
@@ -114,11 +116,12 @@ def test_it_can_be_chosen_what_is_put_back(rig: SpoolRig) -> None:
     )
 
 
-def test_beside_a_sidecar_that_runs_nothing_is_put_back(rig: SpoolRig) -> None:
-    ended = spool("requeue", "--folder", str(rig.folder))
+def test_where_the_sidecar_that_has_the_folder_does_not_answer_nothing_is_put_back(rig: SpoolRig) -> None:
+    (port,) = free_ports(1)
+    ended = spool("requeue", "--folder", str(rig.folder), "--api-port", str(port))
     assert ended.exit_code == 1
-    assert "another process uses" in ended.output
-    assert "end the other one first" in ended.output
+    assert f"{rig.folder} is in use, so its sidecar was asked: no Pilotfish answers at" in ended.output
+    assert f"127.0.0.1:{port}" in ended.output
     assert rig.spool.aside.records == 2
 
 
@@ -201,7 +204,7 @@ def test_a_brokers_words_do_nothing_to_the_terminal_or_the_log(
 ) -> None:
     error = TopicAuthorizationError("no\x1b[2J\nERROR all is lost")
     rig.producer.outcome_of = lambda *_: RecordFailure(error, Phase.DELIVERY, Written.UNKNOWN, 5)
-    rig.deliver()
+    rig.wait_out()
     output = spool("show", "--folder", str(rig.folder)).output
     assert "no [2J ERROR all is lost" in output
     assert "\x1b" not in output + caplog.text

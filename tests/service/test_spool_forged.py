@@ -111,7 +111,7 @@ def test_a_frame_in_a_value_is_not_put_back_from_what_was_set_aside(rig: SpoolRi
     rig.producer.outcome_of = lambda *_: forbidden
     frame = frame_of(bytes(SALT_BYTES), 1, STOLEN)
     rig.spool_in([holding(frame), record("second")])
-    rig.deliver()
+    rig.wait_out()
     (path,) = (rig.folder / "aside").glob("*.records")
     damage_before(path, frame)
     ((left,),) = [file.records for file in set_aside_in(rig.folder)]
@@ -152,7 +152,7 @@ def test_however_many_records_and_topics_are_set_aside_they_lie_in_few_files(rig
 
     rig.producer.outcome_of = tell
     rig.spool_in([record("x", topic) for topic in topics])
-    rig.deliver()
+    rig.wait_out()
     assert rig.spool.aside.records == 300
     assert len(list((rig.folder / "aside").iterdir())) == 1
 
@@ -161,7 +161,7 @@ def test_what_a_broker_says_is_kept_in_short(rig: SpoolRig) -> None:
     forbidden = RecordFailure(TopicAuthorizationError("no" * 5_000), Phase.DELIVERY, Written.UNKNOWN, 5)
     rig.producer.outcome_of = lambda *_: forbidden
     rig.spool_in([record(f"{n}") for n in range(3)])
-    rig.deliver()
+    rig.wait_out()
     assert rig.spool.aside.total_bytes < 1_500
 
 
@@ -169,10 +169,10 @@ def test_a_file_that_was_taken_away_meanwhile_is_begun_anew(rig: SpoolRig) -> No
     forbidden = RecordFailure(TopicAuthorizationError("no"), Phase.DELIVERY, Written.UNKNOWN, 5)
     rig.producer.outcome_of = lambda *_: forbidden
     rig.spool_in([record("a")])
-    rig.deliver()
+    rig.wait_out()
     (path,) = (rig.folder / "aside").iterdir()
     path.unlink()
     rig.spool_in([record("b")])
-    rig.deliver()
+    rig.wait_out()
     ((left,),) = [file.records for file in set_aside_in(rig.folder)]
     assert left.sequence == 2

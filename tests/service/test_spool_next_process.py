@@ -192,7 +192,7 @@ def test_a_full_disk_keeps_a_record_from_being_set_aside_and_neither_loses_it_no
     fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
     rig.spool_in([*records(1), *records(2, "payments")])
     rig.disk.room_bytes = 0
-    rig.deliver()
+    rig.wait_out()
     assert (aside(rig), rig.spool.entries, rig.spool.delivery.delivered) == ([], 1, 2)
     assert list((rig.folder / "aside").iterdir()) == []
     rig.disk.room_bytes = None

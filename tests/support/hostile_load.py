@@ -123,6 +123,8 @@ def hostile_producer(
     random: Random,
     bootstrap: tuple[str, int],
     events: EventSink = NO_EVENTS,
+    *,
+    whole_requests: bool = False,
 ) -> KafkaProducer:
     """The wiring of client_core, with a network and names of our own."""
     metadata = ProducerMetadata(metadata_config(config), random, clock, NO_EVENTS)
@@ -130,7 +132,15 @@ def hostile_producer(
     settings = network_client_config(config)
     updater = DefaultMetadataUpdater(metadata, settings)
     client = NetworkClient(selector, updater, settings, LocalNames(bootstrap[0]), random)
-    return KafkaProducer(config, clock=clock, random=random, metadata=metadata, client=client, events=events)
+    return KafkaProducer(
+        config,
+        clock=clock,
+        random=random,
+        metadata=metadata,
+        client=client,
+        events=events,
+        whole_requests=whole_requests,
+    )
 
 
 def hostile_config(settings: Mapping[str, str | int | bool]) -> ProducerConfig:

@@ -98,6 +98,7 @@ class ProducerRig:
         *,
         topics: Mapping[str, int] | None = None,
         wake_soon: WakeSoon = wake_now,
+        whole_requests: bool = False,
         **settings: object,
     ) -> None:
         self.settings: dict[str, object] = {
@@ -125,6 +126,7 @@ class ProducerRig:
             random=random,
             metadata=self.metadata,
             client=self.client,
+            whole_requests=whole_requests,
         )
         if topics is not None:
             for topic in topics:

@@ -54,6 +54,7 @@ class BadDisk(Disk):
         self.errno = errno.EIO
         self.room_bytes: int | None = None
         self.fsyncs = 0
+        self.synced: list[Path] = []
 
     def _look(self, operation: str) -> None:
         if self.fails.get(operation, 0):
@@ -85,6 +86,7 @@ class BadDisk(Disk):
 
     def sync_folder(self, folder: Path) -> None:
         self._look("sync_folder")
+        self.synced.append(folder)
 
     def read(self, path: Path, offset: int, size: int) -> bytes:
         self._look("read")
@@ -100,13 +102,14 @@ class SpoolRig:
         *,
         clock: MockClock | None = None,
         producer: Producer | None = None,
+        disk: BadDisk | None = None,
         **settings: Any,
     ) -> None:
-        """`producer`: in place of a fake one, which stays idle then."""
+        """`producer`: in place of a fake one, which stays idle then. `disk`: another one for this process."""
         self.folder = folder
         self.clock = MockClock(now_ms=1_000_000) if clock is None else clock
         self.producer = FakeProducer(clock=self.clock)
-        self.disk = BadDisk()
+        self.disk = BadDisk() if disk is None else disk
         self._given = settings
         self.settings = Settings.model_validate(
             {"kafka": {"bootstrap.servers": "localhost:9092"}, "spool_folder": str(folder), **settings}
@@ -157,6 +160,11 @@ class SpoolRig:
         """Delivers what can be delivered, and has the mark written."""
         self.deliver()
         self.deliver_after(MARK_EVERY_MS)
+
+    def wait_out(self) -> None:
+        """Delivers until what brokers refuse has been waited for in vain."""
+        self.deliver()
+        self.deliver_after(self.settings.spool_topic_wait_ms)
 
     def let_go(self) -> None:
         """What the kernel does when the process is killed: the lock is free, and nothing else is done."""

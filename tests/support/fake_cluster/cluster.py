@@ -277,6 +277,11 @@ class FakeCluster:
                 leader_epoch=leader_epoch,
             )
 
+    def set_config(self, topic: str, config: TopicConfig) -> None:
+        """Changes the settings of a topic, for the next Produce request."""
+        with self._changed:
+            self._state.controller.set_config(topic, config)
+
     def delete_topic(self, topic: str) -> None:
         """Removes a topic and its records; one of the same name made later has another id."""
         with self._changed:

@@ -140,6 +140,10 @@ class Controller:
     def config(self, name: str) -> TopicConfig:
         return self._configs.get(name, TopicConfig())
 
+    def set_config(self, name: str, config: TopicConfig) -> None:
+        """Changes the settings of a topic that is there."""
+        self._configs[name] = config
+
     def create_topic(
         self,
         name: str,

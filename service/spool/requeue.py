@@ -1,0 +1,134 @@
+"""What was set aside goes back into the spool, a file of it at a time, behind what waits.
+
+    chosen records of a file  ──writer──▶  on the disk as new entries  ──▶  the file without them
+
+A process that dies in between has them in both places: they may be delivered twice, and none is lost. The
+records of a topic go back in the order in which they were spooled. In a sidecar the delivery's thread takes
+the steps, so that nobody else touches the folder meanwhile; the CLI takes them where no sidecar runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from client_core import ProducerRecord
+from service.spool.aside import Aside, AsideFile, SetAside, read_aside
+from service.spool.writer import SpoolClosedError, Spooled, SpoolFault, SpoolFullError, Told
+
+Chosen = Callable[[SetAside], bool]
+PutBack = Callable[[Sequence[ProducerRecord], Told], None]
+
+
+class Requeued(NamedTuple):
+    """How it ended: how many records went back, and what kept others from it."""
+
+    records: int
+    fault: str | None = None
+
+
+class _Portion(NamedTuple):
+    file: AsideFile
+    taken: list[SetAside]
+    left: list[SetAside]
+
+
+class Requeue:
+    """One of them. The writer may tell of the disk on any thread; all else is the caller's of `go_on`."""
+
+    def __init__(
+        self,
+        aside: Aside,
+        put_back: PutBack,
+        chosen: Chosen,
+        *,
+        wake: Callable[[], None],
+        ended: Callable[[Requeued], None],
+    ) -> None:
+        """`put_back` is SpoolWriter's. `wake` is called when a step that waited can be taken.
+
+        `ended` is called once, by `go_on` or `give_up`.
+        """
+        self._aside = aside
+        self._put_back = put_back
+        self._chosen = chosen
+        self._wake = wake
+        self._tell_ended = ended
+        self._paths: list[Path] | None = None
+        self._portion: _Portion | None = None
+        self._outcome: Spooled | SpoolFault | None = None
+        self._records = 0
+        #: Whether it is over.
+        self.is_over = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a step was taken."""
+        return self._paths is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the disk has yet to answer."""
+        return self._portion is not None and self._outcome is None
+
+    def go_on(self) -> None:
+        """Takes the next step, if the disk has answered to the last one; any fault ends it."""
+        try:
+            if self._portion is None:
+                self._begin_portion()
+            elif self._outcome is not None:
+                self._end_portion(self._portion, self._outcome)
+        except OSError as e:
+            self.give_up(e.strerror or str(e))
+        except (SpoolClosedError, SpoolFullError) as e:
+            self.give_up(str(e))
+        except Exception:
+            self.give_up("a bug; the log has more")
+            raise
+
+    def give_up(self, fault: str) -> None:
+        """What went back went back; the rest stays where it is."""
+        self._end(fault)
+
+    def _begin_portion(self) -> None:
+        if self._paths is None:
+            self._paths = self._aside.leave_files()
+        if not self._paths:
+            self._end(None)
+            return
+        file = read_aside(self._paths.pop(0))
+        taken: list[SetAside] = []
+        left: list[SetAside] = []
+        for one in sorted(file.records, key=_sequence_of):
+            (taken if one.entry is not None and self._chosen(one) else left).append(one)
+        if taken:
+            self._portion = _Portion(file, taken, left)
+            self._put_back([_record_of(one) for one in taken], self._told)
+
+    def _told(self, outcome: Spooled | SpoolFault) -> None:
+        self._outcome = outcome
+        self._wake()
+
+    def _end_portion(self, portion: _Portion, outcome: Spooled | SpoolFault) -> None:
+        if isinstance(outcome, SpoolFault):
+            self.give_up(outcome.detail)
+            return
+        self._aside.leave_only(portion.file, portion.left)
+        self._records += len(portion.taken)
+        self._portion = self._outcome = None
+
+    def _end(self, fault: str | None) -> None:
+        self.is_over = True
+        self._tell_ended(Requeued(self._records, fault))
+
+
+def _sequence_of(one: SetAside) -> int:
+    return one.sequence
+
+
+def _record_of(one: SetAside) -> ProducerRecord:
+    """The record; without a time of its own it keeps that at which it was accepted."""
+    assert one.entry is not None
+    record, accepted_wall_ms = one.entry
+    return record if record.timestamp_ms is not None else record._replace(timestamp_ms=accepted_wall_ms)
