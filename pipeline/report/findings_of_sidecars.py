@@ -11,7 +11,7 @@ from pipeline.report import words
 from pipeline.report.finding import Finding, Grade
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import pandas as pd
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 #: A lost event here and there hides nothing.
 _MISSING: Final = 0.001
 _MOST: Final = 3
+_LONGEST_REASON: Final = 300
 #: Why a line is none, in words; and what to do about it.
 REASONS: Final = {
     "too_long": "longer than 256 KiB: no sidecar writes such lines, so look who else writes to this place",
@@ -34,6 +35,8 @@ REASONS: Final = {
     "bad_time": "with a time that is none",
     "clock_ahead": "from more than an hour ahead: the clock of that sidecar's host is wrong",
     "too_old": "from before 2020: the clock of that sidecar's host is not set",
+    "out_of_range": "with a value that no sidecar writes, as partition -7: see who else writes to this place",
+    "inconsistent": "with values that contradict each other: see who else writes to this place",
 }
 
 
@@ -137,6 +140,22 @@ def _how_wrong(offset_ms: float) -> str:
     """Nobody sees a leader before its election: early is the clock alone, late may be the sidecar."""
     said = words.duration(abs(offset_ms))
     return f"{said} behind" if offset_ms < 0 else f"{said} ahead, or that late to hear"
+
+
+def failed_tables(failed: Mapping[str, str]) -> Iterator[Finding]:
+    """Tables that the last run could not make."""
+    if not failed:
+        return
+    told = [f"{words.name(name)}: {words.name(why, _LONGEST_REASON)}" for name, why in failed.items()]
+    yield Finding(
+        Grade.NOW,
+        f"{words.counted(len(failed), 'table is', 'tables are')} not up to date, as the last run could not make"
+        f" {'it' if len(failed) == 1 else 'them'}: {words.listed([words.name(name) for name in failed], 13)}.",
+        " ".join(told),
+        "What is said below of these tables is of an earlier run, or missing. Run the job again with --verbose"
+        " and see what Spark says; --rebuild makes silver and gold of all of bronze.",
+        "quality",
+    )
 
 
 def unreadable(rejects: pd.DataFrame) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from pipeline.report import sections_of_brokers as of_brokers
 from pipeline.report import sections_of_load as of_load
 from pipeline.report import sections_of_sidecars as of_sidecars
 from pipeline.report import words
-from pipeline.report.findings import findings_of, findings_of_rejects
+from pipeline.report.findings import findings_of, findings_of_rejects, findings_of_tables
 from pipeline.report.markup import Markup, element, paragraph, text, together
 from pipeline.report.view import lost_boots, rejects_of, views_of
 from pipeline.stores.store import StoreError
@@ -38,6 +38,10 @@ def report_html(gold: Gold, cluster: str | None = None) -> str:
     parts = [
         _cluster(view, f"c{number}", len(views)) for number, view in enumerate(views[:_MOST_CLUSTERS], 1)
     ]
+    failed = findings_of_tables(gold.failed())
+    if failed:
+        heading = element("h2", text("Tables that could not be made"), id="tables")
+        parts.insert(0, element("section", heading, _list(failed, "tables-advice", ""), aria_labelledby="tables"))
     if len(views) > _MOST_CLUSTERS:
         more = ", ".join(words.name(view.cluster_id) for view in views[_MOST_CLUSTERS:][:20])
         parts.append(paragraph(f"And more clusters, each to be had by --cluster: {more}."))

@@ -143,7 +143,7 @@ def test_a_wrong_clock_is_not_taken_for_a_sidecar_that_was_held_back(tmp_path: P
     gold = healthy()
     late = {"beyond_twice_the_interval": 5}
     with_changes(gold, tables.GOLD_STALENESS_SUMMARY, late, {"sidecar_id": "billing-001"})
-    wrong = {"is_clock_suspect": True, "clock_offset_ms": -600_000}
+    wrong = {"is_clock_suspect": True, "is_left_out": True, "clock_offset_ms": -600_000}
     with_changes(gold, tables.GOLD_DATA_QUALITY, wrong, {"sidecar_id": "billing-001"})
     assert sentences(tmp_path, gold) == ["The clock of 1 sidecar is wrong: billing-001 (10 min behind)."]
 
