@@ -4,10 +4,10 @@ Leader epochs are the clock that all sidecars share: an epoch begins once, and w
 sees it within its refresh interval. So a boot that sees each epoch long before or after the others has a
 clock that is wrong. gold_data_quality says which (`is_left_out`), and is made before all other tables.
 
-    believed     without the rows of those boots: for first sights, shortages and delays, which a clock that is
-                 15 minutes off makes up out of nothing
-    set_right    with their times less what the clock is off by: for hours, days and ends of topics, where
-                 some seconds more or less do not matter and nothing is to be lost
+    believed     without the rows of those boots: for first sights and for shortages, which a clock that is 15
+                 minutes off makes up out of nothing
+    set_right    with their times less what the clock is off by: for hours, for a boot's own delays and for
+                 ends of topics, where some seconds more or less do not matter and nothing is to be lost
 
 Where half of the boots that can be compared would be left out, nobody knows which half is right: none is.
 """
@@ -42,8 +42,11 @@ _ON_TIME: Final = 0.25
 
 
 def clock_offsets(read: Read) -> DataFrame:
-    """Per boot: clock_offset_ms, what intervals do not explain; and early_ms, the median of its own first
-    sight less that of everybody's, which is all of it.
+    """Per boot: clock_offset_ms, what intervals do not explain; and early_ms, all of it.
+
+    early_ms is the least by which the boot saw an epoch later than the fleet's first: then it was as quick as
+    that one. A sight that is earlier than the middle by more than its interval is none of a clock that is
+    constant, and does not count.
     """
     intervals = boots(read).select(*BOOT_KEY, interval_us().alias("interval_us"))
     sights = read(SILVER_EPOCH_SIGHTS).select(
@@ -56,28 +59,40 @@ def clock_offsets(read: Read) -> DataFrame:
         .join(intervals, [*BOOT_KEY])
         .select("*", (f.col("seen_us") - f.col("interval_us")).alias("earliest_us"))
     )
+
+    def could_be(seen_us: Column) -> Column:
+        """Whether it is none of a clock that is behind."""
+        return seen_us >= f.col("fleet_earliest_us") - CLOCK_SUSPECT_MS * 1_000
+
     fleet = (
         new.groupBy(*_EPOCH_KEY)
         .agg(
             f.size(f.collect_set("sidecar_id")).alias("sidecars"),
             f.median("seen_us").alias("fleet_us"),
             f.median("earliest_us").alias("fleet_earliest_us"),
+            f.collect_list("seen_us").alias("all_seen_us"),
         )
         .where(f.col("sidecars") >= LEAST_SIDECARS)
+        .select("*", f.array_min(f.filter("all_seen_us", could_be)).alias("first_us"))
     )
     compared = new.join(fleet, [*_EPOCH_KEY]).select(
         *BOOT_KEY,
         (f.col("earliest_us") - f.col("fleet_us")).alias("ahead_us"),
         (f.col("seen_us") - f.col("fleet_earliest_us")).alias("behind_us"),
-        (f.col("seen_us") - f.col("fleet_us")).alias("early_us"),
+        (f.col("seen_us") - f.col("first_us")).alias("early_us"),
+        "interval_us",
     )
     # A sidecar that was held back saw some epochs late and the others in time; a clock that is ahead, none.
     ahead_us = f.expr(f"percentile_disc({_ON_TIME}) WITHIN GROUP (ORDER BY ahead_us)")
     offset_us = f.greatest(ahead_us, f.lit(0)) + f.least(f.median("behind_us"), f.lit(0))
-    return compared.groupBy(*BOOT_KEY).agg(
+    of_boots = compared.groupBy(*BOOT_KEY).agg(
         f.floor(offset_us / 1_000).alias("clock_offset_ms"),
-        f.floor(f.median("early_us") / 1_000).alias("early_ms"),
+        (f.median("early_us") - f.max("interval_us")).alias("least_us"),
+        f.collect_list("early_us").alias("all_early_us"),
     )
+    constant = f.filter("all_early_us", lambda early_us: early_us >= f.col("least_us"))
+    early_ms = f.floor(f.array_min(constant) / 1_000).alias("early_ms")
+    return of_boots.select(*BOOT_KEY, "clock_offset_ms", early_ms)
 
 
 def with_clocks_judged(known: DataFrame) -> DataFrame:

@@ -6,8 +6,8 @@ topic since. A boot has reached an epoch when it sees it or a later one. One tha
 heard of is censored: it waited at least that long. To leave it out would make the fleet look fresher than it
 is, the more so the longer sidecars wait.
 
-Boots whose clocks are known to be wrong are left out (clocks.py): one that is behind would make all others
-seem late, and one that is ahead would seem late itself. So are epochs that only they saw.
+A boot whose clock is known to be wrong is never the first to see an epoch (clocks.py): one that is behind would
+make all others seem late. Its own times are set right. Epochs that only such boots saw are left out.
 
 How it is computed: an epoch is put beside the boots that followed its partition; these pairs and the sights
 are ordered by epoch for each boot, and the least and greatest before and behind are looked at. A partition
@@ -25,7 +25,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from pipeline.gold.boots import boots
-from pipeline.gold.clocks import believed, believed_epochs
+from pipeline.gold.clocks import believed_epochs, set_right
 from pipeline.gold.times import ms_between
 from pipeline.silver.columns import BOOT_KEY, PARTITION_KEY
 from pipeline.tables import (
@@ -48,7 +48,7 @@ _ROUNDING: Final = 1e-9
 
 def staleness(read: Read) -> DataFrame:
     """gold_staleness."""
-    lives = believed(read, boots(read)).select(*BOOT_KEY, "service", "last_event", "metadata_max_age_ms")
+    lives = set_right(read, boots(read), "last_event").select(*BOOT_KEY, "service", "last_event", "metadata_max_age_ms")
     until = f.coalesce("reached_at", "last_event")
     lost_it = f.exists("ends", lambda end: (end > f.col("last_below")) & (end <= until))
     waited_ms = f.greatest(ms_between(f.col("fleet_first_seen"), until), f.lit(0))
@@ -79,7 +79,7 @@ def staleness(read: Read) -> DataFrame:
 
 def _at_risk(read: Read, lives: DataFrame) -> DataFrame:
     """Epochs and boots: reached_at, and last_below, when the boot last told of an earlier epoch."""
-    seen = believed(read, read(SILVER_EPOCH_SIGHTS))
+    seen = set_right(read, read(SILVER_EPOCH_SIGHTS), "first_seen", "last_seen")
     sights = seen.select(*_FOLLOWER, "leader_epoch", "first_seen", "last_seen")
     pairs = _pairs(read, sights, lives)
     facts = sights.unionByName(pairs, allowMissingColumns=True)
@@ -124,7 +124,7 @@ def _pairs(read: Read, sights: DataFrame, lives: DataFrame) -> DataFrame:
 
 def _ends_of_boots(read: Read) -> DataFrame:
     return (
-        read(SILVER_TOPIC_ENDS)
+        set_right(read, read(SILVER_TOPIC_ENDS), "observed_at")
         .groupBy("cluster_id", "topic_key", *BOOT_KEY)
         .agg(f.collect_set("observed_at").alias("ends"))
     )

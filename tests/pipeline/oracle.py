@@ -363,17 +363,22 @@ class Oracle:
             row
             for partition, epochs in self._epochs.items()
             for epoch, told in epochs.items()
-            for boot in {s.boot for of_epoch in epochs.values() for s in of_epoch} - self._left_out.keys()
+            for boot in {s.boot for of_epoch in epochs.values() for s in of_epoch}
             if (row := self._wait(partition, epoch, told, boot)) is not None
         ]
 
     def _wait(self, partition: Partition, epoch: int, told: Sequence[Seen], boot: Boot) -> Row | None:
         """How long the boot waited for the epoch; None if it was not at risk."""
-        own = [s for of_epoch in self._epochs[partition].values() for s in of_epoch if s.boot == boot]
+        own = [
+            s._replace(at=self._right(s.at, boot))
+            for of_epoch in self._epochs[partition].values()
+            for s in of_epoch
+            if s.boot == boot
+        ]
         (began, _), _, is_believed = self._sight(told)
         lower = [s for s in own if s.epoch < epoch]
         reached_at = min((s.at for s in own if s.epoch >= epoch), default=None)
-        alive_until = self._boots[boot]["last_event"]
+        alive_until = self._right(self._boots[boot]["last_event"], boot)
         if not is_believed or not lower or min(s.at for s in lower) > began:
             return None
         if reached_at is None and alive_until < began:
@@ -381,7 +386,7 @@ class Oracle:
         until = reached_at or alive_until
         last_lower = max(s.at for s in lower)
         ends = self._ends_of_boots.get((partition.cluster_id, partition.topic_key, boot), [])
-        if any(last_lower < at <= until for at, _ in ends):
+        if any(last_lower < self._right(at, boot) <= until for at, _ in ends):
             return None
         delay_ms = max(_ms(began, until), 0)
         interval_ms = self._boots[boot]["metadata_max_age_ms"]
@@ -566,8 +571,9 @@ class Oracle:
                     earliest = {boot: us - self._interval_us(boot) for boot, us in first.items()}
                     middle = statistics.median(Fraction(us) for us in first.values())
                     least = statistics.median(Fraction(us) for us in earliest.values())
+                    quick = min(us for us in first.values() if us >= least - 60_000_000)
                     for boot, us in first.items():
-                        lates[boot].append(us - middle)
+                        lates[boot].append(Fraction(us - quick))
                         aheads[boot].append(earliest[boot] - middle)
                         behinds[boot].append(us - least)
         found = {}
@@ -576,7 +582,8 @@ class Oracle:
             # A quarter of them is not later than this.
             ahead = sorted(aheads[boot])[-(-len(aheads[boot]) // 4) - 1]
             offset = ahead if ahead > 0 else min(behind, Fraction(0))
-            found[boot] = int(offset // 1000), int(statistics.median(of_boot) // 1000)
+            least = statistics.median(of_boot) - self._interval_us(boot)
+            found[boot] = int(offset // 1000), int(min(late for late in of_boot if late >= least) // 1000)
         return found
 
     def _interval_us(self, boot: Boot) -> int:
