@@ -1,7 +1,7 @@
 """Silver and gold, brought up to date with bronze; and the mark that says whether they are.
 
     <out>/_fresh.json    {"version": …, "tables": […]}   there while silver and gold hold all that bronze does
-    <out>/_failed.json   {"gold_churn": "why"}           the tables that could not be made; there while any are
+    <out>/_failed.json   {"gold_churn": "why"}           the tables that could not be made, if any
 
 The mark goes before a batch is added to bronze and comes back when the last gold table is written. So whoever
 starts after a driver was killed, in whichever instant, sees that there is something left to do; and whoever

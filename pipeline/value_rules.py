@@ -12,8 +12,8 @@ lines may be in bronze already.
 `metadata_max_age_ms` may be all that its type holds: with Kafka's Long.MAX_VALUE a sidecar never refreshes
 by itself. Gold cuts that to what it can compute with (gold/boots.py).
 
-SQL text, as all of bronze.py. The rules have no lambdas, so that each line can be looked at quickly; the sum of
-a histogram needs one, and is looked at last.
+SQL text, as all of bronze.py. The rules have no lambdas, so that each line can be looked at quickly; the sum
+of a histogram needs one, and is looked at last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pipeline.reject_reasons import INCONSISTENT, OUT_OF_RANGE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: A million lines a second for eleven days, or a thousand for thirty years. Nine million boots can be added up.
+#: A thousand lines a second for thirty years. Nine million boots can be added up.
 MOST_LINES: Final = 10**12
 #: A petabyte, or thirty years in microseconds: nine thousand of them can be added up.
 MOST_COUNT: Final = 10**15

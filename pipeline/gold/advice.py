@@ -14,8 +14,8 @@ one refresh sets right. Staleness is what part of its interval a sidecar took to
 as a part, it doesn't change with the interval that the advice changes. A service that learns from its
 produces long before the next refresh has little of it, and is left at Kafka's default.
 
-Boots whose clocks are known to be wrong do not tell what time it is. What they say counts, with their times set
-right (clocks.py).
+Boots whose clocks are known to be wrong do not tell what time it is. What they say counts, with their times
+set right (clocks.py).
 
 Pure: no clock, no action. Whole numbers throughout, so the order of rows can't be seen in the result.
 """

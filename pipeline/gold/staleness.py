@@ -6,8 +6,8 @@ topic since. A boot has reached an epoch when it sees it or a later one. One tha
 heard of is censored: it waited at least that long. To leave it out would make the fleet look fresher than it
 is, the more so the longer sidecars wait.
 
-A boot whose clock is known to be wrong is never the first to see an epoch (clocks.py): one that is behind would
-make all others seem late. Its own times are set right. Epochs that only such boots saw are left out.
+A boot whose clock is known to be wrong is never the first to see an epoch (clocks.py): one that is behind
+would make all others seem late. Its own times are set right. Epochs that only such boots saw are left out.
 
 How it is computed: an epoch is put beside the boots that followed its partition; these pairs and the sights
 are ordered by epoch for each boot, and the least and greatest before and behind are looked at. A partition
@@ -48,7 +48,9 @@ _ROUNDING: Final = 1e-9
 
 def staleness(read: Read) -> DataFrame:
     """gold_staleness."""
-    lives = set_right(read, boots(read), "last_event").select(*BOOT_KEY, "service", "last_event", "metadata_max_age_ms")
+    lives = set_right(read, boots(read), "last_event").select(
+        *BOOT_KEY, "service", "last_event", "metadata_max_age_ms"
+    )
     until = f.coalesce("reached_at", "last_event")
     lost_it = f.exists("ends", lambda end: (end > f.col("last_below")) & (end <= until))
     waited_ms = f.greatest(ms_between(f.col("fleet_first_seen"), until), f.lit(0))

@@ -10,8 +10,8 @@ was first and last seen short, and when it was first seen whole again:
 Since metadata version 3.6 a replica that falls behind raises no leader epoch (KAFKA-15021), so that within an
 epoch only clocks order what was seen: one that is wrong by more than a shortage lasts can split it in two, or
 make one up. So boots whose clocks are known to be wrong are left out (clocks.py). Between epochs small
-differences of clocks can still put a bound on the wrong side of another. Such a start is not told, and such an
-end is when the partition was last seen short; how long it was at most is then not known.
+differences of clocks can still put a bound on the wrong side of another. Such a start is not told, and such
+an end is when the partition was last seen short; how long it was at most is then not known.
 
     states   per partition, epoch and hour, by time      a partition that half of all events are about is
        │     runs of states that are equally short       spread over its epochs and hours

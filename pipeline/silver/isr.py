@@ -2,7 +2,8 @@
 
 Unlike its leader, a partition's ISR may change within an epoch (Kafka from metadata version 3.6 on bumps no
 epoch when the ISR shrinks, KAFKA-15021), so that nothing but the sidecars' clocks orders these; and so each
-is kept, with the boot that told it, whose clock may turn out to be wrong. Should a boot have told two states at one microsecond, the lesser one is kept.
+is kept, with the boot that told it, whose clock may turn out to be wrong. Should a boot have told two states
+at one microsecond, the lesser one is kept.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pipeline.silver.silver_table import SilverTable
     from pipeline.stores.store import BatchId
 
-#: What a table's log has from its first commit on. Before that Delta makes the folder and others within it, and
-#: a driver that is killed then leaves them: that is no table yet, and is made as if nothing were there.
+#: What a table's log has from its first commit on. Before that Delta makes the folder and others within it,
+#: and a driver that is killed then leaves them: that is no table yet, and is made as if nothing were there.
 _COMMITTED: Final = re.compile(r"\d{20}\.(json|checkpoint\..+)")
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 

@@ -1,8 +1,8 @@
 """Events that the types of event v1 allow and no cluster has: the extremes of each field, alone and together.
 
-    extreme_lines()      JSON lines: every field of every type at every extreme of its type, one at a time; then
-                         events that hypothesis draws, of any mixture of extremes, bounds and ordinary values
-    OF_BOUNDS            the values of a field that are just allowed: what passes bronze at its most extreme
+    extreme_lines()      JSON lines: every field of every type at every extreme of its type, one at a time;
+                         then events that hypothesis draws, of any mixture of extremes, of values that are
+                         just allowed, and of ordinary ones
 
 They share few names, partitions and instants, so that they meet in every group, window and join.
 """
@@ -53,7 +53,7 @@ def extremes_of(name: str) -> list[Any]:
             counts = _numbers(kind.valueType)
             keys = ("0", "3", "247", "99") if name == "latency_us" else ("", "x" * 5_000, "\u202e\n", "NONE")
             values = [{}, *({key: count} for key in keys for count in counts)]
-            values += [{key: counts[1] for key in keys}, {str(n): 1 for n in range(248)}]
+            values += [dict.fromkeys(keys, counts[1]), {str(n): 1 for n in range(248)}]
         case _:
             values = _numbers(kind)
     return values

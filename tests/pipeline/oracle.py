@@ -126,7 +126,7 @@ class Oracle:
     @cached_property
     def _ends(self) -> dict[tuple[str, str], list[datetime]]:
         """When each topic is believed to have ended."""
-        ends = defaultdict(list)
+        ends: dict[tuple[str, str], list[datetime]] = defaultdict(list)
         last_told: dict[tuple[str, str], datetime] = {}
         lives: dict[tuple[str, str], dict[str, datetime]] = defaultdict(dict)
         for partition, epochs in self._epochs.items():
@@ -136,7 +136,7 @@ class Oracle:
                 last_told[key] = max(last_told.get(key, last), last)
                 life = lives[partition.cluster_id, told[0].topic]
                 life[partition.topic_key] = min(life.get(partition.topic_key, first[0]), first[0])
-        by_others = defaultdict(list)
+        by_others: dict[tuple[str, str], list[datetime]] = defaultdict(list)
         for (cluster, topic_key, boot), told_ends in self._ends_of_boots.items():
             for told_at, change in told_ends:
                 at = self._right(told_at, boot)
@@ -183,7 +183,7 @@ class Oracle:
         return at - timedelta(milliseconds=self._left_out.get(boot, 0))
 
     def _sight(self, told: Sequence[Seen]) -> tuple[tuple[datetime, str], datetime, bool]:
-        """Of an epoch: when and by whom it was first seen, when it was last told; whether that is believed."""
+        """Of an epoch: when and by whom it was first seen, when last told; whether that is believed."""
         believed = [s for s in told if s.boot not in self._left_out]
         times = [(self._right(s.at, s.boot), s.boot.sidecar_id) for s in believed or told]
         return min(times), max(times)[0], bool(believed)

@@ -269,11 +269,13 @@ def _bounds() -> list[tuple[str, int, int]]:
 
 def _kind_with(name: str) -> str:
     """A type that has the field."""
-    kinds = (kind for kind, (required, optional) in event_v1.OF_TYPE.items() if name in (*required, *optional))
+    kinds = (
+        kind for kind, (required, optional) in event_v1.OF_TYPE.items() if name in (*required, *optional)
+    )
     return next(kinds, event_v1.PARTITION)
 
 
-def _in_sense(name: str, value: int) -> dict[str, object]:
+def _in_sense(name: str, value: int) -> dict[str, Any]:
     """What the event must have beside that value."""
     match name:
         case "records":
@@ -289,7 +291,7 @@ def _extremes(name: str) -> list[tuple[str, int]]:
     return [("least", -(2 ** (bits - 1))), ("greatest", 2 ** (bits - 1) - 1)]
 
 
-def _outside(name: str, value: object, kind: str = event_v1.PARTITION, **others: object) -> _Case:
+def _outside(name: str, value: Any, kind: str = event_v1.PARTITION, **others: Any) -> _Case:
     detail = f"{name}: {value}" if isinstance(value, int) else None
     return _Case(line(kind, **{name: value}, **others), "out_of_range", detail)
 
@@ -310,7 +312,7 @@ _RANGES: Final = (
     | {
         f"a {name} beyond the greatest": _outside(name, most + 1, _kind_with(name))
         for name, _, most in _bounds()
-        if most < 2**31 - 1 or name not in _INT32S and most < 2**63 - 1
+        if most < 2**31 - 1 or (name not in _INT32S and most < 2**63 - 1)
     }
     | {
         f"the {which} of its type as {name}": _outside(name, value, _kind_with(name))
@@ -344,7 +346,7 @@ _RANGES: Final = (
 )
 
 
-def _contradicts(name: str, value: object, kind: str = event_v1.WINDOW) -> _Case:
+def _contradicts(name: str, value: Any, kind: str = event_v1.WINDOW) -> _Case:
     return _Case(line(kind, **{name: value}), "inconsistent")
 
 
@@ -506,7 +508,7 @@ _SCRAPS: Final = (
     *(b" ", b"\0", b"\r", b"\t", b"\n", b"\xff", b"\xc3"),
 )
 _VALUES: Final[tuple[object, ...]] = (
-    None, True, False, 0, -1, 5, 2**31, 2**63, 1.5, 1e300, "", "5", "true", "x", [], [1], ["x"], [None], {},
+    None, True, False, 0, -1, 5, [3, 4], 2**31, 2**63, 1.5, 1e300, "", "5", "true", "x", [], [1], ["x"], [None], {},
     {"a": 1}, {"1": 2}, {"a": None}, [[1]], "2026-11-21T10:00:00Z", "2026-11-21", 1763719200,
 )  # fmt: skip
 
@@ -627,12 +629,12 @@ def _is_in_range(name: str, value: Any) -> bool:
     if value is None:
         return True
     if name in NUMBERS:
-        return NUMBERS[name][0] <= value <= NUMBERS[name][1]
+        return bool(NUMBERS[name][0] <= value <= NUMBERS[name][1])
     if name in TEXTS:
         return TEXTS[name][0] <= len(value) <= TEXTS[name][1]
     if name in LISTS:
         return len(value) <= 1_000 and all(each >= 0 for each in value)
-    return name not in COUNTS or all(0 <= each <= 10**15 for each in value.values()) and "" not in value
+    return name not in COUNTS or (all(0 <= each <= 10**15 for each in value.values()) and "" not in value)
 
 
 def _contradicts_itself(event: dict[str, Any]) -> bool:
@@ -645,7 +647,7 @@ def _contradicts_itself(event: dict[str, Any]) -> bool:
         event["observed_at"]
     )
     dropped = event.get("dropped")
-    return histogram or not_replicas or is_backwards or dropped is not None and dropped // 2 > event["seq"]
+    return histogram or not_replicas or is_backwards or (dropped is not None and dropped // 2 > event["seq"])
 
 
 def test_a_line_that_nobody_thought_of_gets_the_reason_that_the_contract_gives(spark: SparkSession) -> None:
