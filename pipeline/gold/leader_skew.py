@@ -1,8 +1,8 @@
 """gold_leader_skew: how far each broker's part of the leaders, and of what is produced, is from a fair one.
 
 A cluster's brokers are those that lead a partition or hold a replica of one, as last seen: one that has been
-restarted and leads nothing is the one to see, and one that was taken away is none any more. Boots whose clocks
-are wrong count for that only where nobody else follows the partition (clocks.py).
+restarted and leads nothing is the one to see, and one that was taken away is none any more. Boots whose
+clocks are wrong count for that only where nobody else follows the partition (clocks.py).
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ All tables, or a few of each kind, as each costs a second of every start. POINT 
 comma between, are Parquet's and Delta's. Both jobs run in one Spark, each up to its point; then the whole
 process group, Java included, is gone without another word. A start of Spark is what such a test costs, so two
 jobs die of one. Without POINT they run to their end; a point that one of them never comes to ends the process
-with 3.
+with 3. `after:delta:250` is no point: the job into that store alone, gone 250 ms after it began, wherever it
+is then; if it ended before that, the process ends with 3.
 """
 
 from __future__ import annotations
@@ -92,6 +93,11 @@ def main(source: str, out: str, tables: str, point: str = "") -> int:
     """Runs both jobs; is killed by itself when both are at the point."""
     holds = []
     with spark_of_the_session(Path(out) / "scratch") as spark:
+        if point.startswith("after:"):
+            _, kind, after_ms = point.split(":")
+            _kill_after(int(after_ms))
+            job_on(spark, source, f"{out}/{kind}", kind, tables).run()
+            return NEVER_CAME
         points = point.split(",")
         for kind, own_point in zip(KINDS, points * (len(KINDS) // len(points)), strict=True):
             held = _Held(own_point)
@@ -102,6 +108,13 @@ def main(source: str, out: str, tables: str, point: str = "") -> int:
         if all(held.is_at_point for held in holds):
             os.killpg(0, signal.SIGKILL)
     return NEVER_CAME if point else 0
+
+
+def _kill_after(after_ms: int) -> None:
+    """SIGKILL for this process and its Java, from a thread of its own."""
+    timer = threading.Timer(after_ms / 1_000, os.killpg, (0, signal.SIGKILL))
+    timer.daemon = True
+    timer.start()
 
 
 def _to_the_end(job: Job, held: _Held) -> None:
