@@ -26,11 +26,12 @@ from pipeline.job import Job
 from pipeline.progress import Progress
 from pipeline.silver import SILVER
 from pipeline.silver.epochs import EPOCH_SIGHTS, LEADER_EPOCHS
+from pipeline.silver.sidecars import SEQS, SIDECARS
 from pipeline.silver.topic_ends import TOPIC_ENDS
 from pipeline.sources import FilesSource
 from pipeline.stores.opening import open_store
 from pipeline.stores.store import KINDS
-from pipeline.tables import GOLD_CURRENT_LEADER, GOLD_LEADER_HISTORY
+from pipeline.tables import GOLD_CURRENT_LEADER, GOLD_DATA_QUALITY, GOLD_LEADER_HISTORY
 from tests.support.spark import spark_of_the_session
 
 if TYPE_CHECKING:
@@ -41,10 +42,10 @@ if TYPE_CHECKING:
 FILES_A_BATCH: Final = 2
 FEW: Final = "few"
 ALL: Final = "all"
-_SILVER: Final = {ALL: SILVER, FEW: (EPOCH_SIGHTS, LEADER_EPOCHS, TOPIC_ENDS)}
+_SILVER: Final = {ALL: SILVER, FEW: (EPOCH_SIGHTS, LEADER_EPOCHS, TOPIC_ENDS, SIDECARS, SEQS)}
 _GOLD: Final = {
     ALL: GOLD,
-    FEW: {name: GOLD[name] for name in (GOLD_LEADER_HISTORY, GOLD_CURRENT_LEADER)},
+    FEW: {name: GOLD[name] for name in (GOLD_DATA_QUALITY, GOLD_LEADER_HISTORY, GOLD_CURRENT_LEADER)},
 }
 NEVER_CAME: Final = 3
 
@@ -119,7 +120,8 @@ def _kill_after(after_ms: int) -> None:
 
 def _to_the_end(job: Job, held: _Held) -> None:
     try:
-        job.run()
+        failed = job.run().failed
+        assert not failed, failed
     except BaseException:  # noqa: BLE001 - a thread's outermost turn
         traceback.print_exc()
         os._exit(1)
