@@ -43,6 +43,7 @@ from pipeline.reject_reasons import (
     UNKNOWN_TYPE,
     UNKNOWN_VERSION,
 )
+from pipeline.value_rules import breaks_a_rule, fault_of_histogram, fault_of_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,7 +62,8 @@ MAX_AHEAD_S: Final = 3_600
 #: A clock that was never set begins in 1970 or 2000.
 OLDEST: Final = "2020-01-01T00:00:00Z"
 
-_LATEST: Final = f"received_at + INTERVAL {MAX_AHEAD_S} SECONDS"
+#: Null beyond the last timestamp that there is, as a file's time may be.
+_LATEST: Final = f"try_add(received_at, INTERVAL {MAX_AHEAD_S} SECONDS)"
 _OLDEST: Final = f"TIMESTAMP '{OLDEST}'"
 _TYPES: Final = ", ".join(f"'{each}'" for each in event_v1.OF_TYPE)
 
@@ -134,7 +136,8 @@ def parse(raw: DataFrame) -> DataFrame:
     """
     found = _doubted(_read(raw)).selectExpr(
         *(f"{_as_it_is_kept(name)} AS {name}" for name in EVENTS_SCHEMA.names),
-        f"CASE WHEN is_doubted THEN coalesce({_line_fault()}, {_event_fault()}) END AS fault",
+        f"coalesce(CASE WHEN is_doubted THEN coalesce({_line_fault()}, {_event_fault()}) END,"
+        f" {fault_of_histogram(_said)}) AS fault",
         "source",
         "line",
     )
@@ -219,6 +222,7 @@ def _signs() -> list[str]:
         *(_has_null(_said(name)) for name in arrays),
         *(_has_odd_entry(_said(name)) for name in maps),
         _is_no_histogram(_said(_HISTOGRAM)),
+        breaks_a_rule(_said, _read_as),
     ]
 
 
@@ -300,7 +304,8 @@ def _event_fault() -> str:
     found += [(unread[name], fault(BAD_TIME, told[name])) for name in _TIMES]
     found += [(f"{_read_as(name)} > {_LATEST}", fault(CLOCK_AHEAD, told[name])) for name in _TIMES]
     found += [(f"{_read_as(name)} < {_OLDEST}", fault(TOO_OLD, told[name])) for name in _TIMES]
-    return "CASE " + " ".join(f"WHEN {is_so} THEN {what}" for is_so, what in found) + " END"
+    of_fields = "CASE " + " ".join(f"WHEN {is_so} THEN {what}" for is_so, what in found) + " END"
+    return f"coalesce({of_fields}, {fault_of_values(_said, _read_as)})"
 
 
 def _missing_field() -> str:

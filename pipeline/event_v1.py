@@ -109,6 +109,8 @@ SCHEMA: Final = StructType([StructField(name, kind) for name, kind in (COMMON | 
 #: The latency histogram: a bucket's number, and the microseconds that fall into it. Four buckets per
 #: doubling, so a bound is at most a quarter above what was measured; the numbers can be added up.
 SUB_BUCKETS: Final = 4
+#: That of the longest latency an int64 holds.
+LAST_BUCKET: Final = 247
 
 
 def bucket_of(latency_us: int) -> int:

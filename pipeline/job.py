@@ -70,6 +70,8 @@ class Summary:
     rejects: dict[str, int] = field(default_factory=dict)
     #: Rows of each table as it stands after the run, in the order in which they are made.
     rows: dict[str, int] = field(default_factory=dict)
+    #: The tables that could not be made, and why: they are as they were before.
+    failed: dict[str, str] = field(default_factory=dict)
     #: Whether it was asked to stop before it came to the end of what there was.
     is_cut_short: bool = False
 
@@ -136,6 +138,7 @@ class Job:
         elif self._refresh.is_due():
             self._bring_up_to_date()
         self.summary.rows = self._refresh.rows_of_all()
+        self.summary.failed = dict(self._refresh.failed)
         return self.summary
 
     def _named_query(self) -> str:
@@ -235,7 +238,8 @@ class Job:
         if not self._store.merges_in_place:
             self._refresh.silver()
         self._refresh.gold()
-        self._progress.done("silver and gold are up to date")
+        if not self._refresh.failed:
+            self._progress.done("silver and gold are up to date")
 
     def _add_up(self, number: int, counts: dict[str | None, int]) -> None:
         self._progress.read(number, sum(counts.values()))

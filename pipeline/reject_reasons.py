@@ -16,6 +16,8 @@ MISSING_FIELD: Final = "missing_field"
 BAD_TIME: Final = "bad_time"
 CLOCK_AHEAD: Final = "clock_ahead"
 TOO_OLD: Final = "too_old"
+OUT_OF_RANGE: Final = "out_of_range"
+INCONSISTENT: Final = "inconsistent"
 
 REASONS: Final = (
     TOO_LONG,
@@ -30,4 +32,6 @@ REASONS: Final = (
     BAD_TIME,
     CLOCK_AHEAD,
     TOO_OLD,
+    OUT_OF_RANGE,
+    INCONSISTENT,
 )

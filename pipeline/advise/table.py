@@ -28,7 +28,7 @@ def _without_spark(out: str, kind: str) -> pa.Table:
 
     require_mark_on_disk(out, kind)
     folder = Path(out, GOLD_ADVICE)
-    if not folder.is_dir():
+    if not any(folder.glob("*.parquet")):
         raise StoreError(
             f"{out} has no table {GOLD_ADVICE}: `pilotfish-pipeline run` with this --out makes it."
         )

@@ -80,6 +80,8 @@ def _gold(
         return
     from pipeline.jars.connector_jars import connector_jars, default_folder
     from pipeline.session import is_submitted, spark_session
+    from pipeline.stores.folders import Folders
+    from pipeline.stores.mark import FAILED
     from pipeline.stores.opening import open_store
 
     needs_jars = store == DELTA and not is_submitted()
@@ -90,7 +92,8 @@ def _gold(
             is_short=True,
         )
     try:
-        yield StoreGold(open_store(spark, tables, store))
+        opened = open_store(spark, tables, store)
+        yield StoreGold(opened, Folders(spark).read_json(f"{opened.out}/{FAILED}"))
     finally:
         spark.stop()
 

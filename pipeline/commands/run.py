@@ -123,14 +123,17 @@ def run(
         options = RunOptions(
             **typed, kafka=kafka_settings(kafka_pairs, kafka_file), every_s=None if once else trigger
         )
-        is_cut_short = _run(options, java_log, shows=sys.stderr.isatty() if progress is None else progress)
-    if is_cut_short:
+        summary = _run(options, java_log, shows=sys.stderr.isatty() if progress is None else progress)
+    for name, why in summary.failed.items():
+        click.echo(f"pilotfish-pipeline: {name} was not made, and is as it was before: {why}", err=True)
+    if summary.is_cut_short:
         click.echo("Stopped before the end: run it again to go on from here.", err=True)
+    if summary.is_cut_short or summary.failed:
         sys.exit(FAILED)
 
 
-def _run(options: RunOptions, java_log: JavaLog, *, shows: bool) -> bool:
-    """Whether it was cut short by a signal."""
+def _run(options: RunOptions, java_log: JavaLog, *, shows: bool) -> Summary:
+    """What the job did."""
     refuse_what_cannot_be(options)
     from pipeline.progress import Progress
 
@@ -156,7 +159,7 @@ def _run(options: RunOptions, java_log: JavaLog, *, shows: bool) -> bool:
         finally:
             progress.end()
         _say(summary, store, time.monotonic() - started_s)
-        return summary.is_cut_short
+        return summary
 
 
 def _source(options: RunOptions) -> Source:
@@ -240,3 +243,5 @@ def _say(summary: Summary, store: Store, seconds: float) -> None:
     click.echo(f"Tables in {store.out} ({store.kind}):")
     for name, rows in summary.rows.items():
         click.echo(f"  {name:<26}{rows:>14,}")
+    for name in summary.failed:
+        click.echo(f"  {name:<26}{'not made':>14}")

@@ -1,5 +1,7 @@
 """Gold: answers. GOLD makes each table, in an order in which those stand first that others are made of.
 
+Data quality is the first: what it says of clocks decides whose times the others compare.
+
 All are pure functions of other tables: no action, no clock ("now" is the time of the fleet's latest event),
 and rows in any order give the same rows. docs/pipeline-tables.md says what each answers.
 """
@@ -25,13 +27,13 @@ if TYPE_CHECKING:
     from pipeline.gold.read import GoldTable
 
 GOLD: Final[Mapping[str, GoldTable]] = {
+    tables.GOLD_DATA_QUALITY: data_quality,
     tables.GOLD_LEADER_HISTORY: leader_history,
     tables.GOLD_CURRENT_LEADER: current_leader,
     tables.GOLD_CHURN: churn,
     tables.GOLD_CHURN_BROKERS: churn_brokers,
     tables.GOLD_FLAPPING: flapping,
     tables.GOLD_URP: urp,
-    tables.GOLD_DATA_QUALITY: data_quality,
     tables.GOLD_STALENESS: staleness,
     tables.GOLD_STALENESS_SUMMARY: staleness_summary,
     tables.GOLD_PRODUCE_SLO: produce_slo,

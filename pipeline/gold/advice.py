@@ -14,6 +14,9 @@ one refresh sets right. Staleness is what part of its interval a sidecar took to
 as a part, it doesn't change with the interval that the advice changes. A service that learns from its
 produces long before the next refresh has little of it, and is left at Kafka's default.
 
+Boots whose clocks are known to be wrong do not tell what time it is. What they say counts, with their times
+set right (clocks.py).
+
 Pure: no clock, no action. Whole numbers throughout, so the order of rows can't be seen in the result.
 """
 
@@ -23,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
+from pipeline.gold.clocks import set_right
 from pipeline.silver.topic_ends import GONE
 from pipeline.tables import (
     GOLD_LEADER_HISTORY,
@@ -69,9 +73,9 @@ _BOOT: Final = ["sidecar_id", "boot_id"]
 
 def advice(read: Read) -> DataFrame:
     """gold_advice, from silver and from leader history and staleness."""
-    sidecars = read(SILVER_SIDECARS)
+    sidecars = set_right(read, read(SILVER_SIDECARS), "first_event", "last_event")
     # One row: joined to each of the others at no cost, and no action is needed to know it.
-    as_of = f.broadcast(sidecars.agg(f.max("last_event").alias("as_of")))
+    as_of = f.broadcast(sidecars.where("is_time_believed").agg(f.max("last_event").alias("as_of")))
 
     def recent(rows: DataFrame, at: str) -> DataFrame:
         """The rows of known clusters that are not too old."""
@@ -79,11 +83,14 @@ def advice(read: Read) -> DataFrame:
         return rows.crossJoin(as_of).where((f.col("cluster_id") != "") & (f.col(at) >= since))
 
     services = _services(recent(sidecars, "last_event"))
-    produced = _produced(recent(_windows(read(SILVER_PRODUCE_WINDOWS)), "started_at"))
-    followed = recent(read(SILVER_EPOCH_SIGHTS), "last_seen").select(*_SERVICE, "topic").distinct()
+    windows = set_right(read, _windows(read(SILVER_PRODUCE_WINDOWS)), "started_at", "ended_at")
+    produced = _produced(recent(windows, "started_at"))
+    sights = set_right(read, read(SILVER_EPOCH_SIGHTS), "last_seen")
+    ends = set_right(read, read(SILVER_TOPIC_ENDS), "observed_at")
+    followed = recent(sights, "last_seen").select(*_SERVICE, "topic").distinct()
     moves = recent(read(GOLD_LEADER_HISTORY).where("is_leader_change"), "valid_from")
     found = (
-        services.join(_warm_topics(produced, read(SILVER_TOPIC_ENDS)), _SERVICE, "left")
+        services.join(_warm_topics(produced, ends), _SERVICE, "left")
         .join(_producing(produced), _SERVICE, "left")
         .join(_moves(followed, moves), _SERVICE, "left")
         .join(_staleness(recent(read(GOLD_STALENESS), "fleet_first_seen")), _SERVICE, "left")
@@ -129,7 +136,9 @@ def _windows(windows: DataFrame) -> DataFrame:
 def _produced(windows: DataFrame) -> DataFrame:
     """A row for each boot and topic: the records, and when the last of them was."""
     return windows.groupBy(*_SERVICE, "topic", *_BOOT).agg(
-        f.sum("records").alias("records"), f.max("ended_at").alias("last")
+        # Of numbers that no two of which a BIGINT may hold.
+        f.sum(f.col("records").cast("decimal(38)")).alias("records"),
+        f.max("ended_at").alias("last"),
     )
 
 

@@ -7,7 +7,7 @@ one counts that it named last.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
@@ -15,9 +15,20 @@ from pipeline.silver.columns import BOOT_KEY
 from pipeline.tables import SILVER_SIDECARS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from pipeline.gold.read import Read
+
+#: metadata.max.age.ms, of a boot that has not said what it is set to.
+_DEFAULT_INTERVAL_MS: Final = 300_000
+#: A year. Who is set to more (Long.MAX_VALUE means never) counts as refreshing once a year by itself.
+LONGEST_INTERVAL_MS: Final = 365 * 24 * 3_600_000
+
+
+def interval_us() -> Column:
+    """The refresh interval of a boot, from 0 to a year: microseconds that can be added to any time."""
+    told_ms = f.coalesce("metadata_max_age_ms", f.lit(_DEFAULT_INTERVAL_MS))
+    return f.greatest(f.least(told_ms, f.lit(LONGEST_INTERVAL_MS)), f.lit(0)) * 1_000
 
 
 def boots(read: Read) -> DataFrame:

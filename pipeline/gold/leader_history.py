@@ -7,6 +7,9 @@ valid_from is when the first sidecar saw the epoch: an upper bound of when the l
 hosts differ, so valid_from may fall while epochs rise: that is flagged, and the order stays that of the
 epochs. An epoch is valid until the next one; the last one, until its topic ended.
 
+Boots whose clocks are known to be wrong date nothing that anybody else saw (clocks.py). What only they saw is
+there, dated as well as can be: by their times set right, and not after the first sight of the next epoch.
+
 gold_current_leader: the last row of each partition whose topic is still there.
 """
 
@@ -17,9 +20,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
+from pipeline.gold.clocks import believed_epochs
 from pipeline.gold.topic_lives import first_end_after, topic_ends
 from pipeline.silver.columns import NOBODY, PARTITION_KEY
-from pipeline.tables import GOLD_LEADER_HISTORY, SILVER_LEADER_EPOCHS
+from pipeline.tables import GOLD_LEADER_HISTORY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,11 +34,14 @@ if TYPE_CHECKING:
 def leader_history(read: Read) -> DataFrame:
     """gold_leader_history."""
     leader = f.coalesce("leader_lo", f.lit(NOBODY)).alias("leader")
-    first_seen = f.col("first.seen_at").alias("first_seen")
     beside = Window.partitionBy(*PARTITION_KEY).orderBy("leader_epoch")
+    seen_at = f.col("first.seen_at")
+    # The next epoch began after this one. `least` skips null.
+    at_the_latest = f.least(seen_at, f.lead("first.seen_at").over(beside))
+    first_seen = f.when(f.col("is_time_believed"), seen_at).otherwise(at_the_latest)
     placed = (
-        read(SILVER_LEADER_EPOCHS)
-        .select("*", leader, first_seen)
+        believed_epochs(read)
+        .select("*", leader, first_seen.alias("first_seen"))
         .select(
             "*",
             f.lag("leader_epoch").over(beside).alias("epoch_before"),
@@ -44,6 +51,7 @@ def leader_history(read: Read) -> DataFrame:
         )
     )
     is_last = f.col("first_seen_next").isNull()
+    is_before_the_one_before = f.coalesce(f.col("first_seen") < f.col("first_seen_before"), f.lit(False))
     ended_at = f.when(is_last, first_end_after(f.col("first_seen")))
     return placed.join(topic_ends(read), ["cluster_id", "topic_key"], "left").select(
         "cluster_id",
@@ -60,7 +68,7 @@ def leader_history(read: Read) -> DataFrame:
         f.size("observers").cast("bigint").alias("observers"),
         f.coalesce(f.col("leader_epoch") - f.col("epoch_before") - 1, f.lit(0)).alias("missed_epochs"),
         f.coalesce(f.col("leader_lo") != f.col("leader_hi"), f.lit(False)).alias("is_conflict"),
-        f.coalesce(f.col("first_seen") < f.col("first_seen_before"), f.lit(False)).alias("is_clock_suspect"),
+        (~f.col("is_time_believed") | is_before_the_one_before).alias("is_clock_suspect"),
         f.coalesce(f.col("leader") != f.col("leader_before"), f.lit(False)).alias("is_leader_change"),
     )
 

@@ -1,7 +1,8 @@
 """gold_leader_skew: how far each broker's part of the leaders, and of what is produced, is from a fair one.
 
 A cluster's brokers are those that lead a partition or hold a replica of one, as last seen: one that has been
-restarted and leads nothing is the one to see, and one that was taken away is none any more.
+restarted and leads nothing is the one to see, and one that was taken away is none any more. Boots whose
+clocks are wrong count for that only where nobody else follows the partition (clocks.py).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
+from pipeline.gold.clocks import set_right
 from pipeline.silver.columns import PARTITION_KEY
 from pipeline.tables import GOLD_CURRENT_LEADER, SILVER_ISR_OBS, SILVER_PRODUCE_WINDOWS
 
@@ -57,14 +59,20 @@ def leader_skew(read: Read) -> DataFrame:
 
 def _replicas(read: Read) -> DataFrame:
     """The brokers that hold a replica of a partition that there is, by the latest of its states."""
-    states = read(SILVER_ISR_OBS).select(*PARTITION_KEY, "observed_at", "state.replicas")
-    # A greatest time first, which Spark can hash; and then the states of that time, which are few.
-    latest = states.groupBy(*PARTITION_KEY).agg(f.max("observed_at").alias("observed_at"))
+    states = set_right(read, read(SILVER_ISR_OBS), "observed_at").select(
+        *PARTITION_KEY, "observed_at", "is_time_believed", "state.replicas"
+    )
+    # Greatest times first, which Spark can hash; and then the states of that time, which are few.
+    of_believed = f.max(f.when(f.col("is_time_believed"), f.col("observed_at")))
+    latest = states.groupBy(*PARTITION_KEY).agg(
+        f.coalesce(of_believed, f.max("observed_at")).alias("observed_at"),
+        of_believed.isNotNull().alias("is_time_believed"),
+    )
     there_are = read(GOLD_CURRENT_LEADER).select(*PARTITION_KEY)
     return (
         states.join(
             latest.join(there_are, [*PARTITION_KEY], "left_semi"),
-            [*PARTITION_KEY, "observed_at"],
+            [*PARTITION_KEY, "observed_at", "is_time_believed"],
             "left_semi",
         )
         .select("cluster_id", f.explode("replicas").alias("broker"))

@@ -3,6 +3,8 @@
 Windows bring a histogram of latencies each. Histograms can be added up, which quantiles can't; a quantile is
 then the upper bound of the bucket that it falls into, at most a quarter above what was measured.
 
+Windows of boots whose clocks are known to be wrong count in the hour in which they were (clocks.py).
+
 Sums that don't fit into a BIGINT, which only made-up counts reach, are null: nothing stops for them.
 """
 
@@ -13,8 +15,10 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from pipeline.event_v1 import SUB_BUCKETS
+from pipeline.event_v1 import LAST_BUCKET, SUB_BUCKETS
+from pipeline.gold.clocks import set_right
 from pipeline.gold.times import hour_of
+from pipeline.silver.columns import BOOT_KEY
 from pipeline.tables import SILVER_PRODUCE_WINDOWS
 
 if TYPE_CHECKING:
@@ -29,10 +33,9 @@ _PERCENTS: Final = (50, 95, 99)
 
 def produce_slo(read: Read) -> DataFrame:
     """gold_produce_slo. Latencies are null where nothing was acknowledged."""
-    windows = (
-        read(SILVER_PRODUCE_WINDOWS)
-        .select("window.*")
-        .select("cluster_id", hour_of("started_at"), "topic", "broker", *_COUNTS, "errors", "latency")
+    told = read(SILVER_PRODUCE_WINDOWS).select(*BOOT_KEY, "window.*")
+    windows = set_right(read, told, "started_at").select(
+        "cluster_id", hour_of("started_at"), "topic", "broker", *_COUNTS, "errors", "latency"
     )
     totals = windows.groupBy(*_KEY).agg(*(f.try_sum(name).alias(name) for name in _COUNTS))
     failed = f.coalesce("failed", f.lit(0).cast("bigint"))
@@ -97,6 +100,9 @@ def upper_bound_us(bucket: Column) -> Column:
     """The first latency beyond the bucket: `event_v1.upper_bound_us`, as Spark computes it."""
     mantissa = (bucket % SUB_BUCKETS + SUB_BUCKETS + 1).cast("bigint")
     doublings = (f.floor(bucket / SUB_BUCKETS) - 1).cast("int")
-    return f.when(bucket < SUB_BUCKETS, (bucket + 1).cast("bigint")).otherwise(
-        f.call_function("shiftleft", mantissa, doublings)
+    # The first latency beyond the last bucket is none that a BIGINT holds.
+    return (
+        f.when(bucket < SUB_BUCKETS, (bucket + 1).cast("bigint"))
+        .when(bucket >= LAST_BUCKET, f.lit(2**63 - 1))
+        .otherwise(f.call_function("shiftleft", mantissa, doublings))
     )

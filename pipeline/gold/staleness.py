@@ -6,8 +6,8 @@ topic since. A boot has reached an epoch when it sees it or a later one. One tha
 heard of is censored: it waited at least that long. To leave it out would make the fleet look fresher than it
 is, the more so the longer sidecars wait.
 
-A boot whose clock is behind says of every epoch that it saw it first, and all others would seem late: what it
-says counts for itself, and for the fleet only where nobody else saw the epoch.
+A boot whose clock is known to be wrong is never the first to see an epoch (clocks.py): one that is behind
+would make all others seem late. Its own times are set right. Epochs that only such boots saw are left out.
 
 How it is computed: an epoch is put beside the boots that followed its partition; these pairs and the sights
 are ordered by epoch for each boot, and the least and greatest before and behind are looked at. A partition
@@ -25,13 +25,12 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from pipeline.gold.boots import boots
+from pipeline.gold.clocks import believed_epochs, set_right
 from pipeline.gold.times import ms_between
 from pipeline.silver.columns import BOOT_KEY, PARTITION_KEY
 from pipeline.tables import (
-    GOLD_DATA_QUALITY,
     GOLD_STALENESS,
     SILVER_EPOCH_SIGHTS,
-    SILVER_LEADER_EPOCHS,
     SILVER_TOPIC_ENDS,
 )
 
@@ -49,7 +48,9 @@ _ROUNDING: Final = 1e-9
 
 def staleness(read: Read) -> DataFrame:
     """gold_staleness."""
-    lives = boots(read).select(*BOOT_KEY, "service", "last_event", "metadata_max_age_ms")
+    lives = set_right(read, boots(read), "last_event").select(
+        *BOOT_KEY, "service", "last_event", "metadata_max_age_ms"
+    )
     until = f.coalesce("reached_at", "last_event")
     lost_it = f.exists("ends", lambda end: (end > f.col("last_below")) & (end <= until))
     waited_ms = f.greatest(ms_between(f.col("fleet_first_seen"), until), f.lit(0))
@@ -80,7 +81,8 @@ def staleness(read: Read) -> DataFrame:
 
 def _at_risk(read: Read, lives: DataFrame) -> DataFrame:
     """Epochs and boots: reached_at, and last_below, when the boot last told of an earlier epoch."""
-    sights = read(SILVER_EPOCH_SIGHTS).select(*_FOLLOWER, "leader_epoch", "first_seen", "last_seen")
+    seen = set_right(read, read(SILVER_EPOCH_SIGHTS), "first_seen", "last_seen")
+    sights = seen.select(*_FOLLOWER, "leader_epoch", "first_seen", "last_seen")
     pairs = _pairs(read, sights, lives)
     facts = sights.unionByName(pairs, allowMissingColumns=True)
     upwards = Window.partitionBy(*_FOLLOWER).orderBy("leader_epoch")
@@ -107,11 +109,10 @@ def _pairs(read: Read, sights: DataFrame, lives: DataFrame) -> DataFrame:
         .agg(f.min("leader_epoch").alias("lowest"), f.max("leader_epoch").alias("highest"))
         .join(lives.select(*BOOT_KEY, "last_event"), [*BOOT_KEY])
     )
-    first_seen = f.coalesce("first_believed", "first.seen_at").alias("fleet_first_seen")
     epochs = (
-        read(SILVER_LEADER_EPOCHS)
-        .join(_seen_by_others(read, sights), [*_EPOCH_KEY], "left")
-        .select(*_EPOCH_KEY, "topic", first_seen)
+        believed_epochs(read)
+        .where("is_time_believed")
+        .select(*_EPOCH_KEY, "topic", f.col("first.seen_at").alias("fleet_first_seen"))
     )
     was_there = (f.col("leader_epoch") <= f.col("highest")) | (
         f.col("fleet_first_seen") <= f.col("last_event")
@@ -123,25 +124,9 @@ def _pairs(read: Read, sights: DataFrame, lives: DataFrame) -> DataFrame:
     )
 
 
-def _seen_by_others(read: Read, sights: DataFrame) -> DataFrame:
-    """Of the epochs that boots with clocks behind saw: `first_believed`, when the first of the others did.
-
-    Most fleets have no such boot, and Spark then leaves out all of this.
-    """
-    is_behind = f.col("is_clock_suspect") & (f.col("clock_offset_ms") < 0)
-    behind = f.broadcast(read(GOLD_DATA_QUALITY).where(is_behind).select(*BOOT_KEY))
-    touched = sights.join(behind, [*BOOT_KEY], "left_semi").select(*_EPOCH_KEY).distinct()
-    return (
-        sights.join(touched, [*_EPOCH_KEY], "left_semi")
-        .join(behind, [*BOOT_KEY], "left_anti")
-        .groupBy(*_EPOCH_KEY)
-        .agg(f.min("first_seen").alias("first_believed"))
-    )
-
-
 def _ends_of_boots(read: Read) -> DataFrame:
     return (
-        read(SILVER_TOPIC_ENDS)
+        set_right(read, read(SILVER_TOPIC_ENDS), "observed_at")
         .groupBy("cluster_id", "topic_key", *BOOT_KEY)
         .agg(f.collect_set("observed_at").alias("ends"))
     )

@@ -7,6 +7,8 @@
 
 Names supersede nothing: where brokers tell no ids a topic that was re-created is taken for the same, and
 while a cluster is upgraded the same topic comes with and without its id.
+
+Boots whose clocks are known to be wrong tell the end of a topic only where nobody else does.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
+from pipeline.gold.clocks import believed_epochs, set_right
 from pipeline.silver.topic_ends import GONE, RECREATED
-from pipeline.tables import SILVER_LEADER_EPOCHS, SILVER_TOPIC_ENDS
+from pipeline.tables import SILVER_TOPIC_ENDS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,12 +33,17 @@ _TOPIC_KEY: Final = ("cluster_id", "topic_key")
 def topic_ends(read: Read) -> DataFrame:
     """cluster_id, topic_key, `ends`: the times at which it ended, ascending; no row if it did not."""
     lives = (
-        read(SILVER_LEADER_EPOCHS)
+        believed_epochs(read)
         .groupBy("topic", *_TOPIC_KEY)
         .agg(f.min("first.seen_at").alias("first_seen"), f.max("last_seen").alias("last_told"))
     )
     ends = _told(read, lives).unionByName(_superseded(lives))
-    return ends.groupBy(*_TOPIC_KEY).agg(f.array_sort(f.collect_set("ended_at")).alias("ends"))
+    by_whom = ends.groupBy(*_TOPIC_KEY).agg(
+        f.array_sort(f.collect_set(f.when(f.col("is_believed"), f.col("ended_at")))).alias("believed"),
+        f.array_sort(f.collect_set("ended_at")).alias("all_ends"),
+    )
+    ends_of_topic = f.when(f.size("believed") > 0, f.col("believed")).otherwise(f.col("all_ends"))
+    return by_whom.select(*_TOPIC_KEY, ends_of_topic.alias("ends"))
 
 
 def first_end_after(time: Column) -> Column:
@@ -45,12 +53,16 @@ def first_end_after(time: Column) -> Column:
 
 def _told(read: Read, lives: DataFrame) -> DataFrame:
     last_told = lives.groupBy(*_TOPIC_KEY).agg(f.max("last_told").alias("last_told"))
+    ends = read(SILVER_TOPIC_ENDS).where(f.col("change").isin(GONE, RECREATED))
     return (
-        read(SILVER_TOPIC_ENDS)
-        .where(f.col("change").isin(GONE, RECREATED))
+        set_right(read, ends, "observed_at")
         .join(last_told, [*_TOPIC_KEY], "left")
         .where(f.col("last_told").isNull() | (f.col("last_told") <= f.col("observed_at")))
-        .select(*_TOPIC_KEY, f.col("observed_at").alias("ended_at"))
+        .select(
+            *_TOPIC_KEY,
+            f.col("observed_at").alias("ended_at"),
+            f.col("is_time_believed").alias("is_believed"),
+        )
     )
 
 
@@ -59,4 +71,5 @@ def _superseded(lives: DataFrame) -> DataFrame:
     later = later_first.rowsBetween(Window.unboundedPreceding, -1)
     of_an_id = f.when(f.col("topic_key") != f.col("topic"), f.col("first_seen"))
     ended_at = f.last(of_an_id, ignorenulls=True).over(later).alias("ended_at")
-    return lives.select(*_TOPIC_KEY, ended_at).where(f.col("ended_at").isNotNull())
+    told = lives.select(*_TOPIC_KEY, ended_at, f.lit(True).alias("is_believed"))
+    return told.where(f.col("ended_at").isNotNull())

@@ -8,7 +8,10 @@ was first and last seen short, and when it was first seen whole again:
                                                                 and at most start_after..end_by
 
 Since metadata version 3.6 a replica that falls behind raises no leader epoch (KAFKA-15021), so that within an
-epoch only clocks order what was seen: one that is wrong by more than a shortage lasts can split it in two.
+epoch only clocks order what was seen: one that is wrong by more than a shortage lasts can split it in two, or
+make one up. So boots whose clocks are known to be wrong are left out (clocks.py). Between epochs small
+differences of clocks can still put a bound on the wrong side of another. Such a start is not told, and such
+an end is when the partition was last seen short; how long it was at most is then not known.
 
     states   per partition, epoch and hour, by time      a partition that half of all events are about is
        │     runs of states that are equally short       spread over its epochs and hours
@@ -24,9 +27,10 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
+from pipeline.gold.clocks import believed
 from pipeline.gold.times import hour_of, ms_between
 from pipeline.gold.topic_lives import first_end_after, topic_ends
-from pipeline.silver.columns import NOBODY, PARTITION_KEY
+from pipeline.silver.columns import BOOT_KEY, NOBODY, PARTITION_KEY
 from pipeline.tables import SILVER_ISR_OBS
 
 if TYPE_CHECKING:
@@ -38,39 +42,47 @@ _EPOCH_KEY: Final = (*PARTITION_KEY, "leader_epoch")
 
 
 def urp(read: Read) -> DataFrame:
-    """gold_urp."""
-    least_ms = f.greatest(ms_between(f.col("first"), f.col("last")), f.lit(0))
+    """gold_urp. start_after <= start_by <= end_after <= end_by, as far as they are told."""
+    # Of an end that cannot be, as a clock puts it before it was last short, is known that it was.
+    is_end_known = f.coalesce(f.col("whole_by") >= f.col("end_after"), f.lit(True))
+    whole_by = f.when(is_end_known, f.col("whole_by")).otherwise(f.col("end_after"))
     most_ms = ms_between(f.col("start_after"), f.col("end_by"))
     return (
         _with_their_neighbours(_runs(_runs_of_an_hour(_states(read))))
         .where("is_short")
         .join(topic_ends(read), ["cluster_id", "topic_key"], "left")
-        .select("*", f.coalesce("whole_by", first_end_after(f.col("last"))).alias("end_by"))
+        .withColumnsRenamed({"first": "start_by", "isr": "min_isr"})
+        .select(
+            "*",
+            f.when(f.col("whole_until") <= f.col("start_by"), f.col("whole_until")).alias("start_after"),
+            f.greatest("start_by", "last").alias("end_after"),
+        )
+        .select("*", f.coalesce(whole_by, first_end_after(f.col("end_after"))).alias("end_by"))
         .select(
             "cluster_id",
             "topic",
             "topic_key",
             "partition",
             "start_after",
-            f.col("first").alias("start_by"),
-            f.col("last").alias("end_after"),
+            "start_by",
+            "end_after",
             "end_by",
-            f.col("isr").alias("min_isr"),
+            "min_isr",
             "replicas",
             "is_leaderless",
-            least_ms.alias("min_duration_ms"),
-            f.when(most_ms.isNotNull(), f.greatest(most_ms, least_ms)).alias("max_duration_ms"),
+            ms_between(f.col("start_by"), f.col("end_after")).alias("min_duration_ms"),
+            f.when(is_end_known, most_ms).alias("max_duration_ms"),
         )
     )
 
 
 def _states(read: Read) -> DataFrame:
     isr, replicas = f.size("state.isr"), f.size("state.replicas")
-    return read(SILVER_ISR_OBS).select(
+    return believed(read, read(SILVER_ISR_OBS)).select(
         *_EPOCH_KEY,
         hour_of("observed_at"),
         "observed_at",
-        "sidecar_id",
+        *BOOT_KEY,
         "topic",
         (isr < replicas).alias("is_short"),
         isr.alias("isr"),
@@ -81,7 +93,7 @@ def _states(read: Read) -> DataFrame:
 
 def _runs_of_an_hour(states: DataFrame) -> DataFrame:
     """Runs of equally short states within an epoch's hour."""
-    by_time = Window.partitionBy(*_EPOCH_KEY, "hour").orderBy("observed_at", "sidecar_id")
+    by_time = Window.partitionBy(*_EPOCH_KEY, "hour").orderBy("observed_at", *BOOT_KEY)
     return (
         _numbered(states, by_time)
         .groupBy(*_EPOCH_KEY, "hour", "run")
@@ -107,7 +119,7 @@ def _runs(runs_of_hours: DataFrame) -> DataFrame:
 def _with_their_neighbours(runs: DataFrame) -> DataFrame:
     beside = Window.partitionBy(*PARTITION_KEY).orderBy("run")
     return runs.select(
-        "*", f.lag("last").over(beside).alias("start_after"), f.lead("first").over(beside).alias("whole_by")
+        "*", f.lag("last").over(beside).alias("whole_until"), f.lead("first").over(beside).alias("whole_by")
     )
 
 

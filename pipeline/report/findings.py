@@ -9,7 +9,7 @@ from pipeline.report import findings_of_load as of_load
 from pipeline.report import findings_of_sidecars as of_sidecars
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     import pandas as pd
 
@@ -36,6 +36,11 @@ def findings_of(view: ClusterView) -> list[Finding]:
     """What is to be said of a cluster and its sidecars; nothing when all is well."""
     found = [finding for look in _LOOKS for finding in look(view)]
     return sorted(found, key=lambda finding: finding.grade)
+
+
+def findings_of_tables(failed: Mapping[str, str]) -> list[Finding]:
+    """What is to be said of tables that could not be made."""
+    return list(of_sidecars.failed_tables(failed))
 
 
 def findings_of_rejects(rejects: pd.DataFrame) -> list[Finding]:

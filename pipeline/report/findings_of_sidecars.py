@@ -11,7 +11,7 @@ from pipeline.report import words
 from pipeline.report.finding import Finding, Grade
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import pandas as pd
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 #: A lost event here and there hides nothing.
 _MISSING: Final = 0.001
 _MOST: Final = 3
+_LONGEST_REASON: Final = 300
 #: Why a line is none, in words; and what to do about it.
 REASONS: Final = {
     "too_long": "longer than 256 KiB: no sidecar writes such lines, so look who else writes to this place",
@@ -34,6 +35,8 @@ REASONS: Final = {
     "bad_time": "with a time that is none",
     "clock_ahead": "from more than an hour ahead: the clock of that sidecar's host is wrong",
     "too_old": "from before 2020: the clock of that sidecar's host is not set",
+    "out_of_range": "with a value that no sidecar writes, as partition -7: see who else writes to this place",
+    "inconsistent": "with values that contradict each other: see who else writes to this place",
 }
 
 
@@ -119,6 +122,17 @@ def wrong_clocks(view: ClusterView) -> Iterator[Finding]:
     if wrong.empty:
         return
     told = [f"{words.name(row.sidecar_id)} ({_how_wrong(row.clock_offset_ms)})" for row in wrong.itertuples()]
+    if not view.quality["is_left_out"].any():
+        yield Finding(
+            Grade.NOW,
+            f"Clocks can't be judged: {words.counted(len(wrong), 'sidecar differs', 'sidecars differ')} from"
+            f" the middle of the fleet, half of those that can be compared or more: {words.listed(told)}.",
+            "Which half is right can't be told from events. So nobody is left out: first sights, shortages of"
+            " replicas, delays and advice may be made up by clocks.",
+            "Have all hosts keep time (NTP, chrony), and don't act on times in this report before that.",
+            "quality",
+        )
+        return
     is_certain = bool((wrong["clock_offset_ms"] < 0).all())
     yield Finding(
         Grade.SOON,
@@ -126,10 +140,26 @@ def wrong_clocks(view: ClusterView) -> Iterator[Finding]:
         f" {words.listed(told)}.",
         "Measured against the rest of the fleet, by when each first saw the same new leaders, beyond what"
         " refresh intervals explain: it may be more."
-        + ("" if is_certain else " One that seems ahead may be right, and be held back."),
-        "Have their hosts keep time (NTP, chrony). Until then the times that they saw first are off by that"
-        " much: a clock that is behind makes the whole rest of the fleet look late.",
+        + ("" if is_certain else " One that seems ahead may be right, and always be held back."),
+        "Have their hosts keep time (NTP, chrony). Until then they date no leader and no shortage of replicas"
+        " here, and their other times are set right by what their clocks are off by.",
         "quality",
+    )
+
+
+def left_out(view: ClusterView) -> str:
+    """How many boots are not compared with others, which, and what follows; empty if none is."""
+    boots = view.quality[view.quality["is_left_out"]]
+    if boots.empty:
+        return ""
+    names = [words.name(sidecar_id) for sidecar_id in sorted(boots["sidecar_id"].unique())]
+    history = view.history
+    only_theirs = history.groupby(["topic_key", "partition"])["is_clock_suspect"].all().sum()
+    return (
+        f"{words.counted(len(boots), 'boot')} of {words.counted(len(view.quality), 'boot')} left out, as the"
+        f" clocks are wrong: of {words.listed(names, 6)}. They date no leader and no shortage of replicas."
+        f" Their delays and windows count, with times set right. {words.counted(only_theirs, 'partition')}"
+        " nobody else follows: of these no shortage is told."
     )
 
 
@@ -137,6 +167,23 @@ def _how_wrong(offset_ms: float) -> str:
     """Nobody sees a leader before its election: early is the clock alone, late may be the sidecar."""
     said = words.duration(abs(offset_ms))
     return f"{said} behind" if offset_ms < 0 else f"{said} ahead, or that late to hear"
+
+
+def failed_tables(failed: Mapping[str, str]) -> Iterator[Finding]:
+    """Tables that the last run could not make."""
+    if not failed:
+        return
+    names = [words.name(name) for name in failed]
+    told = [f"{words.name(name)}: {words.name(why, _LONGEST_REASON)}" for name, why in failed.items()]
+    yield Finding(
+        Grade.NOW,
+        f"{words.counted(len(failed), 'table is', 'tables are')} not up to date, as the last run could not"
+        f" make {'it' if len(failed) == 1 else 'them'}: {words.listed(names, 13)}.",
+        " ".join(told),
+        "What is said below of these tables is of an earlier run, or missing. Run the job again with"
+        " --verbose and see what Spark says; --rebuild makes silver and gold of all of bronze.",
+        "quality",
+    )
 
 
 def unreadable(rejects: pd.DataFrame) -> Iterator[Finding]:

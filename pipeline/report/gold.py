@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow.dataset as ds
 
-from pipeline.stores.mark import require_mark_on_disk
+from pipeline.stores.mark import failed_tables_on_disk, require_mark_on_disk
 from pipeline.stores.store import PARQUET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -34,6 +34,10 @@ class Gold(Protocol):
         """Some columns of all rows, piece by piece; nothing if the table is not there."""
         ...
 
+    def failed(self) -> Mapping[str, str]:
+        """The tables that the last run could not make, and why."""
+        ...
+
 
 class ParquetGold:
     """The Parquet store's folders, read by pyarrow. Raises StoreError for a folder that is none of them."""
@@ -51,17 +55,29 @@ class ParquetGold:
         if dataset is not None:
             yield from dataset.to_batches(columns=list(columns))
 
+    def failed(self) -> Mapping[str, str]:
+        return {name: str(why) for name, why in failed_tables_on_disk(str(self._out)).items()}
+
     def _dataset(self, table: str) -> ds.Dataset | None:
         folder = self._out / table
         # pyarrow skips what begins with a dot or a lowline, as Spark does.
-        return ds.dataset(folder, format="parquet") if folder.is_dir() else None
+        if not folder.is_dir():
+            return None
+        dataset = ds.dataset(folder, format="parquet")
+        # A folder whose first file a killed run had not moved there yet.
+        return dataset if dataset.files else None
 
 
 class StoreGold:
     """Any store, read by Spark and handed over as Arrow: what is read must fit into this process."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, failed: Mapping[str, str] | None = None) -> None:
+        """`failed`: what the store's folder says of tables that could not be made."""
         self._store: Final = store
+        self._failed: Final = failed or {}
+
+    def failed(self) -> Mapping[str, str]:
+        return self._failed
 
     def frame(self, table: str) -> pd.DataFrame | None:
         return self._store.read(table).toArrow().to_pandas() if self._store.has(table) else None

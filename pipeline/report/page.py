@@ -12,7 +12,8 @@ from pipeline.report import sections_of_brokers as of_brokers
 from pipeline.report import sections_of_load as of_load
 from pipeline.report import sections_of_sidecars as of_sidecars
 from pipeline.report import words
-from pipeline.report.findings import findings_of, findings_of_rejects
+from pipeline.report.findings import findings_of, findings_of_rejects, findings_of_tables
+from pipeline.report.findings_of_sidecars import left_out as of_clocks
 from pipeline.report.markup import Markup, element, paragraph, text, together
 from pipeline.report.view import lost_boots, rejects_of, views_of
 from pipeline.stores.store import StoreError
@@ -38,6 +39,12 @@ def report_html(gold: Gold, cluster: str | None = None) -> str:
     parts = [
         _cluster(view, f"c{number}", len(views)) for number, view in enumerate(views[:_MOST_CLUSTERS], 1)
     ]
+    failed = findings_of_tables(gold.failed())
+    if failed:
+        heading = element("h2", text("Tables that could not be made"), id="tables")
+        parts.insert(
+            0, element("section", heading, _list(failed, "tables-advice", ""), aria_labelledby="tables")
+        )
     if len(views) > _MOST_CLUSTERS:
         more = ", ".join(words.name(view.cluster_id) for view in views[_MOST_CLUSTERS:][:20])
         parts.append(paragraph(f"And more clusters, each to be had by --cluster: {more}."))
@@ -108,9 +115,11 @@ def _cluster(view: ClusterView, prefix: str, clusters: int) -> Markup:
         _list(findings, f"{prefix}-advice", prefix) if findings else _all_well(view),
     ]
     figures = [element("h3", text("Key figures")), of_sidecars.figures(view)]
+    left_out = of_clocks(view)
     parts = [
         element("h2", text(f"Cluster {words.name(view.cluster_id)}"), id=prefix),
         _contents(sections, prefix, clusters),
+        *([paragraph(left_out, class_="how")] if left_out else []),
         element("section", *advice, class_="advice"),
         element("section", *figures),
         *(_section(section, prefix) for section in sections),

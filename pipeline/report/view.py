@@ -48,7 +48,7 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     tables.GOLD_DATA_QUALITY: (
         *("cluster_id", "sidecar_id", "boot_id", "service", "version", "first_event", "last_event"),
         *("received", "missing", "dropped_reported", "is_silent", "clock_offset_ms", "is_clock_suspect"),
-        "epoch_conflicts",
+        *("is_left_out", "epoch_conflicts"),
     ),
     tables.GOLD_REJECTS: ("reason", "lines", "first_received", "last_received", "example"),
 }
@@ -155,6 +155,9 @@ def _frame(gold: Gold, table: str) -> pd.DataFrame:
     columns = list(_COLUMNS[table])
     if frame is None:
         frame = pd.DataFrame({column: pd.Series(dtype=_kind(column)) for column in columns})
+    elif "is_left_out" in columns and "is_left_out" not in frame:
+        # Of a job that left nobody out.
+        frame = frame.assign(is_left_out=False)
     sortable = [column for column in columns if column != "errors"]
     return frame[columns].sort_values(sortable, kind="stable", ignore_index=True)
 
@@ -180,8 +183,8 @@ def _of(frame: pd.DataFrame, cluster: str) -> pd.DataFrame:
 
 
 def _of_right_clocks(quality: pd.DataFrame) -> pd.DataFrame:
-    """The boots whose clock is trusted; all of them, if none is."""
-    return quality[~quality["is_clock_suspect"]] if not quality["is_clock_suspect"].all() else quality
+    """The boots whose times are compared with those of others; all of them, if none is."""
+    return quality[~quality["is_left_out"]] if not quality["is_left_out"].all() else quality
 
 
 def _staleness(gold: Gold, clusters: Iterable[str]) -> dict[str, Staleness]:

@@ -2,7 +2,8 @@
 
 Unlike its leader, a partition's ISR may change within an epoch (Kafka from metadata version 3.6 on bumps no
 epoch when the ISR shrinks, KAFKA-15021), so that nothing but the sidecars' clocks orders these; and so each
-is kept. Should a sidecar have told two states at one microsecond, the lesser one is kept.
+is kept, with the boot that told it, whose clock may turn out to be wrong. Should a boot have told two states
+at one microsecond, the lesser one is kept.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from pipeline.event_v1 import PARTITION
-from pipeline.silver.columns import NO_EPOCH, NOBODY, PARTITION_KEY, cluster_id, of_type, topic_key
+from pipeline.silver.columns import BOOT_KEY, NO_EPOCH, NOBODY, PARTITION_KEY, cluster_id, of_type, topic_key
 from pipeline.silver.silver_table import Merge, SilverTable
 from pipeline.tables import SILVER_ISR_OBS
 
@@ -32,7 +33,7 @@ def _states(events: DataFrame) -> DataFrame:
         "partition",
         f.coalesce("leader_epoch", f.lit(NO_EPOCH)).alias("leader_epoch"),
         "observed_at",
-        "sidecar_id",
+        *BOOT_KEY,
         "topic",
         state.alias("state"),
     )
@@ -40,7 +41,7 @@ def _states(events: DataFrame) -> DataFrame:
 
 ISR_OBS: Final = SilverTable(
     SILVER_ISR_OBS,
-    keys=(*PARTITION_KEY, "leader_epoch", "observed_at", "sidecar_id"),
+    keys=(*PARTITION_KEY, "leader_epoch", "observed_at", *BOOT_KEY),
     rows=_states,
     merges={"topic": Merge.MIN, "state": Merge.MIN},
 )

@@ -58,6 +58,8 @@ BREAK: Final[dict[str, Callable[[bytes, random.Random], bytes]]] = {
     "bad_time": lambda line, source: _changed(line, observed_at=f"yesterday at {source.randrange(1, 13)}"),
     "clock_ahead": _ahead,
     "too_old": lambda line, _: _changed(line, observed_at="1999-12-31T23:59:59.000000Z"),
+    "out_of_range": lambda line, source: _changed(line, partition=-source.randrange(2, 9)),
+    "inconsistent": lambda line, source: _changed(line, dropped=10**12 - source.randrange(10**6)),
     "too_long": lambda line, _: _changed(line, padding="x" * _MOST_BYTES),
 }
 

@@ -7,6 +7,7 @@ delta-io/delta#1421). Silver needs no such guard, as merging the same rows again
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from pipeline.stores.folders import Folders
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from pipeline.silver.silver_table import SilverTable
     from pipeline.stores.store import BatchId
 
+#: What a table's log has from its first commit on. Before that Delta makes the folder and others within it,
+#: and a driver that is killed then leaves them: that is no table yet, and is made as if nothing were there.
+_COMMITTED: Final = re.compile(r"\d{20}\.(json|checkpoint\..+)")
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 
 
@@ -41,7 +45,8 @@ class DeltaStore:
         return f"<DeltaStore {self.out}>"
 
     def has(self, table: str) -> bool:
-        return self._folders.exists(f"{self._folder(table)}/_delta_log")
+        names = self._folders.names(f"{self._folder(table)}/_delta_log")
+        return any(_COMMITTED.fullmatch(name) for name in names)
 
     def read(self, table: str) -> DataFrame:
         if not self.has(table):

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MARK: Final = "_pilotfish.json"
+#: The tables that the last run could not make, with the reasons (refresh.py).
+FAILED: Final = "_failed.json"
 
 
 def mark_of(kind: str) -> dict[str, Any]:
@@ -46,6 +48,15 @@ def require_mark_on_disk(out: str, kind: str) -> None:
     except (OSError, ValueError) as error:
         raise no_tables(out) from error
     refuse_if_foreign(read_json_object(str(mark), text), out, kind)
+
+
+def failed_tables_on_disk(out: str) -> Mapping[str, Any]:
+    """The tables in this folder of a disk that the last run could not make, and why. Without Spark."""
+    try:
+        text = Path(out, FAILED).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    return read_json_object(f"{out}/{FAILED}", text)
 
 
 def refuse_if_foreign(mark: Mapping[str, Any], out: str, kind: str) -> None:

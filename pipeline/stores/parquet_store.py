@@ -38,7 +38,8 @@ class ParquetStore:
         return f"<ParquetStore {self.out}>"
 
     def has(self, table: str) -> bool:
-        return self._folders.exists(self._folder(table))
+        # A killed driver may have made the folder of a table and not yet moved anything into it.
+        return any(name[0] not in "._" for name in self._folders.names(self._folder(table)))
 
     def read(self, table: str) -> DataFrame:
         if not self.has(table):

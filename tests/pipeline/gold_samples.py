@@ -146,6 +146,8 @@ SCHEMAS: Final[dict[str, dict[str, pa.DataType]]] = {
         "is_silent": pa.bool_(),
         "clock_offset_ms": pa.int64(),
         "is_clock_suspect": pa.bool_(),
+        "is_left_out": pa.bool_(),
+        "clock_shift_ms": pa.int64(),
         "epoch_conflicts": pa.int64(),
     },
     tables.GOLD_REJECTS: {
@@ -471,6 +473,8 @@ class _Fleet:
                     "is_silent": is_silent,
                     "clock_offset_ms": 90_000 if is_wrong else number % 5,
                     "is_clock_suspect": is_wrong,
+                    "is_left_out": is_wrong,
+                    "clock_shift_ms": 400_000 if is_wrong else None,
                     "epoch_conflicts": 0,
                 }
             )

@@ -2,6 +2,11 @@
 
     python -m tests.pipeline.killed_chain [few]     every point, both stores: `make test-pipeline-killed`
 
+Then each store's first run again, killed at instants that nobody chose: KILLS of them, from its first tenth
+of a second on, further apart the later they are. A driver that is killed goes on with what the one before
+it left, every second time; else it begins anew, as the first writes of tables are what is tried. And what
+lay on the disk at each moment of a first run: a run on each of these.
+
 A chain is one pair of stores (Parquet, Delta) and one driver after the other on them. All but the last are
 killed with SIGKILL at a point of their own (killed_job.py); the last runs to its end.
 """
@@ -18,11 +23,17 @@ from typing import TYPE_CHECKING, Final
 from pipeline.simulate import plan_for, write
 from pipeline.stores.store import KINDS
 from tests.pipeline.kept_tables import differences, kept_tables
-from tests.pipeline.killed_job import ALL
+from tests.pipeline.killed_job import ALL, FEW, NEVER_CAME
+from tests.pipeline.killed_states import run_on_each_state
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tests.pipeline.kept_tables import Tables
+
+#: Of a first run, so many are killed, in each store.
+KILLS: Final = 12
+_FIRST_KILL_MS: Final = 100
 _ROOT: Final = Path(__file__).parents[2]
 #: Each where a driver that is killed there, and restarted, comes to the next one.
 POINTS: Final = (
@@ -49,17 +60,39 @@ def write_events(folder: Path) -> None:
 def run_killed_at(points: Sequence[str], events: Path, out: Path, tables: str = ALL) -> None:
     """One driver after the other, each killed at its point; then one that is not."""
     for point in (*points, ""):
-        words = ["-m", "tests.pipeline.killed_job", str(events), str(out), tables, point]
-        done = subprocess.run(
-            [sys.executable, *words],
-            cwd=_ROOT,
-            start_new_session=True,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = _driver([str(events), str(out), tables, point])
         wanted = -signal.SIGKILL if point else 0
         assert done.returncode == wanted, f"at {point}: {done.returncode}\n{done.stderr}"
+
+
+def kill_first_runs(events: Path, out: Path, wanted: Tables, tables: str) -> dict[str, int]:
+    """Each store's first run, killed ever later; then a run to the end, whose tables are compared."""
+    stuck = {}
+    for kind in KINDS:
+        stuck[kind] = 0
+        for kill in range(KILLS):
+            after_ms = round(_FIRST_KILL_MS * 1.4**kill)
+            folder = out / f"{kind}-{kill}"
+            words = [str(events), str(folder), tables]
+            for point in [f"after:{kind}:{after_ms}"] * (1 + kill % 2):
+                killed = _driver([*words, point])
+                assert killed.returncode in (-signal.SIGKILL, NEVER_CAME), killed.stderr
+            done = _driver([*words, ""])
+            found = differences(kept_tables(folder / kind), wanted) if done.returncode == 0 else done.stderr
+            stuck[kind] += bool(found)
+            print(f"{kind}, killed {after_ms} ms after its first run began: {found or 'the same tables'}")
+    return stuck
+
+
+def _driver(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.pipeline.killed_job", *words],
+        cwd=_ROOT,
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def main(tables: str = ALL) -> int:
@@ -75,7 +108,11 @@ def main(tables: str = ALL) -> int:
         wrong = {kind: differences(kept_tables(killed / kind), wanted) for kind in KINDS}
         for kind in KINDS:
             print(f"{kind}, killed at {', '.join(POINTS)}: {wrong[kind] or 'the same tables'}")
-        return 1 if any(wrong.values()) else 0
+        few = Path(name) / "few"
+        run_killed_at((), events, few, FEW)
+        stuck = kill_first_runs(events, Path(name) / "first", kept_tables(few / KINDS[0]), FEW)
+        torn = run_on_each_state(events, Path(name) / "states", kept_tables(few / KINDS[0]))
+        return 1 if any(wrong.values()) or any(stuck.values()) or torn else 0
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ All tables, or a few of each kind, as each costs a second of every start. POINT 
 comma between, are Parquet's and Delta's. Both jobs run in one Spark, each up to its point; then the whole
 process group, Java included, is gone without another word. A start of Spark is what such a test costs, so two
 jobs die of one. Without POINT they run to their end; a point that one of them never comes to ends the process
-with 3.
+with 3. `after:delta:250` is no point: the job into that store alone, gone 250 ms after it began, wherever it
+is then; if it ended before that, the process ends with 3.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from pipeline.job import Job
 from pipeline.progress import Progress
 from pipeline.silver import SILVER
 from pipeline.silver.epochs import EPOCH_SIGHTS, LEADER_EPOCHS
+from pipeline.silver.sidecars import SEQS, SIDECARS
 from pipeline.silver.topic_ends import TOPIC_ENDS
 from pipeline.sources import FilesSource
 from pipeline.stores.opening import open_store
 from pipeline.stores.store import KINDS
-from pipeline.tables import GOLD_CURRENT_LEADER, GOLD_LEADER_HISTORY
+from pipeline.tables import GOLD_CURRENT_LEADER, GOLD_DATA_QUALITY, GOLD_LEADER_HISTORY
 from tests.support.spark import spark_of_the_session
 
 if TYPE_CHECKING:
@@ -40,10 +42,10 @@ if TYPE_CHECKING:
 FILES_A_BATCH: Final = 2
 FEW: Final = "few"
 ALL: Final = "all"
-_SILVER: Final = {ALL: SILVER, FEW: (EPOCH_SIGHTS, LEADER_EPOCHS, TOPIC_ENDS)}
+_SILVER: Final = {ALL: SILVER, FEW: (EPOCH_SIGHTS, LEADER_EPOCHS, TOPIC_ENDS, SIDECARS, SEQS)}
 _GOLD: Final = {
     ALL: GOLD,
-    FEW: {name: GOLD[name] for name in (GOLD_LEADER_HISTORY, GOLD_CURRENT_LEADER)},
+    FEW: {name: GOLD[name] for name in (GOLD_DATA_QUALITY, GOLD_LEADER_HISTORY, GOLD_CURRENT_LEADER)},
 }
 NEVER_CAME: Final = 3
 
@@ -92,6 +94,11 @@ def main(source: str, out: str, tables: str, point: str = "") -> int:
     """Runs both jobs; is killed by itself when both are at the point."""
     holds = []
     with spark_of_the_session(Path(out) / "scratch") as spark:
+        if point.startswith("after:"):
+            _, kind, after_ms = point.split(":")
+            _kill_after(int(after_ms))
+            job_on(spark, source, f"{out}/{kind}", kind, tables).run()
+            return NEVER_CAME
         points = point.split(",")
         for kind, own_point in zip(KINDS, points * (len(KINDS) // len(points)), strict=True):
             held = _Held(own_point)
@@ -104,9 +111,17 @@ def main(source: str, out: str, tables: str, point: str = "") -> int:
     return NEVER_CAME if point else 0
 
 
+def _kill_after(after_ms: int) -> None:
+    """SIGKILL for this process and its Java, from a thread of its own."""
+    timer = threading.Timer(after_ms / 1_000, os.killpg, (0, signal.SIGKILL))
+    timer.daemon = True
+    timer.start()
+
+
 def _to_the_end(job: Job, held: _Held) -> None:
     try:
-        job.run()
+        failed = job.run().failed
+        assert not failed, failed
     except BaseException:  # noqa: BLE001 - a thread's outermost turn
         traceback.print_exc()
         os._exit(1)

@@ -126,19 +126,22 @@ class Oracle:
     @cached_property
     def _ends(self) -> dict[tuple[str, str], list[datetime]]:
         """When each topic is believed to have ended."""
-        ends = defaultdict(list)
+        ends: dict[tuple[str, str], list[datetime]] = defaultdict(list)
         last_told: dict[tuple[str, str], datetime] = {}
         lives: dict[tuple[str, str], dict[str, datetime]] = defaultdict(dict)
         for partition, epochs in self._epochs.items():
             key = partition.cluster_id, partition.topic_key
-            for s in (s for told in epochs.values() for s in told):
-                last_told[key] = max(last_told.get(key, s.at), s.at)
-                life = lives[partition.cluster_id, s.topic]
-                life[partition.topic_key] = min(life.get(partition.topic_key, s.at), s.at)
-        for (cluster, topic_key, _), told_ends in self._ends_of_boots.items():
-            for at, change in told_ends:
+            for told in epochs.values():
+                first, last, _ = self._sight(told)
+                last_told[key] = max(last_told.get(key, last), last)
+                life = lives[partition.cluster_id, told[0].topic]
+                life[partition.topic_key] = min(life.get(partition.topic_key, first[0]), first[0])
+        by_others: dict[tuple[str, str], list[datetime]] = defaultdict(list)
+        for (cluster, topic_key, boot), told_ends in self._ends_of_boots.items():
+            for told_at, change in told_ends:
+                at = self._right(told_at, boot)
                 if change != "forgotten" and last_told.get((cluster, topic_key), at) <= at:
-                    ends[cluster, topic_key].append(at)
+                    (by_others if boot in self._left_out else ends)[cluster, topic_key].append(at)
         for (cluster, name), life in lives.items():
             for topic_key, began in life.items():
                 later = [
@@ -148,11 +151,42 @@ class Oracle:
                 ]
                 if later:
                     ends[cluster, topic_key].append(min(later)[0])
-        return ends
+        return {**by_others, **ends}
 
     def _first_end_after(self, partition: Partition, at: datetime) -> datetime | None:
         ends = self._ends.get((partition.cluster_id, partition.topic_key), [])
         return min((end for end in ends if end > at), default=None)
+
+    # -- clocks --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _left_out(self) -> dict[Boot, int]:
+        """The boots whose clocks are not believed: what they are off by, in milliseconds."""
+        offsets = self._clock_offsets_ms
+        clusters: dict[str, list[Boot]] = defaultdict(list)
+        for boot in offsets:
+            clusters[self._boots[boot]["cluster_id"] or ""].append(boot)
+        out: dict[Boot, int] = {}
+        for compared in clusters.values():
+            suspects = [boot for boot in compared if abs(offsets[boot][0]) > 60_000]
+            if 2 * len(suspects) < len(compared):
+                out.update({boot: offsets[boot][1] for boot in suspects})
+        inherited: dict[Boot, int] = {}
+        for boot in self._boots:
+            siblings = [other for other in out if other.sidecar_id == boot.sidecar_id]
+            if boot not in offsets and siblings:
+                last = max(siblings, key=lambda s: (self._boots[s]["last_event"], s.boot_id))
+                inherited[boot] = out[last]
+        return out | inherited
+
+    def _right(self, at: datetime, boot: Boot) -> datetime:
+        return at - timedelta(milliseconds=self._left_out.get(boot, 0))
+
+    def _sight(self, told: Sequence[Seen]) -> tuple[tuple[datetime, str], datetime, bool]:
+        """Of an epoch: when and by whom it was first seen, when last told; whether that is believed."""
+        believed = [s for s in told if s.boot not in self._left_out]
+        times = [(self._right(s.at, s.boot), s.boot.sidecar_id) for s in believed or told]
+        return min(times), max(times)[0], bool(believed)
 
     # -- leaders -------------------------------------------------------------------------------------------
 
@@ -161,9 +195,12 @@ class Oracle:
         rows: list[Row] = []
         for partition, epochs in self._epochs.items():
             before: Row | None = None
-            for epoch, told in epochs.items():
+            all_told = list(epochs.values())
+            for n, (epoch, told) in enumerate(epochs.items()):
                 leaders = sorted({s.leader for s in told if s.leader >= 0}) or [-1]
-                first = min(told, key=lambda s: (s.at, s.boot.sidecar_id))
+                (seen_at, observer), last_seen, is_believed = self._sight(told)
+                if not is_believed and n + 1 < len(all_told):
+                    seen_at = min(seen_at, self._sight(all_told[n + 1])[0][0])
                 row = {
                     "cluster_id": partition.cluster_id,
                     "topic": min(s.topic for s in told),
@@ -171,19 +208,20 @@ class Oracle:
                     "partition": partition.partition,
                     "leader_epoch": epoch,
                     "leader": leaders[0],
-                    "valid_from": first.at,
+                    "valid_from": seen_at,
                     "valid_to": None,
                     "is_current": False,
-                    "first_observer": first.boot.sidecar_id,
-                    "last_seen": max(s.at for s in told),
+                    "first_observer": observer,
+                    "last_seen": last_seen,
                     "observers": len({s.boot.sidecar_id for s in told}),
                     "missed_epochs": 0 if before is None else epoch - before["leader_epoch"] - 1,
                     "is_conflict": len(leaders) > 1,
-                    "is_clock_suspect": before is not None and first.at < before["valid_from"],
+                    "is_clock_suspect": not is_believed
+                    or (before is not None and seen_at < before["valid_from"]),
                     "is_leader_change": before is not None and leaders[0] != before["leader"],
                 }
                 if before is not None:
-                    before["valid_to"] = first.at
+                    before["valid_to"] = seen_at
                 rows.append(row)
                 before = row
             assert before is not None
@@ -270,10 +308,10 @@ class Oracle:
     # -- replicas ------------------------------------------------------------------------------------------
 
     def _states(self, partition: Partition) -> list[Seen]:
-        """One state for an epoch, an instant and a sidecar, the least; in that order."""
-        states: dict[tuple[int, datetime, str], Seen] = {}
+        """One state for an epoch, an instant and a boot, the least; in that order."""
+        states: dict[tuple[int, datetime, Boot], Seen] = {}
         for s in self._seen[partition]:
-            key = (s.epoch, s.at, s.boot.sidecar_id)
+            key = (s.epoch, s.at, s.boot)
             if key not in states or _state(s) < _state(states[key]):
                 states[key] = s
         return [states[key] for key in sorted(states)]
@@ -281,21 +319,23 @@ class Oracle:
     def urp(self) -> list[Row]:
         rows = []
         for partition in self._seen:
+            believed = [s for s in self._states(partition) if s.boot not in self._left_out]
             runs = [
                 (short, list(states))
-                for short, states in groupby(self._states(partition), lambda s: len(s.isr) < len(s.replicas))
+                for short, states in groupby(believed, lambda s: len(s.isr) < len(s.replicas))
             ]
             for n, (short, states) in enumerate(runs):
                 if not short:
                     continue
-                first, last = states[0].at, states[-1].at
+                first, last = states[0].at, max(states[0].at, states[-1].at)
                 start_after = runs[n - 1][1][-1].at if n else None
+                if start_after is not None and start_after > first:
+                    start_after = None
                 whole = runs[n + 1][1][0].at if n + 1 < len(runs) else None
-                end_by = whole or self._first_end_after(partition, last)
-                least_ms = max(_ms(first, last), 0)
+                end_by = self._first_end_after(partition, last) if whole is None else max(whole, last)
                 most_ms = None
-                if start_after is not None and end_by is not None:
-                    most_ms = max(_ms(start_after, end_by), least_ms)
+                if start_after is not None and end_by is not None and (whole is None or whole >= last):
+                    most_ms = _ms(start_after, end_by)
                 rows.append(
                     {
                         "cluster_id": partition.cluster_id,
@@ -309,7 +349,7 @@ class Oracle:
                         "min_isr": min(len(s.isr) for s in states),
                         "replicas": max(len(s.replicas) for s in states),
                         "is_leaderless": any(s.leader == -1 for s in states),
-                        "min_duration_ms": least_ms,
+                        "min_duration_ms": _ms(first, last),
                         "max_duration_ms": most_ms,
                     }
                 )
@@ -329,20 +369,24 @@ class Oracle:
 
     def _wait(self, partition: Partition, epoch: int, told: Sequence[Seen], boot: Boot) -> Row | None:
         """How long the boot waited for the epoch; None if it was not at risk."""
-        own = [s for of_epoch in self._epochs[partition].values() for s in of_epoch if s.boot == boot]
-        believed = [s.at for s in told if self._clock_offsets_ms.get(s.boot, (0, 0))[0] >= -60_000]
-        began = min(believed or [s.at for s in told])
+        own = [
+            s._replace(at=self._right(s.at, boot))
+            for of_epoch in self._epochs[partition].values()
+            for s in of_epoch
+            if s.boot == boot
+        ]
+        (began, _), _, is_believed = self._sight(told)
         lower = [s for s in own if s.epoch < epoch]
         reached_at = min((s.at for s in own if s.epoch >= epoch), default=None)
-        alive_until = self._boots[boot]["last_event"]
-        if not lower or min(s.at for s in lower) > began:
+        alive_until = self._right(self._boots[boot]["last_event"], boot)
+        if not is_believed or not lower or min(s.at for s in lower) > began:
             return None
         if reached_at is None and alive_until < began:
             return None
         until = reached_at or alive_until
         last_lower = max(s.at for s in lower)
         ends = self._ends_of_boots.get((partition.cluster_id, partition.topic_key, boot), [])
-        if any(last_lower < at <= until for at, _ in ends):
+        if any(last_lower < self._right(at, boot) <= until for at, _ in ends):
             return None
         delay_ms = max(_ms(began, until), 0)
         interval_ms = self._boots[boot]["metadata_max_age_ms"]
@@ -397,7 +441,8 @@ class Oracle:
     def produce_slo(self) -> list[Row]:
         groups: dict[tuple[str, datetime, str, int], list[Row]] = defaultdict(list)
         for window in self._windows():
-            hour = _hour(window["started_at"])
+            boot = Boot(window["sidecar_id"], window["boot_id"])
+            hour = _hour(self._right(window["started_at"], boot))
             groups[window["cluster_id"], hour, window["topic"], window["broker"]].append(window)
         rows = []
         for (cluster, hour, topic, broker), windows in groups.items():
@@ -435,9 +480,10 @@ class Oracle:
                 brokers[row["leader"]] += 1
             partition = Partition(row["cluster_id"], row["topic_key"], row["partition"])
             states = self._states(partition)
-            latest = max(s.at for s in states)
+            states = [s for s in states if s.boot not in self._left_out] or states
+            latest = max(self._right(s.at, s.boot) for s in states)
             for state in states:
-                if state.at == latest:
+                if self._right(state.at, state.boot) == latest:
                     for broker in state.replicas:
                         brokers[broker] += 0
         load: dict[tuple[str, int], Row] = defaultdict(lambda: {"records": 0, "bytes": 0})
@@ -475,9 +521,8 @@ class Oracle:
                     conflicts[boot] += 1
         last_ms, trusted = {}, []
         for boot, row in self._boots.items():
-            offset, early_ms = offsets.get(boot, (0, 0))
-            last_ms[boot] = _epoch_ms(row["last_event"]) - (early_ms if offset < -60_000 else 0)
-            if offset <= 60_000:
+            last_ms[boot] = _epoch_ms(row["last_event"]) - min(self._left_out.get(boot, 0), 0)
+            if boot not in self._left_out:
                 trusted.append(last_ms[boot])
         now_ms = max(trusted or last_ms.values())
         last_boot = {
@@ -499,6 +544,8 @@ class Oracle:
                 "is_silent": last_boot[boot.sidecar_id] == boot and now_ms - last_ms[boot] > 180_000,
                 "clock_offset_ms": offsets[boot][0] if boot in offsets else None,
                 "is_clock_suspect": abs(offsets.get(boot, (0, 0))[0]) > 60_000,
+                "is_left_out": boot in self._left_out,
+                "clock_shift_ms": self._left_out.get(boot),
                 "epoch_conflicts": conflicts[boot],
             }
             for boot, row in self._boots.items()
@@ -524,20 +571,24 @@ class Oracle:
                     earliest = {boot: us - self._interval_us(boot) for boot, us in first.items()}
                     middle = statistics.median(Fraction(us) for us in first.values())
                     least = statistics.median(Fraction(us) for us in earliest.values())
+                    quick = min(us for us in first.values() if us >= least - 60_000_000)
                     for boot, us in first.items():
-                        lates[boot].append(us - middle)
+                        lates[boot].append(Fraction(us - quick))
                         aheads[boot].append(earliest[boot] - middle)
                         behinds[boot].append(us - least)
         found = {}
         for boot, of_boot in lates.items():
-            ahead, behind = statistics.median(aheads[boot]), statistics.median(behinds[boot])
+            behind = statistics.median(behinds[boot])
+            # A quarter of them is not later than this.
+            ahead = sorted(aheads[boot])[-(-len(aheads[boot]) // 4) - 1]
             offset = ahead if ahead > 0 else min(behind, Fraction(0))
-            found[boot] = int(offset // 1000), int(statistics.median(of_boot) // 1000)
+            least = statistics.median(of_boot) - self._interval_us(boot)
+            found[boot] = int(offset // 1000), int(min(late for late in of_boot if late >= least) // 1000)
         return found
 
     def _interval_us(self, boot: Boot) -> int:
         interval_ms = self._boots[boot]["metadata_max_age_ms"]
-        return 1_000 * (300_000 if interval_ms is None else interval_ms)
+        return 1_000 * (300_000 if interval_ms is None else min(interval_ms, 365 * 24 * 3_600_000))
 
 
 def kaplan_meier(waits: Sequence[tuple[int, bool]]) -> dict[str, int | None]:

@@ -9,6 +9,7 @@ import pytest
 
 from pipeline.gold.advice import LONGEST_MAX_AGE_MS, MOST_WARM_TOPICS, SHORTEST_MAX_AGE_MS, TTL_MS, advice
 from pipeline.tables import (
+    GOLD_DATA_QUALITY,
     GOLD_LEADER_HISTORY,
     GOLD_STALENESS,
     SILVER_EPOCH_SIGHTS,
@@ -35,8 +36,11 @@ COLUMNS = {
     SILVER_SIDECARS: "cluster_id string, sidecar_id string, boot_id bigint, service string,"
     " first_event timestamp, last_event timestamp",
     SILVER_PRODUCE_WINDOWS: f"sidecar_id string, boot_id bigint, seq bigint, window {WINDOW}",
-    SILVER_EPOCH_SIGHTS: "cluster_id string, service string, topic string, last_seen timestamp",
-    SILVER_TOPIC_ENDS: "cluster_id string, topic string, change string, observed_at timestamp",
+    SILVER_EPOCH_SIGHTS: "sidecar_id string, boot_id bigint, cluster_id string, service string, topic string,"
+    " last_seen timestamp",
+    SILVER_TOPIC_ENDS: "sidecar_id string, boot_id bigint, cluster_id string, topic string, change string,"
+    " observed_at timestamp",
+    GOLD_DATA_QUALITY: "sidecar_id string, boot_id bigint, is_left_out boolean, clock_shift_ms bigint",
     GOLD_LEADER_HISTORY: "cluster_id string, topic string, valid_from timestamp, is_leader_change boolean",
     GOLD_STALENESS: "cluster_id string, service string, fleet_first_seen timestamp, delay_ms bigint,"
     " is_censored boolean, metadata_max_age_ms bigint",
@@ -64,10 +68,10 @@ class Fleet:
             self.rows[SILVER_PRODUCE_WINDOWS].append((f"{service}-{number}", 7, seq, window))
 
     def ended(self, topic: str, change: str, at: datetime) -> None:
-        self.rows[SILVER_TOPIC_ENDS].append(("c", topic, change, at))
+        self.rows[SILVER_TOPIC_ENDS].append(("z-0", 7, "c", topic, change, at))
 
     def follows(self, service: str, *topics: str, at: datetime = NOW) -> None:
-        self.rows[SILVER_EPOCH_SIGHTS] += [("c", service, topic, at) for topic in topics]
+        self.rows[SILVER_EPOCH_SIGHTS] += [(f"{service}-0", 7, "c", service, topic, at) for topic in topics]
 
     def moved(self, topic: str, *minutes_ago: float, is_change: bool = True) -> None:
         self.rows[GOLD_LEADER_HISTORY] += [

@@ -13,10 +13,11 @@ import polars
 import pytest
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType
+from pyspark.sql.types import ArrayType, DataType, IntegerType, MapType, StringType
 
 from pipeline import bronze, event_v1
 from pipeline.reject_reasons import REASONS
+from pipeline.value_rules import COUNTS, LISTS, NUMBERS, TEXTS
 from tests.pipeline.event_lines import good, line
 from tests.pipeline.fleets import examples_of
 
@@ -97,7 +98,9 @@ _NULLS: Final = {
     "without the fields that may be missing": _Case(line(without="broker"), None),
     "a null in a field of another type": _Case(line(records=None, errors=None, isr=[]), None),
     "a window without errors": _Case(line(event_v1.WINDOW, errors={}, latency_us={}, records=0), None),
-    "the last bucket": _Case(line(event_v1.WINDOW, latency_us={"0": 1, "99": 1, "247": 2**62}), None),
+    "the last bucket": _Case(
+        line(event_v1.WINDOW, records=10**12 + 2, latency_us={"0": 1, "99": 1, "247": 10**12}), None
+    ),
 }
 
 _TWICE: Final = {
@@ -256,6 +259,114 @@ _TIMES: Final = {
 }
 
 
+_INT32S: Final = [name for name, kind in event_v1.FIELDS.items() if isinstance(kind, IntegerType)]
+
+
+def _bounds() -> list[tuple[str, int, int]]:
+    """Each field that is a number, with its least and its greatest value."""
+    return [(name, *bounds) for name, bounds in NUMBERS.items()]
+
+
+def _kind_with(name: str) -> str:
+    """A type that has the field."""
+    kinds = (
+        kind for kind, (required, optional) in event_v1.OF_TYPE.items() if name in (*required, *optional)
+    )
+    return next(kinds, event_v1.PARTITION)
+
+
+def _in_sense(name: str, value: int) -> dict[str, Any]:
+    """What the event must have beside that value."""
+    match name:
+        case "records":
+            return {"latency_us": {"40": value} if value else {}}
+        case "dropped":
+            return {"seq": max(value // 2, 1)}
+        case _:
+            return {}
+
+
+def _extremes(name: str) -> list[tuple[str, int]]:
+    bits = 32 if name in _INT32S else 64
+    return [("least", -(2 ** (bits - 1))), ("greatest", 2 ** (bits - 1) - 1)]
+
+
+def _outside(name: str, value: Any, kind: str = event_v1.PARTITION, **others: Any) -> _Case:
+    detail = f"{name}: {value}" if isinstance(value, int) else None
+    return _Case(line(kind, **{name: value}, **others), "out_of_range", detail)
+
+
+_RANGES: Final = (
+    {
+        f"the least {name}": _Case(line(_kind_with(name), **{name: least} | _in_sense(name, least)), None)
+        for name, least, _ in _bounds()
+    }
+    | {
+        f"the greatest {name}": _Case(line(_kind_with(name), **{name: most} | _in_sense(name, most)), None)
+        for name, _, most in _bounds()
+    }
+    | {
+        f"a {name} below the least": _outside(name, least - 1, _kind_with(name))
+        for name, least, _ in _bounds()
+    }
+    | {
+        f"a {name} beyond the greatest": _outside(name, most + 1, _kind_with(name))
+        for name, _, most in _bounds()
+        if most < 2**31 - 1 or (name not in _INT32S and most < 2**63 - 1)
+    }
+    | {
+        f"the {which} of its type as {name}": _outside(name, value, _kind_with(name))
+        for name, least, most in _bounds()
+        for which, value in _extremes(name)
+        if not least <= value <= most
+    }
+    | {
+        "a topic without a name": _outside("topic", ""),
+        "a topic's name as long as Kafka allows": _Case(line(topic="t" * 249), None),
+        "a topic's name a letter longer": _outside("topic", "t" * 250),
+        "a sidecar without a name": _outside("sidecar_id", ""),
+        "a service without a name": _Case(line(service=""), None),
+        "a service's name of a hundred thousand letters": _outside("service", "s" * 100_000),
+        "an empty topic id": _outside("topic_id", ""),
+        "replicas on a hundred thousand brokers": _outside("replicas", [1] * 100_000, isr=[]),
+        "a broker below 0 in sync": _outside("isr", [2, -1], replicas=[2, -1]),
+        "a broker below 0 that is offline": _outside("offline", [-(2**31)]),
+        "replicas nowhere": _Case(line(isr=[], replicas=[]), None),
+        "a window on a bootstrap server": _outside("broker", -1, event_v1.WINDOW),
+        "fewer than no errors": _outside("errors", {"A": -1}, event_v1.WINDOW),
+        "errors beyond counting": _outside("errors", {"A": 2**63 - 1}, event_v1.WINDOW),
+        "an error without a name": _outside("errors", {"": 1}, event_v1.WINDOW),
+        "an error with a strange name": _Case(line(event_v1.WINDOW, errors={"<b>\u202e\n": 1}), None),
+        "ten thousand errors": _outside("errors", {f"E{n}": 1 for n in range(10_000)}, event_v1.WINDOW),
+        "a latency of fewer than no records": _outside("latency_us", {"1": 1001, "2": -1}, event_v1.WINDOW),
+        "latencies whose sum no BIGINT holds": _outside(
+            "latency_us", {"1": 2**63 - 1, "2": 2**63 - 1}, event_v1.WINDOW
+        ),
+    }
+)
+
+
+def _contradicts(name: str, value: Any, kind: str = event_v1.WINDOW) -> _Case:
+    return _Case(line(kind, **{name: value}), "inconsistent")
+
+
+_SENSE: Final = {
+    "a window that ends when it starts": _Case(
+        line(event_v1.WINDOW, started_at="2026-11-21T10:00:00.123000Z"), None
+    ),
+    "a window that ends before it starts": _contradicts("started_at", "2026-11-21T10:00:00.123001Z"),
+    "a histogram with a record too many": _contradicts("latency_us", {"40": 900, "41": 101}),
+    "a histogram with a record too few": _contradicts("latency_us", {"40": 999}),
+    "a histogram that is empty": _contradicts("latency_us", {}),
+    "a replica in sync that is none": _contradicts("isr", [2, 4], event_v1.PARTITION),
+    "more lost than numbered, for each of two sinks": _contradicts("dropped", 86, event_v1.HEARTBEAT),
+    "all lost, for each of two sinks": _Case(line(event_v1.HEARTBEAT, dropped=84), None),
+    "a sidecar that never refreshes by itself": _Case(
+        line(event_v1.HEARTBEAT, metadata_max_age_ms=2**63 - 1), None
+    ),
+}
+
+
 def _of_bytes(number: int) -> str:
     """A good line of so many bytes."""
     empty = _with('"pad":""')
@@ -292,6 +403,8 @@ _CATALOGUE: Final = (
     | _WRONG_TYPES
     | _TYPES_AND_FIELDS
     | _TIMES
+    | _RANGES
+    | _SENSE
     | _BYTES
 )
 
@@ -395,7 +508,8 @@ _SCRAPS: Final = (
     *(b" ", b"\0", b"\r", b"\t", b"\n", b"\xff", b"\xc3"),
 )
 _VALUES: Final[tuple[object, ...]] = (
-    None, True, False, 0, -1, 5, 2**31, 2**63, 1.5, 1e300, "", "5", "true", "x", [], [1], ["x"], [None], {},
+    None, True, False, 0, -1, 5, [3, 4], 2**31, 2**63, 1.5, 1e300, "", "5", "true", "x", [],
+    [1], ["x"], [None], {},
     {"a": 1}, {"1": 2}, {"a": None}, [[1]], "2026-11-21T10:00:00Z", "2026-11-21", 1763719200,
 )  # fmt: skip
 
@@ -505,7 +619,36 @@ def _reason(raw: bytes) -> str | None:
     if any(event.get(name) is None for name in required):
         return "missing_field"
     faults = [_fault_of_time(name, event.get(name)) for name in ("observed_at", "started_at")]
-    return next((each for each in ("bad_time", "clock_ahead", "too_old") if each in faults), None)
+    faults += ["out_of_range" for name in kinds if not _is_in_range(name, event.get(name))]
+    if not any(faults) and _contradicts_itself(event):
+        return "inconsistent"
+    of_values = ("bad_time", "clock_ahead", "too_old", "out_of_range")
+    return next((each for each in of_values if each in faults), None)
+
+
+def _is_in_range(name: str, value: Any) -> bool:
+    if value is None:
+        return True
+    if name in NUMBERS:
+        return bool(NUMBERS[name][0] <= value <= NUMBERS[name][1])
+    if name in TEXTS:
+        return TEXTS[name][0] <= len(value) <= TEXTS[name][1]
+    if name in LISTS:
+        return len(value) <= 1_000 and all(each >= 0 for each in value)
+    return name not in COUNTS or (all(0 <= each <= 10**15 for each in value.values()) and "" not in value)
+
+
+def _contradicts_itself(event: dict[str, Any]) -> bool:
+    """Of an event whose fields are each in order."""
+    histogram = event["type"] == event_v1.WINDOW and sum(event["latency_us"].values()) != event["records"]
+    isr, replicas = event.get("isr"), event.get("replicas")
+    not_replicas = isr is not None and replicas is not None and not {*isr} <= {*replicas}
+    started = event.get("started_at")
+    is_backwards = started is not None and datetime.fromisoformat(started) > datetime.fromisoformat(
+        event["observed_at"]
+    )
+    dropped = event.get("dropped")
+    return histogram or not_replicas or is_backwards or (dropped is not None and dropped // 2 > event["seq"])
 
 
 def test_a_line_that_nobody_thought_of_gets_the_reason_that_the_contract_gives(spark: SparkSession) -> None:

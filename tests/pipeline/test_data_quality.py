@@ -105,6 +105,44 @@ def a_clock_that_differs_by_a_minute_more_than_the_interval_is_suspect() -> Stor
 
 
 @story
+def a_boot_whose_clock_is_wrong_is_left_out_with_those_of_its_sidecar_that_tell_nothing() -> Story:
+    short, right = Boot("3", boot_id=2, clock_s=600), Boot("3", boot_id=3)
+    short.beats(1_010)
+    for epoch in range(3):
+        right.sees(0 + epoch * 100, epoch=epoch)  # before the others, by a clock that was right then
+    rows = yield _watching(0, 0, 0, 600, until=1_000) + short.events + right.events
+    assert _said(rows, "is_clock_suspect", "is_left_out", "clock_shift_ms") == {
+        ("0", 1): (False, False, None),
+        ("1", 1): (False, False, None),
+        ("2", 1): (False, False, None),
+        ("3", 1): (True, True, 600_000),
+        ("3", 2): (False, True, 600_000),
+        ("3", 3): (False, False, None),
+    }
+
+
+@story
+def where_half_of_the_clocks_are_suspect_none_is_left_out() -> Story:
+    rows = yield _watching(0, 1_200, 2_400, 3_600, until=1_000)
+    assert _said(rows, "is_clock_suspect", "is_left_out") == {
+        ("0", 1): (True, False),
+        ("1", 1): (True, False),
+        ("2", 1): (True, False),
+        ("3", 1): (True, False),
+    }
+
+
+@story
+def a_sidecar_that_saw_some_epochs_in_time_was_held_back_and_has_the_right_clock() -> Story:
+    held = Boot("held")
+    for epoch, later in enumerate((0, 0, 2, 900, 800)):
+        held.sees(epoch * 100 + later, epoch=epoch)
+    held.beats(1_300)
+    rows = yield _watching(0, 0, 0, until=1_000) + held.events
+    assert _said(rows, "clock_offset_ms", "is_left_out")["held", 1] == (0, False)
+
+
+@story
 def two_sidecars_cannot_tell_whose_clock_is_wrong() -> Story:
     rows = yield _watching(0, 500, until=1_000)
     assert set(_said(rows, "clock_offset_ms", "is_clock_suspect").values()) == {(None, False)}

@@ -6,6 +6,7 @@ With tables of this test's own where nothing else is asked: which ones there are
 from __future__ import annotations
 
 import io
+import json
 import threading
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from pipeline.job import Job, JobError, ReadingEndedError
 from pipeline.progress import Progress
 from pipeline.silver.silver_table import Merge, SilverTable
 from pipeline.sources import FilesSource
+from pipeline.stores.mark import FAILED
 from pipeline.stores.opening import open_store
 from pipeline.stores.store import PARQUET
 
@@ -80,6 +82,7 @@ class _Folder:
         source: Source | None = None,
         at: Callable[[str], None] = lambda _: None,
         rebuilds: bool = False,
+        gold: dict[str, GoldTable] | None = None,
     ) -> Summary:
         def note(point: str) -> None:
             self.points.append(point)
@@ -94,7 +97,7 @@ class _Folder:
             stop=self.stop,
             at=note,
             silver=_SILVER,
-            gold=_GOLD,
+            gold=gold or _GOLD,
         )
         return job.run(every_s, rebuilds=rebuilds)
 
@@ -173,6 +176,35 @@ def test_a_run_that_is_asked_to_stop_ends_after_the_batch_and_the_next_one_goes_
     rest = folder.run()
     assert (rest.batches, rest.is_cut_short) == (2, False)
     assert folder.last() == {"a": 5}
+
+
+def test_a_table_that_fails_stops_no_other_one_and_is_named_until_it_is_made(folder: _Folder) -> None:
+    failing: dict[str, GoldTable] = {
+        "gold_before": lambda read: read("silver_boots").select("seq"),
+        "gold_last": lambda read: read("silver_boots").select(
+            "sidecar_id", (f.lit(2**63 - 1) + f.col("seq")).alias("last")
+        ),
+        "gold_of_gold": _GOLD["gold_of_gold"],
+        "gold_after": lambda read: read("silver_boots").select("seq"),
+    }
+    folder.add("1.jsonl", _event("a", 1))
+    folder.run()
+    folder.add("2.jsonl", _event("a", 2))
+
+    summary = folder.run(gold=failing)
+
+    assert summary.failed["gold_last"].startswith("[ARITHMETIC_OVERFLOW]")
+    assert summary.failed["gold_of_gold"] == "It is made of gold_last, which failed."
+    assert {"gold_before", "gold_after"} <= summary.rows.keys()
+    assert folder.points[-2:] == ["gold_before", "gold_after"]
+    assert "gold_last failed: [ARITHMETIC_OVERFLOW]" in folder.said.getvalue()
+    assert json.loads((folder.out / FAILED).read_text()) == summary.failed
+    assert folder.last() == {"a": 1}
+
+    # Nothing is new, and yet there is something left to do.
+    assert folder.run().failed == {}
+    assert folder.last() == {"a": 2}
+    assert not (folder.out / FAILED).exists()
 
 
 def test_a_checkpoint_goes_with_one_input_and_one_that_is_deleted_reads_all_again(

@@ -190,6 +190,30 @@ def a_topic_that_a_clock_ahead_saw_later_ends_when_that_one_says_so() -> Story:
 
 
 @story
+def a_wrong_clock_dates_only_what_nobody_else_saw_and_that_not_after_the_next_epoch() -> Story:
+    boots = [*(Boot(name) for name in "abc"), Boot("behind", clock_s=-900)]
+    for boot in boots:
+        for epoch in range(1, 6):
+            boot.sees(epoch * 100, epoch=epoch)
+        if boot is boots[-1]:
+            boot.sees(695, epoch=6)
+            boot.sees(999, epoch=8)
+        boot.sees(690, epoch=7)
+        boot.beats(1_000)
+    rows = yield [event for boot in boots for event in boot.events]
+    last = sorted(rows(GOLD_LEADER_HISTORY), key=lambda row: row["leader_epoch"])[-4:]
+    assert [
+        (row["leader_epoch"], row["valid_from"], row["first_observer"], row["is_clock_suspect"])
+        for row in last
+    ] == [
+        (5, at(500), "a", False),
+        (6, at(690), "behind", True),
+        (7, at(690), "a", False),
+        (8, at(999), "behind", True),
+    ]
+
+
+@story
 def names_do_not_supersede_ids_nor_each_other() -> Story:
     boot = Boot("a")
     boot.sees(0, topic_id=ID)

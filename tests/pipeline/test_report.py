@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html import unescape
 from html.parser import HTMLParser
@@ -143,9 +144,34 @@ def test_a_wrong_clock_is_not_taken_for_a_sidecar_that_was_held_back(tmp_path: P
     gold = healthy()
     late = {"beyond_twice_the_interval": 5}
     with_changes(gold, tables.GOLD_STALENESS_SUMMARY, late, {"sidecar_id": "billing-001"})
-    wrong = {"is_clock_suspect": True, "clock_offset_ms": -600_000}
+    wrong = {"is_clock_suspect": True, "is_left_out": True, "clock_offset_ms": -600_000}
     with_changes(gold, tables.GOLD_DATA_QUALITY, wrong, {"sidecar_id": "billing-001"})
     assert sentences(tmp_path, gold) == ["The clock of 1 sidecar is wrong: billing-001 (10 min behind)."]
+
+
+def test_who_is_left_out_is_named_before_anything_else_is_said(tmp_path: Path) -> None:
+    page = Told(page_of(tmp_path, troubled())).text
+    said = "1 boot of 24 boots left out, as the clocks are wrong: of checkout-002. They date no leader"
+    assert said in page
+    assert page.index(said) < page.index("What to do")
+    assert "left out" not in Told(page_of(tmp_path / "healthy", healthy())).text
+
+
+def test_clocks_of_which_half_differ_cannot_be_judged_and_that_comes_first(tmp_path: Path) -> None:
+    gold = healthy()
+    for row in gold[tables.GOLD_DATA_QUALITY][:5]:
+        row.update(is_clock_suspect=True, clock_offset_ms=900_000)
+    (sentence,) = sentences(tmp_path, gold)
+    assert sentence.startswith("Clocks can't be judged: 5 sidecars differ from the middle of the fleet")
+
+
+def test_tables_that_could_not_be_made_are_named_with_the_reason(tmp_path: Path) -> None:
+    folder = write_gold(tmp_path, healthy())
+    failed = {"gold_urp": "[ARITHMETIC_OVERFLOW] long overflow"}
+    (folder / "_failed.json").write_text(json.dumps(failed))
+    page = Told(report_html(ParquetGold(folder))).text
+    assert "1 table is not up to date, as the last run could not make it: gold_urp." in page
+    assert failed["gold_urp"] in page
 
 
 def test_percentiles_are_those_of_the_hour_in_which_half_of_the_records_lie(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from pyspark.sql import functions as f
 
 from pipeline import bronze, tables
 from pipeline.simulate import plan_for, write
@@ -95,6 +96,68 @@ def test_what_never_came_is_counted_and_the_silent_and_the_wrong_clock_are_named
 
 def wrong_clocks(fleet: Fleet) -> set[str]:
     return {s["sidecar_id"] for s in fleet.truth["sidecars"] if abs(s["clock_offset_ms"]) > 1_000}
+
+
+def _shortages(truth: dict[str, Any]) -> dict[tuple[str, int], list[tuple[datetime, datetime]]]:
+    """When each partition was truly short of replicas."""
+    found: dict[tuple[str, int], list[tuple[datetime, datetime]]] = {}
+    began: dict[tuple[str, int], datetime] = {}
+    changes = sorted(truth["leader_changes"] + truth["isr_changes"], key=lambda change: change["at"])
+    for change in changes:
+        key, at = (change["topic_id"], change["partition"]), datetime.fromisoformat(change["at"])
+        if len(change["isr"]) < len(change["replicas"]):
+            began.setdefault(key, at)
+        elif key in began:
+            found.setdefault(key, []).append((began.pop(key), at))
+    for key, at in began.items():
+        found.setdefault(key, []).append((at, datetime.fromisoformat(truth["end"])))
+    return found
+
+
+def test_every_shortage_was_one_and_its_bounds_are_in_order_whatever_a_clock_says(fleet: Fleet) -> None:
+    true = _shortages(fleet.truth)
+    found = fleet.tables.rows(tables.GOLD_URP)
+    assert len(found) > 5
+    for row in found:
+        bounds = [row[name] for name in ("start_after", "start_by", "end_after", "end_by")]
+        known = [bound for bound in bounds if bound is not None]
+        assert known == sorted(known)
+        # An answer takes a while, and two shortages of which nobody saw the end of the first are one.
+        slack = timedelta(seconds=5)
+        begins = [begin for begin, _ in true[row["topic_key"], row["partition"]]]
+        assert any(
+            begin - slack <= at <= end + slack
+            for at in (row["start_by"], row["end_after"])
+            for begin, end in true[row["topic_key"], row["partition"]]
+        )
+        assert min(begins) - slack <= row["start_by"]
+
+
+def test_a_wrong_clock_changes_neither_history_nor_shortages_nor_advice(
+    spark: SparkSession, fleet: Fleet
+) -> None:
+    """Beside the same events by clocks that are right."""
+    offsets = {s["sidecar_id"]: s["clock_offset_ms"] for s in fleet.truth["sidecars"]}
+    (wrong,) = wrong_clocks(fleet)
+    by_ms = f.when(f.col("sidecar_id") == wrong, offsets[wrong]).otherwise(0)
+    events = fleet.tables(tables.BRONZE_EVENTS)
+    times = {
+        name: f.timestamp_micros(f.unix_micros(name) - by_ms * 1_000)
+        for name in ("observed_at", "started_at")
+    }
+    right = Tables(spark, (), **{tables.BRONZE_EVENTS: events.withColumns(times).localCheckpoint()})
+
+    for table in (tables.GOLD_LEADER_HISTORY, tables.GOLD_CHURN, tables.GOLD_PRODUCE_SLO):
+        ignored = ("observers", "first_observer", "last_seen")
+        ours, theirs = (
+            [{name: value for name, value in row.items() if name not in ignored} for row in of.rows(table)]
+            for of in (fleet.tables, right)
+        )
+        same = sum(one == other for one, other in zip(ours, theirs, strict=True))
+        assert same >= 0.95 * len(theirs), table
+    advised = {row["service"]: row["refresh_max_age_ms"] for row in fleet.tables.rows(tables.GOLD_ADVICE)}
+    for row in right.rows(tables.GOLD_ADVICE):
+        assert advised[row["service"]] == pytest.approx(row["refresh_max_age_ms"], rel=0.05)
 
 
 def test_only_who_was_held_back_is_later_than_twice_its_interval(fleet: Fleet) -> None:

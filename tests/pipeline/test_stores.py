@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 from pipeline.silver.silver_table import Merge, SilverTable
 from pipeline.stores.mark import MARK
 from pipeline.stores.opening import open_store
-from pipeline.stores.store import KINDS, LAYOUT, BatchId, StoreError
+from pipeline.stores.store import DELTA, KINDS, LAYOUT, PARQUET, BatchId, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,3 +148,59 @@ def test_a_folder_that_cannot_be_made_is_named(spark: SparkSession, tmp_path: Pa
     for kind in KINDS:
         with pytest.raises(StoreError, match=rf"{tmp_path}/file/out can't be written: .*not a directory"):
             open_store(spark, f"{tmp_path}/file/out", kind, to_write=True)
+
+
+# -- what a driver leaves that is killed in the first write of a table ---------------------------------------
+
+_COMMIT = "00000000000000000000.json"
+#: Files, and folders with a slash at the end, below the store's folder; `t` is the table.
+_LEFT = {
+    (DELTA, "an empty log"): ["t/part-00000-1f0c.c000.snappy.parquet", "t/_delta_log/"],
+    (DELTA, "a log with a folder for commits"): ["t/_delta_log/_staged_commits/"],
+    (DELTA, "a commit that was written and not renamed"): [
+        "t/part-00000-1f0c.c000.snappy.parquet",
+        "t/_delta_log/_staged_commits/",
+        f"t/_delta_log/.{_COMMIT}.1f0c93aa.tmp",
+        f"t/_delta_log/..{_COMMIT}.1f0c93aa.tmp.crc",
+    ],
+    (PARQUET, "a folder"): ["t/"],
+    (PARQUET, "rows on their way"): [".t.new/_temporary/0/_temporary/attempt_1/part-00000.parquet"],
+    (PARQUET, "the old rows aside"): [".t.old/part-00000.parquet", ".t.new/part-00000.parquet"],
+}
+
+
+def leave(out: Path, table: str, what: Sequence[str]) -> None:
+    """Makes what a killed driver left of a table."""
+    for place in what:
+        path = out / place.replace("t/", f"{table}/", 1).replace(".t.", f".{table}.", 1)
+        (path if place.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+        if not place.endswith("/"):
+            path.write_bytes(b"half of it")
+
+
+@pytest.mark.parametrize(
+    ("store", "left"),
+    [(kind, what) for (kind, _), what in _LEFT.items()],
+    ids=map(str, _LEFT),
+    indirect=["store"],
+)
+def test_what_a_killed_driver_left_before_a_tables_first_commit_is_no_table_and_in_nobodys_way(
+    left: list[str], store: Store, spark: SparkSession, tmp_path: Path
+) -> None:
+    out = tmp_path / "it's `out`"
+    for table in ("created", "appended", "silver_facts", "replaced"):
+        leave(out, table, left)
+        assert not store.has(table)
+        with pytest.raises(StoreError, match=f"has no table {table}"):
+            store.read(table)
+
+    store.create("created", _facts(spark, []).schema)
+    store.append("appended", _facts(spark, _LATE), BatchId("files-1", 0))
+    store.merge(_FACTS, _facts(spark, _EARLY))
+    store.merge(_FACTS, _facts(spark, _LATE))
+    store.replace("replaced", _facts(spark, _EARLY))
+
+    assert store.read("created").count() == 0
+    assert store.read("appended").count() == len(_LATE)
+    assert _rows(store.read("silver_facts")) == _MERGED
+    assert store.read("replaced").count() == len(_EARLY)

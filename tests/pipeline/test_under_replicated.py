@@ -62,7 +62,7 @@ def within_an_epoch_states_are_ordered_by_time_and_epochs_come_first() -> Story:
     a.sees(30, epoch=1, isr=[1, 2])
     b.sees(40, epoch=2)  # told as if it had been before all of that
     rows = yield a.events + b.events
-    assert _found(rows, *_BOUNDS, *_DURATIONS) == [(at(0), at(30), at(30), at(-960), 0, 0)]
+    assert _found(rows, *_BOUNDS, *_DURATIONS) == [(at(0), at(30), at(30), at(30), 0, None)]
 
 
 @story
@@ -98,6 +98,29 @@ def a_shortage_without_a_leader_says_so() -> Story:
     boot.sees(20, leader=1, epoch=2, isr=[1])
     rows = yield boot.events
     assert _found(rows, "is_leaderless", "min_isr") == [(True, 0), (False, 1)]
+
+
+@story
+def a_clock_that_is_wrong_makes_up_no_shortage() -> Story:
+    boots = [*(Boot(name) for name in "abc"), Boot("ahead", clock_s=900)]
+    for boot in boots:
+        for epoch in range(1, 6):
+            boot.sees(epoch * 100, epoch=epoch)
+        boot.sees(600, epoch=5, isr=[1, 2])
+        boot.sees(700, epoch=5)
+        boot.beats(3_000)
+    rows = yield [event for boot in boots for event in boot.events]
+    assert _found(rows, *_BOUNDS) == [(at(500), at(600), at(600), at(700))]
+
+
+@story
+def a_start_that_lies_before_it_was_last_whole_is_not_told() -> Story:
+    a, b = Boot("a"), Boot("b", clock_s=-20)
+    a.sees(30, epoch=1)
+    b.sees(40, epoch=2, isr=[1])  # at 20, by its clock
+    b.sees(60, epoch=3)
+    rows = yield a.events + b.events
+    assert _found(rows, *_BOUNDS, *_DURATIONS) == [(None, at(20), at(20), at(40), 0, None)]
 
 
 @story
