@@ -201,6 +201,9 @@ from client_core.producer.turn_times import (
 from client_core.uncaught import (
     UncaughtErrors,
 )
+from client_core.record.record_content import (
+    EncodedHeaders,
+)
 
 __all__ = [
     "FOREVER_MS",
@@ -237,6 +240,7 @@ __all__ = [
     "DisconnectError",
     "Done",
     "DuplicateSequenceError",
+    "EncodedHeaders",
     "Errors",
     "Event",
     "EventSink",

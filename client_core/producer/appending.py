@@ -30,6 +30,7 @@ class Appended(Enum):
     UP_TO_MISSING_METADATA = "the topic is unknown"
     UP_TO_A_MISSING_PARTITION = "what is left is for partitions that the topic does not have"
     UP_TO_FULL_BUFFER = "there is no memory"
+    A_PORTION = "more can be appended at once, in another turn"
 
 
 class Appending(NamedTuple):
@@ -43,6 +44,9 @@ class Appending(NamedTuple):
     needed_bytes: int | None = None
     error: KafkaError | None = None
 
+
+#: Records of a request `in_portions` that are appended in one go: about 5 ms, with keys 10.
+PORTION: Final = 2_000
 
 _METADATA_IS_MISSING: Final = Appending(Appended.UP_TO_MISSING_METADATA)
 
@@ -68,14 +72,18 @@ def append(
     if not isinstance(judged, Known):
         return _METADATA_IS_MISSING
     if request.ungrouped:
+        portion = request.ungrouped
+        if request.in_portions and len(portion) > PORTION:
+            portion = portion[:PORTION]
         request.todo.extend(
-            group_by_partition(
-                request.records, request.ungrouped, judged.partition_count, ignore_keys=ignore_keys
-            )
+            group_by_partition(request.records, portion, judged.partition_count, ignore_keys=ignore_keys)
         )
-        request.ungrouped = ()
+        request.ungrouped = request.ungrouped[len(portion) :]
     try:
-        return _append_groups(request, accumulator, cache, judged.partition_count, now_ms, wall_ms)
+        went = _append_groups(request, accumulator, cache, judged.partition_count, now_ms, wall_ms)
+        if request.ungrouped and went.needed_bytes is None:
+            return went._replace(so_far=Appended.A_PORTION)
+        return went
     except ProducerClosedError as error:
         return Appending(Appended.UP_TO_FULL_BUFFER, error=error)
     except IllegalArgumentError as error:  # batch.size is larger than buffer.memory

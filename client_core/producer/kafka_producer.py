@@ -302,6 +302,7 @@ class KafkaProducer:
         create: bool = True,
         settled: Done | None = None,
         since_ms: int | None = None,
+        checked: bool = False,
     ) -> Ticket:
         """Ends with a ProduceResult: one outcome per record, in order. Never blocks.
 
@@ -313,13 +314,18 @@ class KafkaProducer:
         came, if that was before now: what it waited is counted from there. Checks all records before it
         appends one: raises IllegalArgumentError for a negative partition or timestamp, SerializationError for
         what is no bytes, RecordTooLargeError (PROD-07, PROD-12); IllegalStateError after close.
+
+        `checked`: the records went through `check` already, on whatever thread, and of many only the first
+        are appended on the caller's: an event loop is held for some milliseconds. The I/O thread goes on
+        with the others in portions, and later requests for the topic wait for it.
         """
         self._ensure_open()
         if not records:
             raise IllegalArgumentError("A request needs at least one record.")
         if topic not in self._metadata.cache.topics:
             check_topics((topic,))
-        check_records(records, self.config.max_request_size, self.config.buffer_memory)
+        if not checked:
+            check_records(records, self.config.max_request_size, self.config.buffer_memory)
         now_ms = self.clock.now_ms()
         request = PendingRequest(
             topic,
@@ -331,6 +337,7 @@ class KafkaProducer:
             deadline_ms=deadline_ms,
             may_create=create,
             settled=settled,
+            in_portions=checked,
         )
         self._submissions.take(request, now_ms)
         return CancelTicket(lambda: self._submissions.cancel(request))

@@ -52,7 +52,14 @@ class Submissions:
         self._clock = clock
         self._ignore_keys = ignore_keys
         self.parked = ParkedRequests(
-            metadata, accumulator, pool, events, self._granted, self._left, ignore_keys=ignore_keys
+            metadata,
+            accumulator,
+            pool,
+            events,
+            self._granted,
+            self._left,
+            self._go_on,
+            ignore_keys=ignore_keys,
         )
 
     def connect(self, io_thread: IoThread, lookups: PendingLookups) -> None:
@@ -104,6 +111,9 @@ class Submissions:
 
     def _granted(self, request: PendingRequest) -> None:
         self._io_thread.do(lambda now_ms: self.parked.granted(request, now_ms, self._clock.wall_ms()))
+
+    def _go_on(self, topic: str) -> None:
+        self._io_thread.do(lambda now_ms: self.parked.go_on(topic, now_ms, self._clock.wall_ms()))
 
     def _left(self, topic: str) -> None:
         """No record waits for the topic: if it is not there, and nobody else looks for it, stop asking."""
