@@ -198,11 +198,11 @@ from client_core.producer.ticket import (
 from client_core.producer.turn_times import (
     LoopWork,
 )
-from client_core.uncaught import (
-    UncaughtErrors,
-)
 from client_core.record.record_content import (
     EncodedHeaders,
+)
+from client_core.uncaught import (
+    UncaughtErrors,
 )
 
 __all__ = [

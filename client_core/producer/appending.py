@@ -14,6 +14,8 @@ from client_core.producer.metadata_wait import Fail, Known, judge_metadata_wait
 from client_core.producer.pending_request import PartitionGroup, group_by_partition
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from client_core.clock import Clock
     from client_core.metadata.metadata_cache import MetadataCache
     from client_core.producer.batch_outcome import RecordOwner
@@ -45,8 +47,11 @@ class Appending(NamedTuple):
     error: KafkaError | None = None
 
 
-#: Records of a request `in_portions` that are appended in one go: about 5 ms, with keys 10.
-PORTION: Final = 2_000
+#: Records of a request `in_portions` that are appended in one go: about 25 ms. Fewer would leave half-full
+#: batches behind, which are sent as they are.
+PORTION: Final = 10_000
+#: And how long their keys may be together, but for the last: a hash of them takes 20 ms.
+PORTION_KEY_BYTES: Final = 256 * 1024
 
 _METADATA_IS_MISSING: Final = Appending(Appended.UP_TO_MISSING_METADATA)
 
@@ -72,9 +77,7 @@ def append(
     if not isinstance(judged, Known):
         return _METADATA_IS_MISSING
     if request.ungrouped:
-        portion = request.ungrouped
-        if request.in_portions and len(portion) > PORTION:
-            portion = portion[:PORTION]
+        portion = _portion_of(request) if request.in_portions else request.ungrouped
         request.todo.extend(
             group_by_partition(request.records, portion, judged.partition_count, ignore_keys=ignore_keys)
         )
@@ -88,6 +91,16 @@ def append(
         return Appending(Appended.UP_TO_FULL_BUFFER, error=error)
     except IllegalArgumentError as error:  # batch.size is larger than buffer.memory
         return Appending(Appended.UP_TO_FULL_BUFFER, error=KafkaError(str(error)))
+
+
+def _portion_of(request: PendingRequest) -> Sequence[int]:
+    """The next of the records without a group that are grouped and appended in one go."""
+    key_bytes = 0
+    for count, index in enumerate(request.ungrouped[:PORTION], 1):
+        key_bytes += len(request.records[index].key or b"")
+        if key_bytes >= PORTION_KEY_BYTES:
+            return request.ungrouped[:count]
+    return request.ungrouped[:PORTION]
 
 
 def _append_groups(

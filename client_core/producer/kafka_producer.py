@@ -303,6 +303,7 @@ class KafkaProducer:
         settled: Done | None = None,
         since_ms: int | None = None,
         checked: bool = False,
+        in_portions: bool = False,
     ) -> Ticket:
         """Ends with a ProduceResult: one outcome per record, in order. Never blocks.
 
@@ -315,9 +316,9 @@ class KafkaProducer:
         appends one: raises IllegalArgumentError for a negative partition or timestamp, SerializationError for
         what is no bytes, RecordTooLargeError (PROD-07, PROD-12); IllegalStateError after close.
 
-        `checked`: the records went through `check` already, on whatever thread, and of many only the first
-        are appended on the caller's: an event loop is held for some milliseconds. The I/O thread goes on
-        with the others in portions, and later requests for the topic wait for it.
+        `checked`: the records went through `check` already, on whatever thread. `in_portions`: they are many,
+        or have long keys, and the caller's thread is not to be held by that: the I/O thread appends them,
+        some in each of its turns, and later requests for the topic wait for it.
         """
         self._ensure_open()
         if not records:
@@ -337,7 +338,7 @@ class KafkaProducer:
             deadline_ms=deadline_ms,
             may_create=create,
             settled=settled,
-            in_portions=checked,
+            in_portions=in_portions,
         )
         self._submissions.take(request, now_ms)
         return CancelTicket(lambda: self._submissions.cancel(request))

@@ -144,7 +144,7 @@ class ParkedRequests:
     def metadata_changed(self, now_ms: int, wall_ms: int) -> None:
         """Looks at each topic that waits for metadata; what is still missing is asked for again."""
         for topic, queue in tuple(self._queues.items()):
-            if queue.phase is Phase.METADATA:
+            if queue.phase is Phase.METADATA and not queue.goes_on:
                 self._go_on(topic, queue, now_ms, wall_ms, answered=True)
         for topic, aside in tuple(self._aside.items()):
             self._try_partitions(topic, aside, now_ms, wall_ms)
@@ -164,7 +164,8 @@ class ParkedRequests:
     def go_on(self, topic: str, now_ms: int, wall_ms: int) -> None:
         """The next portion of a topic's first request."""
         queue = self._queues.get(topic)
-        if queue is not None and queue.first.waiter is None:
+        if queue is not None and queue.goes_on:
+            queue.goes_on = False
             self._go_on(topic, queue, now_ms, wall_ms, answered=False)
 
     def _go_on(self, topic: str, queue: TopicQueue, now_ms: int, wall_ms: int, *, answered: bool) -> None:
@@ -195,6 +196,7 @@ class ParkedRequests:
             elif went.so_far is Appended.A_PORTION:
                 if now_ms >= request.block_deadline_ms:
                     continue  # it waits for nothing: that its time to wait is over must not end it
+                queue.goes_on = True
                 self._on_portion(topic)
                 return
             elif went.so_far is Appended.UP_TO_A_MISSING_PARTITION:
@@ -294,7 +296,9 @@ class ParkedRequests:
         """Where the first of a queue left its place in the pool, the next one must take its own."""
         for topic in topics:
             queue = self._queues.get(topic)
-            if queue is not None and queue.phase is Phase.BUFFER and queue.first.waiter is None:
+            if queue is None or queue.goes_on:
+                continue
+            if queue.phase is Phase.BUFFER and queue.first.waiter is None:
                 self._go_on(topic, queue, now_ms, wall_ms, answered=True)
 
     def finished(self, request: PendingRequest) -> None:

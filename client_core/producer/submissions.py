@@ -67,8 +67,11 @@ class Submissions:
         self._lookups = lookups
 
     def take(self, request: PendingRequest, now_ms: int) -> None:
-        """Appends what can be appended now, unless others wait for the same topic; parks the rest."""
-        if self.parked.holds_back(request.topic):
+        """Appends what can be appended now, unless others wait for the same topic; parks the rest.
+
+        All of a request `in_portions` is parked: the I/O thread takes them.
+        """
+        if request.in_portions or self.parked.holds_back(request.topic):
             self._park(request)
             return
         cache = self._metadata.cache

@@ -22,7 +22,7 @@ NULL: Final = b"\x01"
 class EncodedHeaders:
     """The headers of one record as they go on the wire: one object, however many there are.
 
-    Ten thousand headers as tuples are thirty thousand objects: a megabyte, checked, measured, encoded and freed
+    Ten thousand headers as tuples are thirty thousand objects: checked, measured, encoded and freed
     one by one. These were checked when they were encoded. Equal to the tuple of the same headers; each pass
     over them decodes them anew. Immutable; any thread.
     """
@@ -52,6 +52,9 @@ class EncodedHeaders:
             length, at = read_varint(self.encoded, at + length)
             yield name, None if length < 0 else self.encoded[at : at + length]
             at += max(length, 0)
+
+    def __getitem__(self, index: int) -> tuple[str, bytes | None]:
+        return tuple(self)[index]
 
     def __add__(self, more: RecordHeaders) -> EncodedHeaders:
         """These, and more behind them."""

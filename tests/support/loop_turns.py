@@ -1,4 +1,4 @@
-"""An event loop that measures its own turns, in CPU time of its thread: how long one of them keeps all others.
+"""An event loop that measures its turns, in CPU time of its thread: how long one of them keeps the others.
 
     with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
         …
