@@ -198,6 +198,9 @@ from client_core.producer.ticket import (
 from client_core.producer.turn_times import (
     LoopWork,
 )
+from client_core.record.record_content import (
+    EncodedHeaders,
+)
 from client_core.uncaught import (
     UncaughtErrors,
 )
@@ -237,6 +240,7 @@ __all__ = [
     "DisconnectError",
     "Done",
     "DuplicateSequenceError",
+    "EncodedHeaders",
     "Errors",
     "Event",
     "EventSink",

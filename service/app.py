@@ -225,6 +225,7 @@ class App:
         if self.quit_token is not None:
             self.quit_token.close()
         self.sidecar.listing.close()
+        self.sidecar.aside.close()
         await self.close_producer()
         # Last: the answers that waited for the producer have ended their spans by now.
         await asyncio.to_thread(self.traces.close, self._drain_time_left_ms())

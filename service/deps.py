@@ -13,10 +13,12 @@ from urllib.parse import unquote_to_bytes
 from fastapi import Depends, Request
 
 from client_core import ProducerConfig
+from service.aside import Aside
 from service.drain import Drain
 from service.errors import refused
 from service.face import Producer
 from service.http_metrics import HttpMetrics
+from service.json_items import BodyLimits
 from service.lookup.listing import Listing
 from service.lookup.lookup_table import LookupTable
 from service.lookup.lookups import Lookups
@@ -43,6 +45,8 @@ class Sidecar:
 
     settings: Settings
     config: ProducerConfig
+    limits: BodyLimits
+    aside: Aside
     producer: Producer
     boot: str
     table: LookupTable
@@ -86,10 +90,13 @@ def build_sidecar(
         producer, config, boot=boot, lookup_wait_ms=settings.lookup_wait_ms, room=room, unknown=unknown
     )
     feed = make_feed(producer, lookups, drain, settings, boot, notice)
-    producing = Producing(producer, config, settings, unknown, retry_after)
+    aside = Aside()
+    producing = Producing(producer, config, settings, unknown, retry_after, aside)
     return Sidecar(
         settings=settings,
         config=config,
+        limits=BodyLimits.of(settings.max_records_per_request, config.max_request_size),
+        aside=aside,
         producer=producer,
         boot=boot,
         table=LookupTable(producer, boot),

@@ -70,4 +70,6 @@ class Producer(Protocol):
         create: bool = True,
         settled: Done | None = None,
         since_ms: int | None = None,
+        checked: bool = False,
+        in_portions: bool = False,
     ) -> Ticket: ...

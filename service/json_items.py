@@ -1,29 +1,56 @@
 """The items of a JSON array, one by one, and no more of them than are wanted.
 
 A parser makes an object of each item before anybody can count them: of sixteen megabytes of `0,0,0,…` half a
-gigabyte. Here a long array is taken some thousand items at a time; what lies behind them is passed over by
-the parser, which costs nothing but its time (2 ms a megabyte), and after the wanted number nobody looks.
+gigabyte, and half a second in which nobody else has the interpreter. A long array is taken part by part
+(`json_parts.py`), and what lies behind the wanted number nobody looks at.
 
 Pure; any thread.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import Raw
 
-from service.strict_json import BodyError
-
-#: How many are taken at a time where few are wanted, and where many are: each time costs a pass over all that
-#: is left.
-_FEW: Final = 1_000
-_MANY: Final = 10_000
+from service.json_parts import LARGE_BYTES, ArrayParts, array_of_body, array_of_member
+from service.strict_json import BodyError, compact
 
 _ALL: Final = msgspec.json.Decoder(list[Raw])
-_OPEN: Final = ord("[")
+
+#: A record's JSON may be so many times as long as the record may be: each byte of it an escape, `\\u0061`.
+TEXT_TIMES: Final = 6
+
+
+class BodyLimits(NamedTuple):
+    """What a body of records may hold: how many, and how many bytes of JSON each of them."""
+
+    records: int
+    record_text_bytes: int
+
+    @staticmethod
+    def of(max_records: int, max_request_bytes: int) -> BodyLimits:
+        """By max_records_per_request and max.request.size."""
+        return BodyLimits(max_records, TEXT_TIMES * max_request_bytes)
+
+    def check_count(self, records: int) -> None:
+        """Raises a 413 for more records than a body may bring."""
+        if records > self.records:
+            raise BodyError(413, "records", f"more than {self.records} records (max_records_per_request)")
+
+    def check_text(self, text: bytes, place: str = "") -> None:
+        """Raises a 413 for JSON of one record that is longer than any record's can be."""
+        if len(text) > self.record_text_bytes:
+            detail = (
+                f"{len(text)} bytes of JSON are more than one record may take ({self.record_text_bytes}, "
+                f"{TEXT_TIMES} times max.request.size)"
+            )
+            raise BodyError(413, place, detail)
+
+
+#: For bodies that somebody else has bounded.
+NO_LIMITS: Final = BodyLimits(2**31 - 1, 2**63 - 1)
 
 
 def items_of(text: bytes, most: int) -> list[Raw]:
@@ -32,36 +59,49 @@ def items_of(text: bytes, most: int) -> list[Raw]:
     Raises BodyError (400) for anything else than an array.
     """
     try:
-        if text.count(b",") <= most:
-            return _ALL.decode(text)
-        return _first_items(text, most)
+        if len(text) <= LARGE_BYTES:
+            return _ALL.decode(text)[: most + 1]
     except msgspec.DecodeError as e:
         raise BodyError(400, "", "must be a JSON array") from e
+    if not text.startswith(b"["):
+        raise BodyError(400, "", "must be a JSON array")
+    return _first_of(ArrayParts(text, 1, NO_LIMITS.record_text_bytes), most)
 
 
-def _first_items(text: bytes, most: int) -> list[Raw]:
-    at_a_time = _FEW if most <= _MANY else _MANY
-    decoder = _decoder_of_first(at_a_time)
-    rest = memoryview(bytearray(text))
-    items: list[Raw] = []
-    while len(items) <= most:
-        some = [raw for raw in msgspec.structs.astuple(decoder.decode(rest)) if raw is not UNSET]
-        items += some
-        if len(some) < at_a_time:
-            break
-        # Each has one character before it, the bracket or a comma. What comes next is a comma, or the end.
-        rest = rest[sum(map(len, some)) + len(some) :]
-        if len(rest) <= 1:
-            break
-        rest[0] = _OPEN
-    return items[: most + 1]
+def items_of_body(body: bytes, limits: BodyLimits) -> list[Raw]:
+    """The items of a body that is an array, each compact; one more than `limits.records` at most.
 
-
-@cache
-def _decoder_of_first(count: int) -> msgspec.json.Decoder[msgspec.Struct]:
-    """Reads so many items: a struct that is written as an array, and passes over what it has no field for.
-
-    The larger one takes 40 ms to be made and 5 MB, by whoever first sends that many.
+    Raises BodyError: 400 for anything else than an array, 413 for an item that is too long.
     """
-    fields = [(f"item_{number}", Raw | UnsetType, UNSET) for number in range(count)]
-    return msgspec.json.Decoder(msgspec.defstruct("First", fields, array_like=True, gc=False))
+    parts = array_of_body(body, limits.record_text_bytes) if len(body) > LARGE_BYTES else None
+    if parts is None:
+        limits.check_text(body)
+        return items_of(compact(body), limits.records)
+    items = _first_of(parts, limits.records)
+    if len(items) <= limits.records:
+        compact(parts.around)  # what stands behind the array
+    return items
+
+
+def items_of_member(body: bytes, name: str, limits: BodyLimits) -> tuple[bytes, list[Raw]] | None:
+    """A large body with the array of a member left empty, compact; and the array's items.
+
+    None where it is not large, or the array is not plainly there. One more item than `limits.records` at
+    most, and nothing of the body then. Raises BodyError as `items_of_body` does.
+    """
+    parts = None
+    if len(body) > LARGE_BYTES:
+        parts = array_of_member(body, name, limits.record_text_bytes)
+    if parts is None:
+        return None
+    items = _first_of(parts, limits.records)
+    return (b"" if len(items) > limits.records else compact(parts.around)), items
+
+
+def _first_of(parts: ArrayParts, most: int) -> list[Raw]:
+    items: list[Raw] = []
+    for part in parts:
+        items += _ALL.decode(part)
+        if len(items) > most:
+            return items[: most + 1]
+    return items

@@ -18,7 +18,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Final, Protocol
 
-from client_core import Headers, ProducerRecord, Result
+from client_core import EncodedHeaders, Headers, ProducerRecord, Result
 from service.asgi import ASGIApp, Receive, Scope, Send
 from service.trace_context import TraceContext, trace_context_of
 from service.trace_metrics import CountedSpans
@@ -167,6 +167,8 @@ def marked(records: Sequence[ProducerRecord], context: TraceContext) -> Sequence
 
 def _marked_unless_it_is(record: ProducerRecord, headers: Headers) -> ProducerRecord:
     own = record.headers
+    if isinstance(own, EncodedHeaders) and not any(name.encode() in own.encoded for name in _OWN):
+        return record._replace(headers=own + headers)  # many, and none of them needs to be looked at
     if any(name in _OWN for name, _ in own):
         return record
-    return record._replace(headers=own + headers)
+    return record._replace(headers=EncodedHeaders((*own, *headers)) if len(own) > 32 else (*own, *headers))

@@ -39,6 +39,9 @@ _RUNS: Final = re.compile(rb"\[+|\]+")
 #: brackets are then so much fewer than brackets.
 _PEELED_LEVELS: Final = 4
 
+#: Of a longer text the beginning is looked at by itself, before all of it is.
+_PROBED_BYTES: Final = 16 * 1024
+
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -98,6 +101,8 @@ def too_deep(text: bytes, limit: int = MAX_DEPTH) -> bool:
     """Whether objects and arrays nest deeper than the limit. Cheap where there are few brackets."""
     if len(text) <= 2 * limit or text.count(b"{") + text.count(b"[") <= limit:
         return False
+    if len(text) > _PROBED_BYTES and too_deep(text[:_PROBED_BYTES], limit):
+        return True  # found at once, as in a body of nothing but brackets
     # Ends for what is still open, so that it is peeled as everything else is.
     brackets = _brackets(text) + b"]" * _PEELED_LEVELS
     for _ in range(_PEELED_LEVELS):

@@ -14,6 +14,8 @@ from client_core.producer.metadata_wait import Fail, Known, judge_metadata_wait
 from client_core.producer.pending_request import PartitionGroup, group_by_partition
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from client_core.clock import Clock
     from client_core.metadata.metadata_cache import MetadataCache
     from client_core.producer.batch_outcome import RecordOwner
@@ -30,6 +32,7 @@ class Appended(Enum):
     UP_TO_MISSING_METADATA = "the topic is unknown"
     UP_TO_A_MISSING_PARTITION = "what is left is for partitions that the topic does not have"
     UP_TO_FULL_BUFFER = "there is no memory"
+    A_PORTION = "more can be appended at once, in another turn"
 
 
 class Appending(NamedTuple):
@@ -43,6 +46,12 @@ class Appending(NamedTuple):
     needed_bytes: int | None = None
     error: KafkaError | None = None
 
+
+#: Records of a request `in_portions` that are appended in one go: about 25 ms. Fewer would leave half-full
+#: batches behind, which are sent as they are.
+PORTION: Final = 10_000
+#: And how long their keys may be together, but for the last: a hash of them takes 20 ms.
+PORTION_KEY_BYTES: Final = 256 * 1024
 
 _METADATA_IS_MISSING: Final = Appending(Appended.UP_TO_MISSING_METADATA)
 
@@ -69,20 +78,32 @@ def append(
     if not isinstance(judged, Known):
         return _METADATA_IS_MISSING
     if request.ungrouped:
+        portion = _portion_of(request) if request.in_portions else request.ungrouped
         request.todo.extend(
-            group_by_partition(
-                request.records, request.ungrouped, judged.partition_count, ignore_keys=ignore_keys
-            )
+            group_by_partition(request.records, portion, judged.partition_count, ignore_keys=ignore_keys)
         )
-        request.ungrouped = ()
+        request.ungrouped = request.ungrouped[len(portion) :]
     try:
-        return _append_groups(
+        went = _append_groups(
             request, accumulator, cache, judged.partition_count, now_ms, wall_ms, was_parked=was_parked
         )
+        if request.ungrouped and went.needed_bytes is None:
+            return went._replace(so_far=Appended.A_PORTION)
+        return went
     except ProducerClosedError as error:
         return Appending(Appended.UP_TO_FULL_BUFFER, error=error)
     except IllegalArgumentError as error:  # batch.size is larger than buffer.memory
         return Appending(Appended.UP_TO_FULL_BUFFER, error=KafkaError(str(error)))
+
+
+def _portion_of(request: PendingRequest) -> Sequence[int]:
+    """The next of the records without a group that are grouped and appended in one go."""
+    key_bytes = 0
+    for count, index in enumerate(request.ungrouped[:PORTION], 1):
+        key_bytes += len(request.records[index].key or b"")
+        if key_bytes >= PORTION_KEY_BYTES:
+            return request.ungrouped[:count]
+    return request.ungrouped[:PORTION]
 
 
 def _append_groups(

@@ -351,7 +351,7 @@ class IoThread:
 
     def _take_what_came(self, now_ms: int) -> None:
         wall_ms = self._clock.wall_ms()
-        while self._commands:
+        for _ in range(len(self._commands)):  # what they ask for in turn is for the next turn
             self._commands.popleft()(now_ms)
         while self._requests:
             self._parked.take(self._requests.popleft(), now_ms, wall_ms)

@@ -361,6 +361,8 @@ class KafkaProducer:
         create: bool = True,
         settled: Done | None = None,
         since_ms: int | None = None,
+        checked: bool = False,
+        in_portions: bool = False,
     ) -> Ticket:
         """Ends with a ProduceResult: one outcome per record, in order. Never blocks.
 
@@ -372,13 +374,18 @@ class KafkaProducer:
         came, if that was before now: what it waited is counted from there. Checks all records before it
         appends one: raises IllegalArgumentError for a negative partition or timestamp, SerializationError for
         what is no bytes, RecordTooLargeError (PROD-07, PROD-12); IllegalStateError after close.
+
+        `checked`: the records went through `check` already, on whatever thread. `in_portions`: they are many,
+        or have long keys, and the caller's thread is not to be held by that: the I/O thread appends them,
+        some in each of its turns, and later requests for the topic wait for it.
         """
         self._ensure_open()
         if not records:
             raise IllegalArgumentError("A request needs at least one record.")
         if topic not in self._metadata.cache.topics:
             check_topics((topic,))
-        check_records(records, self.config.max_request_size, self.config.buffer_memory)
+        if not checked:
+            check_records(records, self.config.max_request_size, self.config.buffer_memory)
         now_ms = self.clock.now_ms()
         request = PendingRequest(
             topic,
@@ -390,6 +397,7 @@ class KafkaProducer:
             deadline_ms=deadline_ms,
             may_create=create,
             settled=settled,
+            in_portions=in_portions,
         )
         submissions = self._submissions
         submissions.take(request, now_ms)

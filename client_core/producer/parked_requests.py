@@ -50,16 +50,20 @@ class ParkedRequests:
         events: EventSink,
         on_granted: Callable[[PendingRequest], None],
         on_left: Callable[[str], None],
+        on_portion: Callable[[str], None],
         *,
         ignore_keys: bool,
     ) -> None:
-        """`on_granted(request)`: its memory is there; `on_left(topic)`: no record waits for it any more."""
+        """`on_granted(request)`: its memory is there; `on_left(topic)`: no record waits for it any more;
+        `on_portion(topic)`: more can be appended for it, by `go_on` in another turn.
+        """
         self._metadata = metadata
         self._accumulator = accumulator
         self._pool = pool
         self._events = events
         self._on_granted = on_granted
         self._on_left = on_left
+        self._on_portion = on_portion
         self._ignore_keys = ignore_keys
         self._queues: dict[str, TopicQueue] = {}
         self._aside: dict[str, StandingAside] = {}
@@ -135,7 +139,9 @@ class ParkedRequests:
         queue.may_create |= request.may_create
         if len(queue.requests) == 1:
             self._go_on(request.topic, queue, now_ms, wall_ms, answered=False)
-        elif may_create_now and queue.phase is Phase.METADATA:
+            return
+        request.has_waited = True
+        if may_create_now and queue.phase is Phase.METADATA:
             self._ask_for(request.topic, True, now_ms)
 
     # -- going on --------------------------------------------------------------------------------------------
@@ -147,7 +153,7 @@ class ParkedRequests:
             if topic in self._aside:
                 self._ask_for(topic, False, now_ms)
         for topic, queue in tuple(self._queues.items()):
-            if queue.phase is Phase.METADATA:
+            if queue.phase is Phase.METADATA and not queue.goes_on:
                 self._go_on(topic, queue, now_ms, wall_ms, answered=True)
 
     def granted(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
@@ -161,6 +167,13 @@ class ParkedRequests:
             self._release(request)
         else:
             self._go_on(request.topic, queue, now_ms, wall_ms, answered=True)
+
+    def go_on(self, topic: str, now_ms: int, wall_ms: int) -> None:
+        """The next portion of a topic's first request."""
+        queue = self._queues.get(topic)
+        if queue is not None and queue.goes_on:
+            queue.goes_on = False
+            self._go_on(topic, queue, now_ms, wall_ms, answered=False)
 
     def _go_on(self, topic: str, queue: TopicQueue, now_ms: int, wall_ms: int, *, answered: bool) -> None:
         """Appends from the queue's front as far as metadata and memory go."""
@@ -188,11 +201,18 @@ class ParkedRequests:
                 self._fail(request, went.error, Phase.METADATA, now_ms)
             elif went.so_far is Appended.ALL:
                 self._unpark(request, "success", now_ms)
+            elif went.so_far is Appended.A_PORTION:
+                if now_ms >= request.block_deadline_ms:
+                    continue  # it waits for nothing: that its time to wait is over must not end it
+                queue.goes_on = True
+                self._on_portion(topic)
+                return
             elif went.so_far is Appended.UP_TO_A_MISSING_PARTITION:
                 self._leave_queue(request)
                 self._release(request)
                 self._stand_aside(request, now_ms)
             elif went.needed_bytes is not None:
+                request.has_waited = True
                 self._set_phase(queue, Phase.BUFFER, now_ms)
                 self._release(request)  # what it got is too little: that must not keep it from what it needs
                 try:
@@ -204,6 +224,7 @@ class ParkedRequests:
                     continue
                 return
             else:
+                request.has_waited = True
                 self._set_phase(queue, Phase.METADATA, now_ms)
                 self._release(request)  # others can use what it got, while it waits for something else
                 self._ask_for(topic, queue.may_create, now_ms)
@@ -211,6 +232,7 @@ class ParkedRequests:
 
     def _stand_aside(self, request: PendingRequest, now_ms: int) -> None:
         """Waits for the topic to get the partition, without holding anybody up."""
+        request.has_waited = True
         count = self._metadata.cache.partition_count(request.topic) or 0
         aside = self._aside.get(request.topic)
         if aside is None:
@@ -292,7 +314,9 @@ class ParkedRequests:
         """Where the first of a queue left its place in the pool, the next one must take its own."""
         for topic in topics:
             queue = self._queues.get(topic)
-            if queue is not None and queue.phase is Phase.BUFFER and queue.first.waiter is None:
+            if queue is None or queue.goes_on:
+                continue
+            if queue.phase is Phase.BUFFER and queue.first.waiter is None:
                 self._go_on(topic, queue, now_ms, wall_ms, answered=True)
 
     def finished(self, request: PendingRequest) -> None:
@@ -362,11 +386,15 @@ class ParkedRequests:
         """Takes a request out, wherever it waits, and tells how long it did."""
         self._block_deadlines.discard(request.block_deadline_ms, request)
         queue = self._queues.get(request.topic)
-        if queue is not None and request in queue.requests:
+        if not request.has_waited:
+            pass  # for nothing but its own next portion
+        elif queue is not None and request in queue.requests:
             request.waits = queue.waits_of(request, now_ms)
         elif now_ms > request.parked_ms:  # it stood aside
             request.waits = (Wait(Phase.METADATA, now_ms - request.parked_ms),)
         phase = self._leave_queue(request) or self._leave_aside(request)
+        if not request.has_waited:
+            phase = None
         had_place_in_pool = request.waiter is not None
         self._release(request)
         self.held_back.leave(request)

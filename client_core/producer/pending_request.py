@@ -80,7 +80,9 @@ class PendingRequest:
         "block_deadline_ms",
         "came_in_callback",
         "deadline_ms",
+        "has_waited",
         "holds_back_others",
+        "in_portions",
         "may_create",
         "parked_ms",
         "records",
@@ -106,14 +108,19 @@ class PendingRequest:
         deadline_ms: int,
         may_create: bool = True,
         settled: Done | None = None,
+        in_portions: bool = False,
     ) -> None:
-        """`finish` gets `done` when the request ends, and `settled` when all of it is accounted for."""
+        """`finish` gets `done` when the request ends, and `settled` when all of it is accounted for.
+
+        `in_portions`: no thread is to append many of its records in one go.
+        """
         self.topic: Final = topic
         self.records: Final = records
         self.submitted_ms: Final = submitted_ms
         self.block_deadline_ms: Final = block_deadline_ms
         self.deadline_ms: Final = deadline_ms
         self.may_create: Final = may_create
+        self.in_portions: Final = in_portions
         #: Groups that are still to be appended; records that have no group yet, since metadata is missing.
         self.todo: deque[PartitionGroup] = deque()
         self.ungrouped: Sequence[int] = range(len(records))
@@ -123,6 +130,8 @@ class PendingRequest:
         #: How long it was parked, once it is not any more.
         self.waits: tuple[Wait, ...] = ()
         self.reserved_bytes = 0
+        #: Whether it was parked for more than its next portion.
+        self.has_waited = not in_portions
         #: Whether later requests for the topic must stand behind this one.
         self.holds_back_others = False
         #: Whether it was submitted on the I/O thread. Set where it is parked.

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-#: Header names are text, their values bytes or null; a name may stand more than once, order is kept.
-Headers = tuple[tuple[str, bytes | None], ...]
+from client_core.record.record_content import RecordHeaders
+
+#: Header names are text, their values bytes or null; a name may stand more than once, order is kept. A tuple,
+#: or EncodedHeaders where there are many.
+Headers = RecordHeaders
 
 
 class ProducerRecord(NamedTuple):

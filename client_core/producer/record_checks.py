@@ -17,6 +17,7 @@ from client_core.errors import (
     SerializationError,
 )
 from client_core.record.memory_records_builder import estimate_size_in_bytes_upper_bound
+from client_core.record.record_content import EncodedHeaders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -73,8 +74,9 @@ def check_arguments(record: ProducerRecord) -> None:
         raise SerializationError(f"A record's value must be bytes or None, not {type(value).__name__}")
     if key is not None and not isinstance(key, bytes):
         raise SerializationError(f"A record's key must be bytes or None, not {type(key).__name__}")
-    for header in headers:
-        _check_header(*header)
+    if not isinstance(headers, EncodedHeaders):  # which were checked when they were encoded
+        for header in headers:
+            _check_header(*header)
 
 
 def _check_header(name: str, value: bytes | None) -> None:

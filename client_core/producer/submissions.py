@@ -62,7 +62,14 @@ class Submissions:
         self._clock = clock
         self._ignore_keys = ignore_keys
         self.parked = ParkedRequests(
-            metadata, accumulator, pool, events, self._granted, self._left, ignore_keys=ignore_keys
+            metadata,
+            accumulator,
+            pool,
+            events,
+            self._granted,
+            self._left,
+            self._go_on,
+            ignore_keys=ignore_keys,
         )
         self._held_topics = self.parked.held_back.topics
         #: Requests that are being taken, and the threads that do it.
@@ -77,7 +84,8 @@ class Submissions:
     def take(self, request: PendingRequest, now_ms: int) -> None:
         """Appends what can be appended now, unless others wait for the same topic; parks the rest.
 
-        Raises IllegalStateError after close.
+        All of a request `in_portions` is parked: the I/O thread takes them. Raises IllegalStateError after
+        close.
         """
         self._under_way[request] = get_ident()
         try:
@@ -104,7 +112,7 @@ class Submissions:
         return tuple(self._under_way.values())
 
     def _take(self, request: PendingRequest, now_ms: int) -> None:
-        if self._held_topics and self.parked.held_back.holds_back(request.topic):
+        if request.in_portions or (self._held_topics and self.parked.held_back.holds_back(request.topic)):
             self._park(request)
             return
         cache = self._metadata.cache
@@ -147,6 +155,9 @@ class Submissions:
 
     def _granted(self, request: PendingRequest) -> None:
         self._io_thread.do(lambda now_ms: self.parked.granted(request, now_ms, self._clock.wall_ms()))
+
+    def _go_on(self, topic: str) -> None:
+        self._io_thread.do(lambda now_ms: self.parked.go_on(topic, now_ms, self._clock.wall_ms()))
 
     def _left(self, topic: str) -> None:
         """No record waits for the topic: if it is not there, and nobody else looks for it, stop asking."""

@@ -27,6 +27,8 @@ class TopicQueue:
     may_create: bool = False
     requests: dict[PendingRequest, None] = field(default_factory=dict)
     phase_since_ms: int = 0
+    #: Whether the first of them goes on in the next turn, with its next portion: it waits for nothing else.
+    goes_on: bool = False
 
     def waits_of(self, request: PendingRequest, now_ms: int) -> tuple[Wait, ...]:
         """What a request of this queue has waited for until now: the present phase, and the other before."""

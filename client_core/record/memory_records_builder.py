@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from client_core.record.compression import Compression
-    from client_core.record.record_batch import RecordHeaders
-    from client_core.record.record_content import Appendable
+    from client_core.record.record_content import Appendable, RecordHeaders
 
 #: A record's length, attributes, timestamp delta and offset delta at their longest. Source: DefaultRecord.
 MAX_RECORD_OVERHEAD: Final = 21

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from client_core import Clock, Phase, ProducerRecord, Result, Ticket
 from service.asgi import Receive
+from service.aside import FEW_RECORDS, Aside
 from service.errors import Problem
 from service.produce.idempotency import REPLAYED, Attempt, IdempotencyKeys, Name, digest_of
-from service.produce.portions import gathered
 from service.produce.produce_answers import Answer, answer_of, answer_of_problem
 from service.produce.produce_forms import Form
 from service.produce.producing import Producing, Times, Told
@@ -30,11 +31,25 @@ from service.waiting import wait_for_result
 from service.waiting_room import Place
 
 
+class _Outcome(NamedTuple):
+    """What became of a request: its answer, whether any record may be in the log, and is that unknown."""
+
+    answer: Answer
+    written: bool
+    is_unknown: bool
+
+
 class Once:
     """Answers requests that bring a key."""
 
     def __init__(
-        self, producing: Producing, keys: IdempotencyKeys, clock: Clock, acknowledged: int, replays: Counter
+        self,
+        producing: Producing,
+        keys: IdempotencyKeys,
+        clock: Clock,
+        acknowledged: int,
+        replays: Counter,
+        aside: Aside,
     ) -> None:
         """`acknowledged` is the status where all is well."""
         self._producing = producing
@@ -42,6 +57,7 @@ class Once:
         self._clock = clock
         self._acknowledged = acknowledged
         self._replays = replays
+        self._aside = aside
 
     async def answer(
         self, name: Name, form: Form, body: bytes, *, since_ms: int, place: Place, receive: Receive
@@ -50,13 +66,16 @@ class Once:
 
         Raises ProblemError, BodyError, and CallerGoneError where nobody is left to answer.
         """
-        digest = digest_of(form.meaning, body)
+        digest = await self._aside.read(partial(digest_of, form.meaning), body)
         attempt = self._keys.find(name, digest)
         if attempt is None:
-            records = await gathered(form.parse(body))
-            attempt = self._keys.find(name, digest)  # others had their turn between the portions
+            records = await self._aside.read(form.parse, body)
+            checked = await self._producing.check_many(name.topic, records)
+            attempt = self._keys.find(name, digest)  # others had their turn meanwhile
             if attempt is None:
-                return await self._first(name, digest, form.times, records, since_ms, place, receive)
+                return await self._first(
+                    name, digest, form.times, records, since_ms, place, receive, checked=checked
+                )
         left_ms = form.times.timeout_ms - (self._clock.now_ms() - since_ms)
         answer = await outcome_of(attempt, left_ms, form.times.timeout_ms, receive)
         self._replays.add()
@@ -71,23 +90,23 @@ class Once:
         since_ms: int,
         place: Place,
         receive: Receive,
+        *,
+        checked: bool,
     ) -> Answer:
         attempt = self._keys.begin(name, digest, len(records))
 
-        def told(result: Result) -> Sequence[Told]:
-            return self._producing.outcomes(records, result)
-
         def settled(result: Result) -> None:
             if attempt.answer is None:
-                self._end(attempt, told(result))
+                self._spell(attempt, records, result, lambda outcome: self._end(attempt, outcome))
 
         def launch(done: Callable[[Answer], None]) -> Ticket:
+            def spelled(outcome: _Outcome) -> None:
+                if not outcome.is_unknown:  # else `settled` will tell
+                    self._end(attempt, outcome)
+                done(outcome.answer)
+
             def ended(result: Result) -> None:
-                outcomes = told(result)
-                if any(_is_unknown(one) for one in outcomes):
-                    done(self._answer(attempt, outcomes))  # and `settled` will tell
-                else:
-                    done(self._end(attempt, outcomes))
+                self._spell(attempt, records, result, spelled)
 
             try:
                 self._producing.launch(
@@ -98,6 +117,7 @@ class Once:
                     place=place,
                     done=ended,
                     settled=settled,
+                    checked=checked,
                 )
             except BaseException:
                 attempt.forget()
@@ -106,15 +126,35 @@ class Once:
 
         return await wait_for_result(launch, receive)
 
-    def _answer(self, attempt: Attempt, told: Sequence[Told]) -> Answer:
-        return answer_of(attempt.name.topic, told, self._acknowledged)
+    def _spell(
+        self,
+        attempt: Attempt,
+        records: Sequence[ProducerRecord],
+        result: Result,
+        then: Callable[[_Outcome], None],
+    ) -> None:
+        """Has `then` told what the records became: at once where they are few, else once it is spelled."""
+        work = partial(self._outcome, attempt.name.topic, records, result)
+        if len(records) <= FEW_RECORDS:
+            then(work())
+            return
+        spelling = asyncio.ensure_future(self._aside.do(work))
+        # Where that fails, for want of memory or in a shutdown, it is done here: somebody waits for it.
+        spelling.add_done_callback(
+            lambda spelt: then(work() if spelt.cancelled() or spelt.exception() else spelt.result())
+        )
 
-    def _end(self, attempt: Attempt, told: Sequence[Told]) -> Answer:
+    def _outcome(self, topic: str, records: Sequence[ProducerRecord], result: Result) -> _Outcome:
+        told = self._producing.outcomes(records, result)
+        return _Outcome(
+            answer_of(topic, told, self._acknowledged),
+            written=any(not isinstance(one, Problem) or _is_unknown(one) for one in told),
+            is_unknown=any(_is_unknown(one) for one in told),
+        )
+
+    def _end(self, attempt: Attempt, outcome: _Outcome) -> None:
         """What the records became is known, or never will be."""
-        answer = self._answer(attempt, told)
-        written = any(not isinstance(one, Problem) or _is_unknown(one) for one in told)
-        attempt.end(answer, keep=written)
-        return answer
+        attempt.end(outcome.answer, keep=outcome.written)
 
 
 def _is_unknown(told: Told) -> bool:

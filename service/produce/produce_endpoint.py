@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from client_core import ProduceResult
+from client_core import ProduceResult, ProducerRecord, Result
 from service.access.caller import caller_of
 from service.asgi import ASGIApp, Receive, Scope, Send, answer_at_once, header_values, respond
+from service.aside import FEW_RECORDS, let_go
 from service.body import announced_bytes, read_body
 from service.deps import Sidecar
 from service.errors import Problem, ProblemError, problem_of_body, problem_of_bug, refused
@@ -32,7 +33,6 @@ from service.http_metrics import RouteTally
 from service.listener.guards import BodyTooLargeError
 from service.produce.idempotency import Name, key_of
 from service.produce.once import Once
-from service.produce.portions import gathered
 from service.produce.produce_answers import Answer, answer_of, answer_of_problem, answer_of_runs
 from service.produce.produce_forms import form_of
 from service.streaming import StreamedAnswer
@@ -65,9 +65,15 @@ class ProduceEndpoint:
         self._clock = sidecar.producer.clock
         self._room = sidecar.room
         self._acknowledged = 200 if sidecar.producing.acknowledges else 202
-        self._max_records = sidecar.settings.max_records_per_request
+        self._limits = sidecar.limits
+        self._aside = sidecar.aside
         self._once = Once(
-            sidecar.producing, sidecar.keys, self._clock, self._acknowledged, sidecar.http.replays
+            sidecar.producing,
+            sidecar.keys,
+            self._clock,
+            self._acknowledged,
+            sidecar.http.replays,
+            sidecar.aside,
         )
         self._spooled = None if sidecar.spool is None else _make_spooled(sidecar, sidecar.spool)
         self._ndjson = NdjsonProduce(sidecar)
@@ -154,7 +160,7 @@ class ProduceEndpoint:
         now_ms = self._clock.now_ms()
         caller = caller_of(scope)
         self._producing.check(topic, caller)
-        form = form_of(topic, scope, self._producing.times, self._max_records)
+        form = form_of(topic, scope, self._producing.times, self._limits)
         keys = header_values(scope, b"idempotency-key")
         name = Name(caller.name, topic, key_of(keys)) if keys else None
         with self._room.enter(announced_bytes(scope), caller) as place:
@@ -169,10 +175,20 @@ class ProduceEndpoint:
                 return await self._once.answer(
                     name, form, body, since_ms=now_ms, place=place, receive=receive
                 )
-            records = await gathered(form.parse(body))
+            records = await self._aside.read(form.parse, body)
             result = await self._producing.deliver(
                 topic, records, form.times, since_ms=now_ms, place=place, receive=receive
             )
+        if len(records) <= FEW_RECORDS:
+            return self._told(topic, records, result)
+        return await self._aside.do(lambda: self._told_of_many(topic, records, result))
+
+    def _told_of_many(self, topic: str, records: Sequence[ProducerRecord], result: Result) -> Answer:
+        answer = self._told(topic, records, result)
+        let_go(records)
+        return answer
+
+    def _told(self, topic: str, records: Sequence[ProducerRecord], result: Result) -> Answer:
         runs = result.acknowledged_runs() if isinstance(result, ProduceResult) else None
         if runs is not None:
             return answer_of_runs(topic, runs, self._acknowledged)
@@ -194,6 +210,7 @@ def _make_spooled(sidecar: Sidecar, spool: Spool) -> SpooledProduce:
         sidecar.producer,
         sidecar.keys,
         sidecar.http.replays,
+        sidecar.aside,
         trace_headers=sidecar.settings.trace_headers,
     )
 

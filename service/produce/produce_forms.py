@@ -5,12 +5,13 @@ What the head alone tells is understood first, and refused before a byte of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from client_core import ProducerRecord
 from service.asgi import Scope, header
 from service.errors import refused
+from service.json_items import BodyLimits
 from service.media_type import JSON, NDJSON, OCTET_STREAM, check_encoding, check_media_type, media_type_of
 from service.produce.octet_stream import PARAMETERS, record_without_value
 from service.produce.produce_query import DELIVERY, is_spooled, parameters, times_of
@@ -23,17 +24,17 @@ _FORMS: Final = b", ".join((JSON, NDJSON, OCTET_STREAM)).decode()
 class Form(NamedTuple):
     """How the body of one request is read.
 
-    `parse` gives the records in portions, and raises BodyError in between. `meaning` is what else makes it
+    `parse` gives the records, and raises BodyError; on any thread. `meaning` is what else makes it
     this request and no other, but for its times. `spooled`: they go to the spool.
     """
 
     times: Times
-    parse: Callable[[bytes], Iterable[list[ProducerRecord]]]
+    parse: Callable[[bytes], list[ProducerRecord]]
     meaning: bytes
     spooled: bool = False
 
 
-def form_of(topic: str, scope: Scope, defaults: Times, max_records: int) -> Form:
+def form_of(topic: str, scope: Scope, defaults: Times, limits: BodyLimits) -> Form:
     """The form that the head says. Raises ProblemError."""
     content_type = header(scope, b"content-type")
     encoding = header(scope, b"content-encoding")
@@ -48,7 +49,7 @@ def form_of(topic: str, scope: Scope, defaults: Times, max_records: int) -> Form
     check_media_type(content_type, encoding)
     given = parameters(query, (DELIVERY,)) if query else {}
     times = times_of(given, defaults) if given else defaults
-    form = Form(times, lambda body: parse_records(topic, body, max_records), JSON)
+    form = Form(times, lambda body: parse_records(topic, body, limits), JSON)
     return _to_the_spool(form) if is_spooled(given) else form
 
 
@@ -56,7 +57,7 @@ def _octet_stream(topic: str, scope: Scope, defaults: Times) -> Form:
     given = parameters(scope["query_string"], (DELIVERY, *PARAMETERS))
     record = record_without_value(topic, scope, given)
     meaning = b"%s %r" % (OCTET_STREAM, record)
-    form = Form(times_of(given, defaults), lambda body: [[record._replace(value=body)]], meaning)
+    form = Form(times_of(given, defaults), lambda body: [record._replace(value=body)], meaning)
     return _to_the_spool(form) if is_spooled(given) else form
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from client_core import (
     Done,
@@ -31,6 +31,7 @@ from client_core import (
 )
 from service.access.caller import Caller
 from service.asgi import Receive
+from service.aside import FEW_RECORDS, Aside, let_go
 from service.errors import Problem, ProblemError, problem_of, problem_of_failure
 from service.face import Producer
 from service.http_metrics import produce_outcome
@@ -39,8 +40,13 @@ from service.request_trace import REQUEST_TRACE
 from service.retry_after import RetryAfter
 from service.settings import Settings
 from service.topic_names import fault_of_topic_name
-from service.waiting import wait_for_result
+from service.waiting import refusal_of, wait_for_result
 from service.waiting_room import Place
+
+_T = TypeVar("_T")
+
+#: A hash of keys that are so long together takes 3 ms.
+_LONG_KEYS_BYTES: Final = 32 * 1024
 
 #: What one record became.
 Told = RecordMetadata | Problem
@@ -72,11 +78,13 @@ class Producing:
         settings: Settings,
         unknown: UnknownTopics,
         retry_after: RetryAfter,
+        aside: Aside,
     ) -> None:
         self._producer = producer
         self._clock = producer.clock
         self._unknown = unknown
         self._retry_after = retry_after
+        self._aside = aside
         self._create = settings.auto_create_topics
         self._unknown_topic_wait_ms = settings.unknown_topic_wait_ms
         #: Kafka's own settings: max.block.ms and delivery.timeout.ms.
@@ -106,6 +114,36 @@ class Producing:
         wait_ms = min(self._unknown_topic_wait_ms + read_ms, self.times.max_block_ms)
         return self.times._replace(max_block_ms=wait_ms)
 
+    async def check_many(self, topic: str, records: Sequence[ProducerRecord]) -> bool:
+        """Checks the records aside where they are many; False: they are few, and `submit` does it.
+
+        Raises ProblemError for the first that can't be sent.
+        """
+        if len(records) <= FEW_RECORDS:
+            return False
+        try:
+            await self._aside.do(partial(self._producer.check, topic, records))
+        except KafkaError as e:
+            raise ProblemError(refusal_of(e)) from e
+        return True
+
+    async def answered(
+        self, records: Sequence[ProducerRecord], result: Result, spell: Callable[[Sequence[Told]], _T]
+    ) -> _T:
+        """What `spell` makes of the records' outcomes: at once where they are few, else aside.
+
+        Many records are let go of there, too: the list is empty then.
+        """
+        if len(records) <= FEW_RECORDS:
+            return spell(self.outcomes(records, result))
+
+        def spelled() -> _T:
+            answer = spell(self.outcomes(records, result))
+            let_go(records)
+            return answer
+
+        return await self._aside.do(spelled)
+
     async def deliver(
         self,
         topic: str,
@@ -123,6 +161,7 @@ class Producing:
         their values say which trace they belong to. Raises ProblemError where nothing was taken on,
         CallerGoneError where the caller left. `receive` must have given the whole body.
         """
+        checked = await self.check_many(topic, records)
         forget = self._count_if_unknown(topic, since_ms, place.caller)
         try:
             return await wait_for_result(
@@ -134,6 +173,7 @@ class Producing:
                     place=place,
                     done=done,
                     in_envelopes=in_envelopes,
+                    checked=checked,
                 ),
                 receive,
             )
@@ -151,11 +191,12 @@ class Producing:
         done: Done,
         settled: Callable[[Result], None] | None = None,
         in_envelopes: bool = False,
+        checked: bool = False,
     ) -> Ticket:
         """Hands records to the client, which calls `done` when they ended or their time is over.
 
         `settled` is called when the client has none of them any more, with what became of them in truth.
-        Raises KafkaError or IllegalStateError where it takes none.
+        `checked`: what `check_many` said of them. Raises KafkaError or IllegalStateError where it takes none.
         """
         trace, span = REQUEST_TRACE.get(), None
         if trace is not None:
@@ -179,6 +220,8 @@ class Producing:
                 done=done,
                 settled=released,
                 create=self._create,
+                checked=checked,
+                in_portions=checked or _has_long_keys(records, place.bytes),
             )
         except (KafkaError, IllegalStateError) as e:
             if span is not None:
@@ -197,6 +240,7 @@ class Producing:
         place: Place,
         done: Done,
         settled: Callable[[Result], None] | None = None,
+        checked: bool = False,
     ) -> None:
         """`submit` for those who stay to the end, whoever leaves: an unknown topic is counted until `done`.
 
@@ -209,7 +253,16 @@ class Producing:
             done(result)
 
         try:
-            self.submit(topic, records, times, since_ms=since_ms, place=place, done=ended, settled=settled)
+            self.submit(
+                topic,
+                records,
+                times,
+                since_ms=since_ms,
+                place=place,
+                done=ended,
+                settled=settled,
+                checked=checked,
+            )
         except BaseException:
             forget()
             raise
@@ -232,19 +285,37 @@ class Producing:
         if not any(type(outcome) is RecordFailure for outcome in outcomes):
             return outcomes  # type: ignore[return-value]  # every one of them is a RecordMetadata
         request_bytes = sum(len(record.key or b"") + len(record.value or b"") for record in records)
-        return [
-            self._retry_after.on(self._problem(record, outcome), request_bytes)
-            if isinstance(outcome, RecordFailure)
-            else outcome
-            for record, outcome in zip(records, outcomes, strict=True)
-        ]
+        count = self._producer.cache.partition_count(records[0].topic)
+        #: What fails by the thousand fails for a few reasons: each is spelled once.
+        known: dict[tuple[object, ...], Problem] = {}
+        told: list[Told] = []
+        for record, outcome in zip(records, outcomes, strict=True):
+            if not isinstance(outcome, RecordFailure):
+                told.append(outcome)
+                continue
+            partition = record.partition
+            is_missing = partition is not None and count is not None and partition >= count
+            reason = (id(outcome.error), outcome.phase, outcome.written, outcome.waited_ms, is_missing)
+            problem = known.get(reason)
+            if problem is None:
+                problem = self._retry_after.on(_problem(outcome, is_missing=is_missing), request_bytes)
+                known[reason] = problem
+            told.append(problem)
+        return told
 
-    def _problem(self, record: ProducerRecord, failure: RecordFailure) -> Problem:
-        """One record's failure. Waiting in vain for a partition that the topic does not have is a 404."""
-        problem = problem_of_failure(failure)
-        if failure.phase is Phase.METADATA and record.partition is not None:
-            count = self._producer.cache.partition_count(record.topic)
-            if count is not None and record.partition >= count:
-                missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
-                return replace(problem, status=404, kafka_error=missing.name, code=missing.code)
-        return problem
+
+def _has_long_keys(records: Sequence[ProducerRecord], body_bytes: int) -> bool:
+    """Whether to choose partitions by the keys would take long."""
+    return (
+        body_bytes > _LONG_KEYS_BYTES
+        and sum([len(record.key) for record in records if record.key is not None]) > _LONG_KEYS_BYTES
+    )
+
+
+def _problem(failure: RecordFailure, *, is_missing: bool) -> Problem:
+    """One record's failure. Waiting in vain for a partition that the topic does not have is a 404."""
+    problem = problem_of_failure(failure)
+    if failure.phase is Phase.METADATA and is_missing:
+        missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
+        return replace(problem, status=404, kafka_error=missing.name, code=missing.code)
+    return problem

@@ -8,14 +8,16 @@ Proxy v2, whose envelopes share that list, have a `RecordList` each. Pure; event
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from service.json_items import items_of
-from service.strict_json import BodyError, misfit
+from service.json_items import BodyLimits, items_of
+from service.json_parts import ArrayParts, array_of_member
+from service.strict_json import BodyError, compact, find_fault, misfit
 
 #: How many commas a body may have for its records to be taken apart, at some 60 bytes for each.
 _MAX_OUTLINED: Final = 500_000
@@ -34,6 +36,11 @@ class _Whole(msgspec.Struct):
 
 
 _OUTLINE: Final = msgspec.json.Decoder(_Outline)
+#: `{},`: no record takes less of a list.
+_LEAST_BYTES: Final = 3
+
+_ITEMS: Final = msgspec.json.Decoder(list[Raw])
+_INDEX: Final = re.compile(r"^records\[(\d+)\]")
 _WHOLE: Final = msgspec.json.Decoder(_Whole)
 
 
@@ -46,13 +53,50 @@ class RecordList:
         self._decode_one = decode_one
         self._status_of = status_of
 
+    def split(self, body: bytes, limits: BodyLimits) -> tuple[bytes, list[bytes]]:
+        """A large body taken apart: compact, with its list left empty; and the list's parts, compact arrays.
+
+        Raises BodyError. A body without such a list comes back whole, for its decoder to say so.
+        """
+        parts = array_of_member(body, "records", limits.record_text_bytes)
+        if parts is not None:
+            texts = list(parts)
+            return compact(parts.around), texts
+        text = compact(body)  # its members are in an unusual order, or spelled with escapes
+        try:
+            whole = _WHOLE.decode(text).records
+        except msgspec.ValidationError:
+            return text, []
+        if whole is UNSET or not bytes(whole).startswith(b"["):
+            return text, []
+        written = bytes(whole)
+        texts = list(ArrayParts(written, 1, limits.record_text_bytes))
+        return text.replace(written, b"[]", 1), texts
+
+    def fault_of_part(self, part: bytes, first: int, error: msgspec.ValidationError) -> BodyError:
+        """What `error` says of a part whose first record is `records[first]`."""
+        for index, raw in enumerate(_ITEMS.decode(part), first):
+            try:
+                self._decode_one(raw)
+            except msgspec.ValidationError as e:
+                return self._located(e, f"records[{index}]")
+        return self._located(error, "records")
+
+    @staticmethod
+    def refuse_unfit_part(part: bytes, first: int) -> None:
+        """`refuse_unfit` for a part whose first record is `records[first]`."""
+        fault = find_fault(b'{"records":' + part + b"}")
+        if fault is not None:
+            place = _INDEX.sub(lambda found: f"records[{int(found[1]) + first}]", fault.place)
+            raise BodyError(fault.status, place, fault.message)
+
     def bound(self, text: bytes, max_records: int) -> None:
         """Raises a 413 for too many records, before an object is made of each of their members.
 
         In compact JSON records are parted by `},{`, and so is much else: only where there are many of them
         are the records counted.
         """
-        if text.count(b"},{") < max_records:
+        if len(text) < _LEAST_BYTES * max_records or text.count(b"},{") < max_records:
             return
         try:
             whole = _WHOLE.decode(text).records

@@ -26,19 +26,19 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from client_core import ProducerRecord
-from service.json_items import items_of
+from client_core import EncodedHeaders, Headers, ProducerRecord
+from service.json_items import NO_LIMITS, BodyLimits, items_of
+from service.json_parts import LARGE_BYTES
 from service.payload import DECODERS, Format, bytes_of_base64, bytes_of_text
 from service.produce.record_list import RecordList
 from service.strict_json import BodyError, compact, misfit, refuse_unfit
 
-#: Records that are understood at once: some 3 ms. Of strings that are taken together more are.
-_PORTION: Final = 2_000
-_PLAIN_PORTION: Final = 8_000
-
 #: int32 and int64, as the wire has them.
 MAX_INT32: Final = 2**31 - 1
 MAX_TIMESTAMP_MS: Final = 2**63 - 1
+
+#: So many headers of a record are kept as they go on the wire, and not each as an object.
+_MANY_HEADERS: Final = 32
 
 #: Of one record. Kafka has no bound but the record's size, which a million empty ones would not reach.
 MAX_HEADERS: Final = 10_000
@@ -65,6 +65,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 _BODY: Final = msgspec.json.Decoder(_Body)
 _RECORD: Final = msgspec.json.Decoder(_Record)
+_ITEMS: Final = msgspec.json.Decoder(list[_Record])
 _HEADERS: Final = msgspec.json.Decoder(list[_Header])
 _STRING: Final = msgspec.json.Decoder(str)
 
@@ -77,6 +78,7 @@ _TIMESTAMP: Final = len(',"timestamp":')
 _HEADERS_MEMBER: Final = len(',"headers":')
 _HEADER: Final = len('{"key":,"value":}')
 _RECORDS: Final = len('{"records":[]}')
+_BRACKETS: Final = "[]"
 _KEY_FORMAT: Final = len(',"key_format":')
 _VALUE_FORMAT: Final = len(',"value_format":')
 
@@ -84,49 +86,70 @@ _VALUE_FORMAT: Final = len(',"value_format":')
 _PLAIN_FORMATS: Final = {f'"{form.value}"'.encode(): form for form in Format}
 _QUOTE: Final = ord('"')
 
+#: From the raw JSON of a key or value to its bytes.
+Decode = Callable[[bytes], bytes | None]
+
 #: A record of its six members, without the call of Python that `ProducerRecord(…)` is.
 _make_record: Final = partial(tuple.__new__, ProducerRecord)
 
 _LIST: Final = RecordList(_RECORD.decode)
 
 
-def parse_records(topic: str, body: bytes, max_records: int = MAX_INT32) -> Iterator[list[ProducerRecord]]:
-    """The records of a produce body, in order and in portions of some milliseconds' work.
-
-    Raises BodyError with the place of the first fault, which may come behind portions that are sound: none of
-    them counts before all are there.
-    """
+def parse_records(topic: str, body: bytes, limits: BodyLimits = NO_LIMITS) -> list[ProducerRecord]:
+    """The records of a produce body, in order. Raises BodyError with the place of the first fault."""
+    if len(body) > LARGE_BYTES:
+        return _parse_parts(topic, body, limits)
     text = compact(body)
-    _LIST.bound(text, max_records)
-    try:
-        envelope = _BODY.decode(text)
-    except msgspec.ValidationError as e:
-        raise _LIST.fault(text, e) from e
-    if not envelope.records:
-        raise BodyError(422, "records", "at least one record is needed")
-    decode_key = DECODERS[_format(envelope.key_format, "key_format", Format.TEXT)]
-    decode_value = DECODERS[_format(envelope.value_format, "value_format", Format.JSON)]
-
+    _LIST.bound(text, limits.records)
+    envelope = _envelope(text)
     items = envelope.records
-    of_formats = 0 if envelope.key_format is UNSET else _KEY_FORMAT + len(envelope.key_format)
-    of_formats += 0 if envelope.value_format is UNSET else _VALUE_FORMAT + len(envelope.value_format)
-    if decode_value is bytes_of_text and len(items) <= _PLAIN_PORTION:
-        plain = _of_plain_texts(topic, items, text, of_formats)
-        if plain is not None:
-            yield plain
-            return
-    understood = _RECORDS + len(items) - 1 + of_formats
-    portion: list[ProducerRecord] = []
-    for first in range(0, len(items), _PORTION):
-        if first:
-            yield portion
-        of_portion = items if len(items) <= _PORTION else items[first : first + _PORTION]
-        portion, of_records = _records(topic, of_portion, decode_key, decode_value, first)
-        understood += of_records
+    if not items:
+        raise BodyError(422, "records", "at least one record is needed")
+    decode_key, decode_value, of_formats = _formats(envelope)
+    records, understood = _records(topic, items, decode_key, decode_value, text, _RECORDS + of_formats)
     if understood != len(text):
         # More was written than was understood: names stand twice, or were merely written with escapes.
         refuse_unfit(body)
-    yield portion
+    return records
+
+
+def _parse_parts(topic: str, body: bytes, limits: BodyLimits) -> list[ProducerRecord]:
+    """The same of a large body, part by part: no call of the parser is a long one."""
+    around, parts = _LIST.split(body, limits)
+    envelope = _envelope(around)
+    if not parts:
+        raise BodyError(422, "records", "at least one record is needed")
+    decode_key, decode_value, of_formats = _formats(envelope)
+    if _RECORDS + of_formats != len(around):
+        refuse_unfit(around)
+    records: list[ProducerRecord] = []
+    for part in parts:
+        first = len(records)
+        try:
+            items = _ITEMS.decode(part)
+        except msgspec.ValidationError as e:
+            raise _LIST.fault_of_part(part, first, e) from e
+        limits.check_count(first + len(items))
+        some, understood = _records(topic, items, decode_key, decode_value, part, len(_BRACKETS), first)
+        if understood != len(part):
+            _LIST.refuse_unfit_part(part, first)
+        records += some
+    return records
+
+
+def _envelope(text: bytes) -> _Body:
+    try:
+        return _BODY.decode(text)
+    except msgspec.ValidationError as e:
+        raise _LIST.fault(text, e) from e
+
+
+def _formats(envelope: _Body) -> tuple[Decode, Decode, int]:
+    """How keys and values are read, and how much of the JSON says so."""
+    of_formats = 0 if envelope.key_format is UNSET else _KEY_FORMAT + len(envelope.key_format)
+    of_formats += 0 if envelope.value_format is UNSET else _VALUE_FORMAT + len(envelope.value_format)
+    decode_key = DECODERS[_format(envelope.key_format, "key_format", Format.TEXT)]
+    return decode_key, DECODERS[_format(envelope.value_format, "value_format", Format.JSON)], of_formats
 
 
 class LineCodec:
@@ -160,15 +183,36 @@ class LineCodec:
             items = [_RECORD.decode(text) for text in texts]
         except msgspec.ValidationError as e:
             raise misfit(e) from e
-        records, understood = _records(self._topic, items, self._decode_key, self._decode_value, first)
+        records, understood = _one_by_one(self._topic, items, self._decode_key, self._decode_value, first)
         if understood != sum(map(len, texts)):
             for line in lines:
                 refuse_unfit(line)
         return records
 
 
+def _records(
+    topic: str,
+    items: Sequence[_Record],
+    decode_key: Decode,
+    decode_value: Decode,
+    text: bytes,
+    around: int,
+    first: int = 0,
+) -> tuple[list[ProducerRecord], int]:
+    """The records, the first of which is `records[first]`, and how much of `text` was understood.
+
+    `around` is what stands there around the records and the commas between them.
+    """
+    if decode_value is bytes_of_text:
+        plain = _of_plain_texts(topic, items, text, around)
+        if plain is not None:
+            return plain, len(text)
+    records, understood = _one_by_one(topic, items, decode_key, decode_value, first)
+    return records, understood + len(items) - 1 + around
+
+
 def _of_plain_texts(
-    topic: str, items: Sequence[_Record], text: bytes, of_formats: int
+    topic: str, items: Sequence[_Record], text: bytes, around: int
 ) -> list[ProducerRecord] | None:
     """The records where each is nothing but a string without escapes, taken together; None where any is not.
 
@@ -177,8 +221,7 @@ def _of_plain_texts(
     if b"\\" in text:
         return None
     raws = [bytes(item.value) for item in items]
-    values_bytes = sum(map(len, raws))
-    if values_bytes + len(raws) * (_VALUE + 2) - 1 + _RECORDS + of_formats != len(text):
+    if sum(map(len, raws)) + len(raws) * (_VALUE + 2) - 1 + around != len(text):
         return None
     if set(map(itemgetter(0), raws)) != {_QUOTE}:
         return None
@@ -187,12 +230,12 @@ def _of_plain_texts(
     return list(map(_make_record, zip(repeat(topic), values, nothing, nothing, nothing, repeat(()))))
 
 
-def _records(
+def _one_by_one(
     topic: str,
     items: Sequence[_Record],
-    decode_key: Callable[[bytes], bytes | None],
-    decode_value: Callable[[bytes], bytes | None],
-    first: int = 0,
+    decode_key: Decode,
+    decode_value: Decode,
+    first: int,
 ) -> tuple[list[ProducerRecord], int]:
     """The records, the first of which is `records[first]`, and how much of their JSON was understood."""
     records: list[ProducerRecord] = []
@@ -201,7 +244,7 @@ def _records(
     try:
         for index, item in enumerate(items, first):
             key = partition = timestamp = None
-            headers: tuple[tuple[str, bytes | None], ...] = ()
+            headers: Headers = ()
             member = "value"
             raw = bytes(item.value)
             understood += _VALUE + len(raw) + 1
@@ -253,8 +296,8 @@ def whole_number(raw: bytes, greatest: int) -> int | None:
     raise ValueError(f"must be a whole number from 0 to {greatest}, or null")
 
 
-def record_headers(raw: bytes, place: str) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    """The headers, and how much of their JSON was understood."""
+def record_headers(raw: bytes, place: str) -> tuple[Headers, int]:
+    """The headers, and how much of their JSON was understood. Many are EncodedHeaders."""
     if raw == b"null":
         return (), len(raw)
     may_be_many = raw.count(b"},{") >= MAX_HEADERS and raw.startswith(b"[")
@@ -264,10 +307,18 @@ def record_headers(raw: bytes, place: str) -> tuple[tuple[tuple[str, bytes | Non
         items = _HEADERS.decode(raw)
     except msgspec.ValidationError as e:
         raise misfit(e, place) from e
-    headers: list[tuple[str, bytes | None]] = []
-    understood = 2 + max(len(items) - 1, 0)
+    understood = 2 + max(len(items) - 1, 0) + len(items) * _HEADER
+    understood += sum([len(item.key) + len(item.value) for item in items])
+    return in_one_where_many(len(items), _each_header(items, place)), understood
+
+
+def in_one_where_many(count: int, headers: Iterator[tuple[str, bytes | None]]) -> Headers:
+    """The headers as a tuple, or encoded where there are many: no object is kept for each of those."""
+    return tuple(headers) if count < _MANY_HEADERS else EncodedHeaders(headers)
+
+
+def _each_header(items: Sequence[_Header], place: str) -> Iterator[tuple[str, bytes | None]]:
     for index, item in enumerate(items):
-        understood += _HEADER + len(item.key) + len(item.value)
         try:
             name = bytes_of_text(bytes(item.key))
         except ValueError as e:
@@ -275,7 +326,7 @@ def record_headers(raw: bytes, place: str) -> tuple[tuple[tuple[str, bytes | Non
         if name is None:
             raise BodyError(422, f"{place}[{index}].key", "a header needs a name")
         try:
-            headers.append((name.decode(), bytes_of_base64(bytes(item.value))))
+            value = bytes_of_base64(bytes(item.value))
         except ValueError as e:
             raise BodyError(422, f"{place}[{index}].value", str(e)) from e
-    return tuple(headers), understood
+        yield name.decode(), value

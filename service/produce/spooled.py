@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from client_core import Errors, KafkaError, Phase, ProducerRecord, Ticket
 from service.asgi import Receive
+from service.aside import Aside
 from service.errors import Problem, ProblemError
 from service.face import Producer
 from service.produce.idempotency import REPLAYED, IdempotencyKeys, Name, digest_of
 from service.produce.once import STAYS, outcome_of
-from service.produce.portions import gathered
 from service.produce.produce_answers import Answer, answer_of_problem, json_answer
 from service.produce.produce_forms import Form
 from service.request_trace import REQUEST_TRACE, marked
@@ -44,6 +45,7 @@ class SpooledProduce:
         producer: Producer,
         keys: IdempotencyKeys,
         replays: Counter,
+        aside: Aside,
         *,
         trace_headers: bool,
     ) -> None:
@@ -52,6 +54,7 @@ class SpooledProduce:
         self._clock = producer.clock
         self._keys = keys
         self._replays = replays
+        self._aside = aside
         self._trace_headers = trace_headers
 
     async def answer(
@@ -62,13 +65,13 @@ class SpooledProduce:
         Raises ProblemError, BodyError, and CallerGoneError where nobody is left to answer.
         """
         if name is None:
-            records = self._checked(topic, await gathered(form.parse(body)))
+            records = await self._aside.read(partial(self._parsed, topic, form), body)
             return await self._wait(form, since_ms, receive, lambda done: self._submit(topic, records, done))
-        digest = digest_of(form.meaning, body)
+        digest = await self._aside.read(partial(digest_of, form.meaning), body)
         attempt = self._keys.find(name, digest)
         if attempt is None:
-            records = self._checked(topic, await gathered(form.parse(body)))
-            attempt = self._keys.find(name, digest)  # others had their turn between the portions
+            records = await self._aside.read(partial(self._parsed, topic, form), body)
+            attempt = self._keys.find(name, digest)  # others had their turn meanwhile
             if attempt is None:
                 return await self._first(name, digest, form, records, since_ms, receive)
         left_ms = form.times.timeout_ms - (self._clock.now_ms() - since_ms)
@@ -129,6 +132,9 @@ class SpooledProduce:
                     waited_ms=timeout_ms,
                 )
             )
+
+    def _parsed(self, topic: str, form: Form, body: bytes) -> Sequence[ProducerRecord]:
+        return self._checked(topic, form.parse(body))
 
     def _checked(self, topic: str, records: Sequence[ProducerRecord]) -> Sequence[ProducerRecord]:
         """The records as they are to be spooled. Raises ProblemError for what could never be sent."""

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 import msgspec
 from crc32c import crc32c
 
-from client_core import ProducerRecord
+from client_core import EncodedHeaders, ProducerRecord
 
 VERSION: Final = 1
 SALT_BYTES: Final = 8
@@ -77,7 +77,7 @@ class Frame(NamedTuple):
 def payload_of(record: ProducerRecord, accepted_wall_ms: int) -> bytes:
     """The payload of version 1."""
     topic, value, key, partition, timestamp_ms, headers = record
-    return _encode(_Payload(topic, partition, key, value, timestamp_ms, headers, accepted_wall_ms))
+    return _encode(_Payload(topic, partition, key, value, timestamp_ms, tuple(headers), accepted_wall_ms))
 
 
 def entry_of(version: int, payload: bytes) -> Entry:
@@ -142,6 +142,8 @@ def most_bytes_of(record: ProducerRecord) -> int:
     """How many bytes the frame of a record takes at most."""
     size = FRAME_BYTES + _PAYLOAD_BYTES + 4 * len(record.topic)
     size += len(record.key or b"") + len(record.value or b"")
+    if isinstance(record.headers, EncodedHeaders):
+        return size + _HEADER_BYTES * len(record.headers) + 4 * len(record.headers.encoded)
     for name, value in record.headers:
         # A character takes four bytes of UTF-8 at most.
         size += _HEADER_BYTES + 4 * len(name) + len(value or b"")

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from service.access.caller import caller_of
 from service.asgi import HeaderPairs, Receive, Scope, header
+from service.aside import is_light
 from service.deps import Sidecar
 from service.errors import Problem, problem_of_body, refused
 from service.listener.guards import CLOSE
@@ -36,8 +38,10 @@ from service.waiting import CallerGoneError
 
 PARAMETERS: Final = ("key_format", "value_format")
 
-#: Lines that are read and submitted in one go: about 2 ms, within which nobody else has a turn.
+#: Lines that are read and submitted in one go, and how long they may be together, but for one that is longer:
+#: about 2 ms, within which nobody else has a turn.
 _LINES_AT_ONCE: Final = 500
+_BYTES_AT_ONCE: Final = 64 * 1024
 
 #: A begun line that is shorter is not counted among what waits: it is still in a buffer of the connection.
 _HELD_UNCOUNTED_BYTES: Final = 64 * 1024
@@ -118,6 +122,7 @@ class _Conversation:
     def __init__(
         self, sidecar: Sidecar, stream: RecordStream, codec: LineCodec, receive: Receive, outlet: Outlet
     ) -> None:
+        self._aside = sidecar.aside
         self._drain = sidecar.drain
         self._idle_s = sidecar.settings.stream_idle_timeout_ms / 1000
         self._max_line_bytes = sidecar.settings.stream_max_line_bytes
@@ -167,11 +172,15 @@ class _Conversation:
                 await self._stream.put([problem], 0)
 
     async def _put(self, lines: Sequence[bytes | None]) -> None:
-        for start in range(0, len(lines), _LINES_AT_ONCE):
+        start = 0
+        while start < len(lines):
             if start:
                 await asyncio.sleep(0)  # a read may bring thousands: others get their turn between
-            some = lines[start : start + _LINES_AT_ONCE]
-            await self._stream.put(self._items(some), sum(len(line) for line in some if line is not None))
+            some, body_bytes = _some(lines, start)
+            start += len(some)
+            is_heavy = not all(line is None or is_light(line) for line in some)
+            items = await self._aside.do(partial(self._items, some)) if is_heavy else self._items(some)
+            await self._stream.put(items, body_bytes)
 
     def _items(self, lines: Sequence[bytes | None]) -> list[Item]:
         first = self._stream.records
@@ -198,3 +207,16 @@ class _Conversation:
         if problem is not None:
             self._lines.pass_over()
         return problem
+
+
+def _some(lines: Sequence[bytes | None], start: int) -> tuple[Sequence[bytes | None], int]:
+    """The lines from `start` on that are read in one go, one at least, and their length."""
+    body_bytes = 0
+    end = start
+    for line in lines[start : start + _LINES_AT_ONCE]:
+        size = 0 if line is None else len(line)
+        if body_bytes and body_bytes + size > _BYTES_AT_ONCE:
+            break
+        body_bytes += size
+        end += 1
+    return lines[start:end], body_bytes

@@ -18,6 +18,7 @@ from service.dialects.rest_v3.batch_codec import parse_batch
 from service.dialects.rest_v3.concatenated_json import ConcatenatedJson
 from service.dialects.rest_v3.posted_records import understand
 from service.errors import ProblemError
+from service.json_items import BodyLimits
 from service.lookup.lookups_codec import parse_lookups
 from service.payload import Format
 from service.produce.records_codec import LineCodec, parse_records
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _RECORD_LIMIT: Final = 1_000
+_LIMITS: Final = BodyLimits(_RECORD_LIMIT, 1_000_000)
 _LINE_BYTES: Final = 20_000
 _BYTES: Final = 1 << 20
 _TOKENS: Final = (
@@ -41,13 +43,13 @@ _REFUSALS: Final = (BodyError, ProblemError)
 
 def targets() -> Iterator[Target]:
     """All of them."""
-    yield _json("produce, native", _native, lambda data: list(parse_records("t", data, _RECORD_LIMIT)))
+    yield _json("produce, native", _native, lambda data: parse_records("t", data, _LIMITS))
     yield _json("look-ups", _lookups, parse_lookups)
     for form in Format:
         yield _json(f"produce, REST v2 {form.value}", _of_v2, _v2_reader(form))
     yield _json("batch, REST v3", _batch_of_v3, lambda data: parse_batch("t", data))
     yield _json("CloudEvent, structured", _event, lambda data: record_of_envelope("t", data))
-    yield _json("CloudEvents, batch", _events, lambda data: list(records_of_batch("t", data, _RECORD_LIMIT)))
+    yield _json("CloudEvents, batch", _events, lambda data: records_of_batch("t", data, _LIMITS))
     yield _json("Dapr, bulk", _bulk, _read_bulk)
     yield _json("Dapr, own event", _event, _completed)
     yield _stream("records, REST v3", _of_v3, _read_stream)
@@ -137,7 +139,7 @@ def _of_v2(random: Random) -> Any:
 
 def _v2_reader(form: Format) -> Callable[[bytes], object]:
     def read(data: bytes) -> object:
-        return parse_body("t", data, form, None, _RECORD_LIMIT)
+        return parse_body("t", data, form, None, _LIMITS)
 
     return read
 
@@ -235,7 +237,7 @@ def _of_dapr() -> EventRecords:
 
 
 def _read_bulk(data: bytes) -> None:
-    for record in _of_dapr().of(parse_entries(data, "pubsub", "t", _RECORD_LIMIT)):
+    for record in _of_dapr().of(parse_entries(data, "pubsub", "t", _LIMITS)):
         assert record.topic == "t"
 
 

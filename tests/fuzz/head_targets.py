@@ -12,6 +12,7 @@ from service.dialects.rest_v2.media_types import format_of as format_of_v2
 from service.dialects.rest_v3.request_body import utf8_reader
 from service.dialects.rest_v3.timestamps import ms_of_rfc3339, text_of_ms
 from service.errors import ProblemError
+from service.json_items import NO_LIMITS
 from service.listener.guards import without_port
 from service.listener.http_heads import RefusedError, check_coding, settled, without_offer
 from service.lookup.freshness import matches, parse_version
@@ -130,7 +131,7 @@ def _query(data: bytes) -> None:
 
 
 def _form(data: bytes) -> None:
-    form_of("t", _scope(data), _TIMES, 100)
+    form_of("t", _scope(data), _TIMES, NO_LIMITS)
 
 
 def _octet_stream(data: bytes) -> None:

@@ -86,7 +86,7 @@ class _Written:
             self._topics[codec] = (
                 topic,
                 [
-                    ReadRecord(0, offset, r.key, r.value, r.headers, r.timestamp_ms or 0, "CreateTime")
+                    ReadRecord(0, offset, r.key, r.value, tuple(r.headers), r.timestamp_ms or 0, "CreateTime")
                     for offset, r in enumerate(sent)
                 ],
             )

@@ -13,6 +13,7 @@ from client_core import ProducerRecord
 from service.dialects.rest_v2.error_codes import code_of
 from service.dialects.rest_v2.records import ProduceBody, parse_body
 from service.errors import ProblemError
+from service.json_items import NO_LIMITS
 from service.payload import Format
 from service.produce.records_codec import MAX_INT32, MAX_TIMESTAMP_MS
 
@@ -26,7 +27,7 @@ def parse(
     body: str | bytes, form: Format = JSON, path_partition: int | None = None, max_records: int = 1_000
 ) -> ProduceBody:
     raw = body.encode() if isinstance(body, str) else body
-    return parse_body("orders", raw, form, path_partition, max_records)
+    return parse_body("orders", raw, form, path_partition, NO_LIMITS._replace(records=max_records))
 
 
 def one(record: str, form: Format = JSON, path_partition: int | None = None) -> ProducerRecord:

@@ -265,6 +265,8 @@ class FakeProducer:
         create: bool = True,
         settled: Done | None = None,
         since_ms: int | None = None,
+        checked: bool = False,
+        in_portions: bool = False,
     ) -> FakeTicket:
         if self.refuses is not None:
             raise self.refuses

@@ -9,8 +9,8 @@ The media type decides the content mode, as the HTTP binding says. Event loop on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
@@ -25,7 +25,6 @@ from service.dialects.cloudevents.schemas import REQUEST
 from service.dialects.cloudevents.structured import record_of_envelope, records_of_batch
 from service.errors import ProblemError, problem_of_body, refused
 from service.media_type import check_encoding
-from service.produce.portions import drawn
 from service.produce.produce_answers import Answer, answer_of
 from service.responses import as_is, problems
 from service.schemas import NoQuery, ProduceAnswer
@@ -71,7 +70,8 @@ class Events:
         self._room = sidecar.room
         self._producing = sidecar.producing
         self._clock = sidecar.producer.clock
-        self._max_events = sidecar.settings.max_records_per_request
+        self._limits = sidecar.limits
+        self._aside = sidecar.aside
         self._http = sidecar.http
 
     async def post(self, topic: str, request: Request) -> Response:
@@ -92,7 +92,9 @@ class Events:
                 body = await read_body(
                     request.scope, request.receive, place, self._producing.times.timeout_ms
                 )
-                records = await drawn(self._records(topic, media_type, scope["headers"], body))
+                records = await self._aside.read(
+                    partial(self._records, topic, media_type, scope["headers"]), body
+                )
                 if not records:
                     return answer_of(topic, (), _ACCEPTED)
                 times = self._producing.dialect_times(topic, since_ms=since_ms)
@@ -103,15 +105,15 @@ class Events:
             raise ProblemError(problem_of_body(e)) from e
         except ProblemError as e:
             raise ProblemError(replace(e.problem, written="no")) from e
-        return answer_of(topic, self._producing.outcomes(records, result), _ACCEPTED)
+        return await self._producing.answered(records, result, lambda told: answer_of(topic, told, _ACCEPTED))
 
     def _records(
         self, topic: str, media_type: str | None, headers: HeaderPairs, body: bytes
-    ) -> Iterable[ProducerRecord]:
+    ) -> list[ProducerRecord]:
         if media_type == _BATCH:
-            return records_of_batch(topic, body, self._max_events)
+            return records_of_batch(topic, body, self._limits)
         if media_type == _STRUCTURED:
-            return [record_of_envelope(topic, body)]
+            return [record_of_envelope(topic, body, self._limits)]
         return [record_of_binary(topic, headers, body)]
 
 

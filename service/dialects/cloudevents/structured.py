@@ -14,7 +14,6 @@ Pure; any thread. Sources: CloudEvents 1.0.2 JSON format, Kafka protocol binding
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Raw
@@ -28,7 +27,7 @@ from service.dialects.cloudevents.attributes import (
     missing_attribute,
 )
 from service.dialects.json_members import is_null, members_of, text_of, within
-from service.json_items import items_of
+from service.json_items import NO_LIMITS, BodyLimits, items_of_body
 from service.payload import bytes_of_base64
 from service.strict_json import BodyError, compact
 
@@ -44,21 +43,21 @@ _WHOLE_NUMBER: Final = re.compile(rb"-?(?:0|[1-9][0-9]{0,9})")
 _INT32: Final = range(-(2**31), 2**31)
 
 
-def record_of_envelope(topic: str, body: bytes) -> ProducerRecord:
-    """The record of one event in JSON. Raises BodyError (400), naming the attribute."""
+def record_of_envelope(topic: str, body: bytes, limits: BodyLimits = NO_LIMITS) -> ProducerRecord:
+    """The record of one event in JSON. Raises BodyError: 400, naming the attribute; 413 for a long one."""
+    limits.check_text(body)
     return _record(topic, compact(body), "")
 
 
-def records_of_batch(topic: str, body: bytes, limit: int) -> Iterator[ProducerRecord]:
-    """The records of a JSON array of events, in order; none for an empty one. Each is understood when drawn.
+def records_of_batch(topic: str, body: bytes, limits: BodyLimits) -> list[ProducerRecord]:
+    """The records of a JSON array of events, in order; none for an empty one.
 
-    Raises BodyError: 400 with the place, such as `[3].id`; 413 beyond `limit` events.
+    Raises BodyError: 400 with the place, such as `[3].id`; 413 beyond the limits.
     """
-    events = items_of(compact(body), limit)
-    if len(events) > limit:
-        raise BodyError(413, "", f"more than {limit} events (max_records_per_request)")
-    for index, event in enumerate(events):
-        yield _record(topic, bytes(event), f"[{index}]")
+    events = items_of_body(body, limits)
+    if len(events) > limits.records:
+        raise BodyError(413, "", f"more than {limits.records} events (max_records_per_request)")
+    return [_record(topic, bytes(event), f"[{index}]") for index, event in enumerate(events)]
 
 
 def _record(topic: str, text: bytes, place: str) -> ProducerRecord:

@@ -21,9 +21,9 @@ from msgspec import Raw
 from service.dialects.dapr.envelope import BINARY, CLOUD_EVENT, JSON, is_media_type
 from service.dialects.dapr.errors import ENTRIES, MISMATCH, TOO_MUCH, UNREADABLE, Code, fault
 from service.dialects.json_members import is_null, members_of, text_of
-from service.json_items import items_of
+from service.json_items import BodyLimits, items_of_body
 from service.payload import bytes_of_base64
-from service.strict_json import BodyError, compact
+from service.strict_json import BodyError
 
 _MEMBERS: Final = frozenset({"entryid", "event", "contenttype", "metadata"})
 _METADATA: Final = msgspec.json.Decoder(dict[str, str])
@@ -56,15 +56,15 @@ class _Where(NamedTuple):
         )
 
 
-def parse_entries(body: bytes, pubsub: str, topic: str, limit: int) -> Iterator[Entry]:
+def parse_entries(body: bytes, pubsub: str, topic: str, limits: BodyLimits) -> Iterator[Entry]:
     """The entries, in order; none for an empty array. Each is understood when drawn. Raises ProblemError."""
     where = _Where(pubsub, topic)
     try:
-        items = items_of(compact(body), limit)
+        items = items_of_body(body, limits)
     except BodyError as e:
-        where.fault(UNREADABLE, str(e))
-    if len(items) > limit:
-        where.fault(TOO_MUCH, f"more than {limit} entries (max_records_per_request)")
+        where.fault(TOO_MUCH if e.status == TOO_MUCH.status else UNREADABLE, str(e))
+    if len(items) > limits.records:
+        where.fault(TOO_MUCH, f"more than {limits.records} entries (max_records_per_request)")
     seen: set[str] = set()
     for index, item in enumerate(items):
         entry = _entry(bytes(item), where._replace(place=f"[{index}]"))

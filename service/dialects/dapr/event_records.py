@@ -14,13 +14,14 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from client_core import ProducerRecord
+from client_core import EncodedHeaders, ProducerRecord
 from service.dialects.cloudevents.structured import STRUCTURED_HEADER
 from service.dialects.dapr import errors
 from service.dialects.dapr.bulk_codec import Entry
 from service.dialects.dapr.envelope import CLOUD_EVENT, Origin, Trace, completed, is_media_type, wrapped
 from service.dialects.dapr.publish_metadata import PublishMetadata, understand
 from service.errors import ProblemError
+from service.produce.records_codec import in_one_where_many
 from service.strict_json import BodyError
 
 #: What servers make of bytes in a path that are not UTF-8.
@@ -80,7 +81,11 @@ class EventRecords:
             value = None if entry.event == _NULL else entry.event
             return ProducerRecord(topic, value, asked.key, asked.partition, headers=asked.headers)
         given = any(name.lower() == STRUCTURED_HEADER[0] for name, _ in asked.headers)
-        headers = asked.headers if given else (*asked.headers, STRUCTURED_HEADER)
+        headers = (
+            asked.headers
+            if given
+            else in_one_where_many(len(asked.headers) + 1, iter((*asked.headers, STRUCTURED_HEADER)))
+        )
         value = self._envelope(entry, asked)
         return ProducerRecord(topic, value, asked.key, asked.partition, headers=headers)
 
@@ -97,5 +102,8 @@ class EventRecords:
 
 
 def _size(record: ProducerRecord) -> int:
-    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    if isinstance(record.headers, EncodedHeaders):
+        headers = len(record.headers.encoded)
+    else:
+        headers = sum(len(name) + len(value or b"") for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers

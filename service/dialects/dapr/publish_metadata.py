@@ -20,7 +20,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from service.produce.records_codec import MAX_INT32
+from client_core import Headers
+from service.produce.records_codec import MAX_INT32, in_one_where_many
 
 _PREFIX: Final = "metadata."
 _CLOUD_EVENT: Final = "cloudevent."
@@ -60,7 +61,7 @@ class PublishMetadata(NamedTuple):
     partition: int | None
     ttl_ms: int | None
     overrides: Mapping[str, str]
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: Headers
 
 
 def metadata_of_query(parameters: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -87,7 +88,7 @@ def understand(metadata: Mapping[str, str]) -> PublishMetadata:
         overrides={
             name: folded[_CLOUD_EVENT + name] for name in _OVERRIDES if folded.get(_CLOUD_EVENT + name)
         },
-        headers=tuple((name, value.encode()) for name, value in metadata.items()),
+        headers=in_one_where_many(len(metadata), ((n, v.encode()) for n, v in metadata.items())),
     )
 
 

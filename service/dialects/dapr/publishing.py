@@ -9,29 +9,39 @@ A single publish is a bulk of one entry. Event loop only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from fastapi import Request, Response
 
+from client_core import ProducerRecord
 from service.access.caller import caller_of
 from service.asgi import Scope, header
+from service.aside import let_go
 from service.body import announced_bytes, read_body
 from service.deps import Sidecar
 from service.dialects.dapr import errors
 from service.dialects.dapr.bulk_codec import Entry, parse_entries
-from service.dialects.dapr.envelope import DEFAULT_CONTENT_TYPE, Trace
+from service.dialects.dapr.envelope import (
+    CLOUD_EVENT,
+    DEFAULT_CONTENT_TYPE,
+    JSON,
+    Trace,
+    is_media_type,
+)
 from service.dialects.dapr.event_records import NO_CHARACTER, EventRecords, Target
 from service.dialects.dapr.publish_metadata import metadata_of_query, understand
 from service.errors import Problem, ProblemError, refused
 from service.media_type import check_encoding
-from service.produce.portions import drawn
 from service.produce.producing import Told, outcome_of
 from service.request_trace import REQUEST_TRACE
 from service.responses import as_is
+from service.strict_json import BodyError
 from service.trace_context import trace_context_of
+
+T = TypeVar("T")
 
 _ANY: Final = "*"
 _NO_CONTENT: Final = 204
@@ -46,7 +56,8 @@ class Publishing:
         self._clock = sidecar.producer.clock
         self._app_id = sidecar.settings.dapr_app_id
         self._pubsubs = frozenset(sidecar.settings.dapr_pubsub_names)
-        self._max_entries = sidecar.settings.max_records_per_request
+        self._limits = sidecar.limits
+        self._aside = sidecar.aside
         self._max_bytes = sidecar.settings.max_waiting_bytes
         self._http = sidecar.http
 
@@ -57,12 +68,14 @@ class Publishing:
             content_type = _content_type(request.scope)
 
             def entry(body: bytes) -> list[Entry]:
+                if is_media_type(content_type, JSON, CLOUD_EVENT):
+                    self._check_text(body, target)
                 return [Entry("", "", body, content_type, {})]
 
-            _, told = await self._deliver(request, target, entry)
-            if isinstance(told[0], Problem):
-                raise ProblemError(self._problem(told[0], target))
-            timed.outcome = outcome_of(told)
+            told = await self._deliver(request, target, entry, lambda _, told: told[0])
+            if isinstance(told, Problem):
+                raise ProblemError(self._problem(told, target))
+            timed.outcome = outcome_of((told,))
             return Response(status_code=_NO_CONTENT)
 
     async def publish_bulk(self, request: Request, pubsub: str, topic: str) -> Response:
@@ -71,16 +84,17 @@ class Publishing:
             target = self._target(request, pubsub, topic)
 
             def entries_of(body: bytes) -> Iterable[Entry]:
-                return parse_entries(body, pubsub, topic, self._max_entries)
+                return parse_entries(body, pubsub, topic, self._limits)
 
-            entries, told = await self._deliver(request, target, entries_of)
-            timed.outcome = outcome_of(told)
-            failed = [
-                (entry, problem)
-                for entry, problem in zip(entries, told, strict=True)
-                if isinstance(problem, Problem)
-            ]
-            return _of_failed(failed) if failed else Response(status_code=_NO_CONTENT)
+            timed.outcome, answer = await self._deliver(request, target, entries_of, _answer_of_bulk)
+            return answer
+
+    def _check_text(self, body: bytes, target: Target) -> None:
+        """Raises Dapr's 413 for JSON that is longer than any record's can be."""
+        try:
+            self._limits.check_text(body)
+        except BodyError as e:
+            raise target.fault(errors.TOO_MUCH, str(e)) from e
 
     # -- what is asked ---------------------------------------------------------------------------------------
 
@@ -105,9 +119,13 @@ class Publishing:
     # -- doing it --------------------------------------------------------------------------------------------
 
     async def _deliver(
-        self, request: Request, target: Target, entries_of: Callable[[bytes], Iterable[Entry]]
-    ) -> tuple[Sequence[Entry], Sequence[Told]]:
-        """The entries of the request's body, and what became of each."""
+        self,
+        request: Request,
+        target: Target,
+        entries_of: Callable[[bytes], Iterable[Entry]],
+        spell: Callable[[Sequence[Entry], Sequence[Told]], T],
+    ) -> T:
+        """What `spell` makes of the entries of the request's body and of what became of each."""
         since_ms = self._clock.now_ms()
         scope, caller = request.scope, caller_of(request.scope)
         try:
@@ -117,11 +135,21 @@ class Publishing:
                 body = await read_body(
                     request.scope, request.receive, place, self._producing.times.timeout_ms
                 )
-                entries = await drawn(entries_of(body))
                 making = EventRecords(target, self._app_id, self._clock.wall_ms(), self._max_bytes)
-                records = await drawn(making.of(entries))
+
+                def understood(body: bytes) -> tuple[list[Entry], list[ProducerRecord]]:
+                    entries: list[Entry] = []
+
+                    def noted() -> Iterator[Entry]:
+                        for entry in entries_of(body):
+                            entries.append(entry._replace(event=b"", metadata={}))  # whose it is, for answers
+                            yield entry
+
+                    return entries, list(making.of(noted()))
+
+                entries, records = await self._aside.read(understood, body)
                 if not records:
-                    return (), ()
+                    return spell((), ())
                 place.grow_to(making.bytes)
                 partitions = [record.partition for record in records if record.partition is not None]
                 times = self._producing.dialect_times(
@@ -138,10 +166,21 @@ class Publishing:
                 )
         except ProblemError as e:
             raise ProblemError(self._problem(replace(e.problem, written="no"), target)) from e
-        return entries, self._producing.outcomes(records, result)
+        return await self._producing.answered(records, result, lambda told: spell(entries, told))
 
     def _problem(self, problem: Problem, target: Target) -> Problem:
         return errors.publish_problem(problem, target.pubsub, target.topic, self._app_id)
+
+
+def _answer_of_bulk(entries: Sequence[Entry], told: Sequence[Told]) -> tuple[str, Response]:
+    """How the metrics call it, and the answer. The entries are let go of."""
+    failed = [
+        (entry, problem) for entry, problem in zip(entries, told, strict=True) if isinstance(problem, Problem)
+    ]
+    answer = _of_failed(failed) if failed else Response(status_code=_NO_CONTENT)
+    let_go(failed)
+    let_go(entries)
+    return outcome_of(told), answer
 
 
 def _of_failed(failed: Sequence[tuple[Entry, Problem]]) -> Response:

@@ -17,7 +17,7 @@ from typing import Final, cast
 
 from fastapi import Request, Response
 
-from client_core import ProducerRecord, RecordMetadata
+from client_core import ProducerRecord, RecordMetadata, Result
 from service.access.caller import caller_of
 from service.asgi import header
 from service.body import announced_bytes, read_body
@@ -51,7 +51,8 @@ class ProduceV2:
         self._producing = sidecar.producing
         self._clock = sidecar.producer.clock
         self._room = sidecar.room
-        self._max_records = sidecar.settings.max_records_per_request
+        self._limits = sidecar.limits
+        self._aside = sidecar.aside
         self._http = sidecar.http
 
     async def post(self, topic: str, partition: str | None, request: Request) -> Response:
@@ -60,16 +61,17 @@ class ProduceV2:
         Raises ProblemError where none of the records was acknowledged.
         """
         with self._http.produce(request.scope) as timed:
-            records, told = await self._produce(topic, partition, request)
-            told = self._with_codes(records, told)
-            timed.outcome, body = _told(told)
+            records, result = await self._produce(topic, partition, request)
+            timed.outcome, body = await self._producing.answered(
+                records, result, lambda told: _told(self._with_codes(records, told))
+            )
             if timed.outcome == "success" and request.scope["query_string"] == _NO_OFFSETS:
                 return as_is(204, [], b"")
             return as_is(200, [_TYPE, (b"content-length", b"%d" % len(body))], body)
 
     async def _produce(
         self, topic: str, partition: str | None, request: Request
-    ) -> tuple[Sequence[ProducerRecord], Sequence[Told]]:
+    ) -> tuple[Sequence[ProducerRecord], Result]:
         since_ms = self._clock.now_ms()
         scope, caller = request.scope, caller_of(request.scope)
         self._producing.check(topic, caller)
@@ -79,12 +81,14 @@ class ProduceV2:
         _check_query(scope["query_string"])
         with self._room.enter(announced_bytes(scope), caller) as place:
             body = await read_body(request.scope, request.receive, place, self._producing.times.timeout_ms)
-            records, greatest = parse_body(topic, body, form, of_path, self._max_records)
+            records, greatest = await self._aside.read(
+                lambda body: parse_body(topic, body, form, of_path, self._limits), body
+            )
             times = self._producing.dialect_times(topic, greatest, since_ms=since_ms)
             result = await self._producing.deliver(
                 topic, records, times, since_ms=since_ms, place=place, receive=request.receive
             )
-        return records, self._producing.outcomes(records, result)
+        return records, result
 
     def _with_codes(self, records: Sequence[ProducerRecord], told: Sequence[Told]) -> Sequence[Told]:
         """The same, each missing topic told from a missing partition."""

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from client_core import ProducerRecord
+from client_core import Headers, ProducerRecord
 from service.dialects.proxy_spellings import bytes_of_unpadded_base64, unquoted_number
 from service.dialects.rest_v2.error_codes import (
     BAD_REQUEST,
@@ -29,6 +29,8 @@ from service.dialects.rest_v2.error_codes import (
     CodedProblem,
 )
 from service.errors import ProblemError
+from service.json_items import BodyLimits
+from service.json_parts import LARGE_BYTES
 from service.payload import DECODERS, Format
 from service.produce.record_list import RecordList
 from service.produce.records_codec import MAX_INT32, MAX_TIMESTAMP_MS, record_headers, whole_number
@@ -60,6 +62,7 @@ class ProduceBody(NamedTuple):
 
 _BODY: Final = msgspec.json.Decoder(_Body | None)
 _RECORD: Final = msgspec.json.Decoder(_Record)
+_ITEMS: Final = msgspec.json.Decoder(list[_Record])
 
 _SCHEMAS: Final = ("key_schema", "key_schema_id", "value_schema", "value_schema_id")
 _NULL: Final = b"null"
@@ -85,14 +88,16 @@ _LIST: Final = RecordList(_RECORD.decode, _status_of)
 
 
 def parse_body(
-    topic: str, body: bytes, form: Format, path_partition: int | None, max_records: int
+    topic: str, body: bytes, form: Format, path_partition: int | None, limits: BodyLimits
 ) -> ProduceBody:
     """The records of a body, in order. Raises ProblemError with the code and place of the first fault."""
     if not body or body.isspace():
         raise _unprocessable("", "the body is empty: records are needed")
     try:
+        if len(body) > LARGE_BYTES:
+            return _parse_parts(topic, body, form, path_partition, limits)
         text = compact(body)
-        _LIST.bound(text, max_records)
+        _LIST.bound(text, limits.records)
         envelope = _decode(text)
         if envelope is None or not envelope.records:
             raise _unprocessable("records", "at least one record is needed")
@@ -107,18 +112,45 @@ def parse_body(
     return ProduceBody(records, greatest)
 
 
+def _parse_parts(
+    topic: str, body: bytes, form: Format, path_partition: int | None, limits: BodyLimits
+) -> ProduceBody:
+    """The same of a large body, part by part: no call of the parser is a long one."""
+    around, parts = _LIST.split(body, limits)
+    envelope = _decode(around)
+    if envelope is None or not parts:
+        raise _unprocessable("records", "at least one record is needed")
+    if 1 + _RECORDS + _schemas(envelope) != len(around):
+        refuse_unfit(around)
+    records: list[ProducerRecord] = []
+    greatest = -1
+    for part in parts:
+        first = len(records)
+        try:
+            items = _ITEMS.decode(part)
+        except msgspec.ValidationError as e:
+            raise _LIST.fault_of_part(part, first, e) from e
+        limits.check_count(first + len(items))
+        some, greatest_of_part, of_records = _records(topic, items, form, path_partition, first)
+        if of_records + len(items) + 1 != len(part):
+            _LIST.refuse_unfit_part(part, first)
+        records += some
+        greatest = max(greatest, -1 if greatest_of_part is None else greatest_of_part)
+    return ProduceBody(records, None if greatest < 0 else greatest)
+
+
 def _records(
-    topic: str, items: Sequence[_Record], form: Format, path_partition: int | None
+    topic: str, items: Sequence[_Record], form: Format, path_partition: int | None, first: int = 0
 ) -> tuple[list[ProducerRecord], int | None, int]:
     """The records, the greatest partition among them, and how much of their JSON was understood."""
     decode = _DECODERS[form]
     records: list[ProducerRecord] = []
     greatest = -1 if path_partition is None else path_partition
     understood = 0
-    for index, item in enumerate(items):
+    for index, item in enumerate(items, first):
         key = value = timestamp = None
         partition = path_partition
-        headers: tuple[tuple[str, bytes | None], ...] = ()
+        headers: Headers = ()
         members = 0
         if item.key is not UNSET:
             raw = bytes(item.key)

@@ -18,7 +18,7 @@ from service.dialects.json_members import members_of, text_of
 from service.dialects.rest_v3.errors import NOT_A_BATCH, problem_of_record, refused_with
 from service.dialects.rest_v3.record_codec import PAYLOAD, Posted, record_of
 from service.errors import Problem, ProblemError
-from service.json_items import items_of
+from service.json_items import NO_LIMITS, BodyLimits, items_of, items_of_member
 from service.strict_json import BodyError, compact
 
 #: Source: api.v3.produce.batch.maximum.entries and ProduceBatchAction, kafka-rest.
@@ -35,20 +35,17 @@ class Entry(NamedTuple):
     posted: Posted | Problem
 
 
-def parse_batch(topic: str, body: bytes) -> list[Entry]:
+def parse_batch(topic: str, body: bytes, limits: BodyLimits = NO_LIMITS) -> list[Entry]:
     """The entries, in order. Raises BodyError or ProblemError where the body is no batch."""
     if not body.strip():
         raise _no_batch("Request body is empty. Data is required.")
-    envelope = members_of(compact(body), payload=("entries",))
-    for name in envelope:
-        if name != "entries":
-            raise BodyError(422, name, "unknown member; there is entries")
-    if "entries" not in envelope:
-        raise _no_batch("entries: at least one entry is needed")
-    try:
-        items = items_of(bytes(envelope["entries"]), MAX_ENTRIES)
-    except BodyError as e:
-        raise BodyError(400, "entries", "must be an array of entries") from e
+    found = items_of_member(body, "entries", limits._replace(records=MAX_ENTRIES))
+    if found is not None:
+        around, items = found
+        if len(items) <= MAX_ENTRIES:
+            _envelope(around)
+    else:
+        items = _items_of_envelope(_envelope(compact(body)))
     if not 0 < len(items) <= MAX_ENTRIES:
         many = "none" if not items else "more"
         raise _no_batch(f"entries: there must be 1 to {MAX_ENTRIES} of them, and there are {many}")
@@ -56,6 +53,23 @@ def parse_batch(topic: str, body: bytes) -> list[Entry]:
     if len({entry.id for entry in entries}) != len(entries):
         raise _no_batch("entries: their ids must be distinct")
     return entries
+
+
+def _envelope(text: bytes) -> dict[str, Raw]:
+    envelope = members_of(text, payload=("entries",))
+    for name in envelope:
+        if name != "entries":
+            raise BodyError(422, name, "unknown member; there is entries")
+    if "entries" not in envelope:
+        raise _no_batch("entries: at least one entry is needed")
+    return envelope
+
+
+def _items_of_envelope(envelope: dict[str, Raw]) -> list[Raw]:
+    try:
+        return items_of(bytes(envelope["entries"]), MAX_ENTRIES)
+    except BodyError as e:
+        raise BodyError(400, "entries", "must be an array of entries") from e
 
 
 def _entry(topic: str, text: bytes, place: str) -> Entry:

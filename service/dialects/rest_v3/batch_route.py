@@ -62,11 +62,11 @@ async def _produce(
     sidecar.producing.check(topic, caller)
     to_utf8 = utf8_reader(scope)
     with sidecar.room.enter(announced_bytes(scope), caller) as place:
-        body = to_utf8(
-            await read_body(request.scope, request.receive, place, sidecar.producing.times.timeout_ms)
-        )
+        body = await read_body(request.scope, request.receive, place, sidecar.producing.times.timeout_ms)
         known = await require_cluster(sidecar, cluster_id, request.receive, caller)
-        entries = parse_batch(topic, body)
+        entries = await sidecar.aside.read(
+            lambda body: parse_batch(topic, to_utf8(body), sidecar.limits), body
+        )
         items = [e.posted if isinstance(e.posted, Problem) else e.posted.record for e in entries]
         told = await deliver(sidecar, topic, items, since_ms=since_ms, place=place, receive=request.receive)
     reports = Reports(known, topic, lambda name: sidecar.producer.cache.partition_count(name))

@@ -36,7 +36,8 @@ async def deliver(
                 told[index] = e.problem
                 del records[index]
         else:
-            for index, outcome in zip(records, sidecar.producing.outcomes(submitted, result), strict=True):
+            outcomes = await sidecar.producing.answered(submitted, result, lambda outcomes: outcomes)
+            for index, outcome in zip(records, outcomes, strict=True):
                 told[index] = outcome
             break
     return [outcome for outcome in told if outcome is not None]

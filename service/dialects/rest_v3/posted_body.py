@@ -6,19 +6,19 @@ request does, and need no stream of their own. Event loop only.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import msgspec
 from fastapi import Request
 
 from service.access.caller import Caller
+from service.aside import FEW_RECORDS
 from service.body import announced_bytes, read_body
 from service.deps import Sidecar
 from service.dialects.rest_v3.concatenated_json import ConcatenatedJson
 from service.dialects.rest_v3.delivery import deliver
 from service.dialects.rest_v3.delivery_reports import SEPARATOR, Awaited, Reports
-from service.dialects.rest_v3.posted_records import PIECE_BYTES, RECORDS_AT_ONCE, understand
+from service.dialects.rest_v3.posted_records import PIECE_BYTES, understand
 from service.dialects.rest_v3.request_body import SPACE, ToUtf8, empty_body
 from service.errors import refused
 from service.produce.producing import Told, outcome_of
@@ -42,8 +42,11 @@ class PostedBody:
         """The reports. Raises ProblemError for what is no body of records, CallerGoneError."""
         with self._sidecar.http.produce(request.scope) as timed:
             awaited, told = await self._produce(request, caller, since_ms)
-            timed.outcome = outcome_of(told)
-            return await self._told(awaited, told)
+            if len(told) <= FEW_RECORDS:
+                timed.outcome, body = self._told(awaited, told)
+            else:
+                timed.outcome, body = await self._sidecar.aside.do(lambda: self._told(awaited, told))
+            return body
 
     async def _produce(
         self, request: Request, caller: Caller, since_ms: int
@@ -51,25 +54,19 @@ class PostedBody:
         sidecar, receive = self._sidecar, request.receive
         with sidecar.room.enter(announced_bytes(request.scope), caller) as place:
             came = await read_body(request.scope, receive, place, sidecar.producing.times.timeout_ms)
-            items, awaited = await self._understood(self._to_utf8(came))
+            items, awaited = await sidecar.aside.read(self._understood, came)
             told = await deliver(sidecar, self._topic, items, since_ms=since_ms, place=place, receive=receive)
         return awaited, told
 
-    async def _understood(self, body: bytes) -> tuple[list[Item], list[Awaited]]:
-        """The records, others having their turn between."""
+    def _understood(self, came: bytes) -> tuple[list[Item], list[Awaited]]:
+        """The records. Any thread."""
+        body = self._to_utf8(came)
         if not body.strip(SPACE):
             raise empty_body()
-        items: list[Item] = []
-        awaited: list[Awaited] = []
-        for some in await self._found(body):
-            more_items, more_awaited = understand(self._topic, some)
-            items += more_items
-            awaited += more_awaited
-            await asyncio.sleep(0)
-        return items, awaited
+        return understand(self._topic, self._found(body))
 
-    async def _found(self, body: bytes) -> list[Sequence[bytes | BodyError]]:
-        """The texts of the records, in portions. Raises a 413 for too many of them."""
+    def _found(self, body: bytes) -> list[bytes | BodyError]:
+        """The texts of the records. Raises a 413 for too many of them."""
         records = ConcatenatedJson(self._sidecar.settings.stream_max_line_bytes)
         found: list[bytes | BodyError] = []
         for start in range(0, len(body), PIECE_BYTES):
@@ -77,14 +74,8 @@ class PostedBody:
             if len(found) > self._max_records:
                 detail = f"the body has more than {self._max_records} records (max_records_per_request)"
                 raise refused(413, f"{detail}; as a stream, of unknown length, it may have any number")
-            await asyncio.sleep(0)
-        found += records.end()
-        return [found[first : first + RECORDS_AT_ONCE] for first in range(0, len(found), RECORDS_AT_ONCE)]
+        return found + records.end()
 
-    async def _told(self, awaited: Sequence[Awaited], told: Sequence[Told]) -> bytes:
-        reports: list[bytes] = []
-        for one, outcome in zip(awaited, told, strict=True):
-            reports.append(_encode(self._reports.of(one, outcome)))
-            if len(reports) % RECORDS_AT_ONCE == 0:
-                await asyncio.sleep(0)
-        return SEPARATOR.join([*reports, b""])
+    def _told(self, awaited: Sequence[Awaited], told: Sequence[Told]) -> tuple[str, bytes]:
+        reports = [_encode(self._reports.of(*pair)) for pair in zip(awaited, told, strict=True)]
+        return outcome_of(told), SEPARATOR.join([*reports, b""])

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from service.asgi import Receive
+from service.aside import is_light
 from service.deps import Sidecar
 from service.dialects.rest_v3.concatenated_json import ConcatenatedJson
 from service.dialects.rest_v3.delivery_reports import SEPARATOR, Awaited, Reports
@@ -66,6 +67,7 @@ class PostedStream:
         self._topic = topic
         self._reports = reports
         self._producing = sidecar.producing
+        self._aside = sidecar.aside
         self._drain = sidecar.drain
         self._idle_ms = sidecar.settings.stream_idle_timeout_ms
         self._receive = receive
@@ -145,7 +147,9 @@ class PostedStream:
     async def _put(self, found: Sequence[bytes | BodyError]) -> None:
         if not found:
             return
-        items, awaited = understand(self._topic, found)
+        read = partial(understand, self._topic, found)
+        is_heavy = not all(isinstance(one, BodyError) or is_light(one) for one in found)
+        items, awaited = await self._aside.do(read) if is_heavy else read()
         self._awaited += awaited
         self._partition = max((one.partition for one in awaited if one.partition is not None), default=None)
         await self.stream.put(items, sum(len(one) for one in found if isinstance(one, bytes)))

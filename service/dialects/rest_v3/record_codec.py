@@ -16,13 +16,13 @@ from typing import Final, NamedTuple
 
 from msgspec import Raw
 
-from client_core import ProducerRecord
+from client_core import Headers, ProducerRecord
 from service.dialects.json_members import is_null, members_of, text_of, within
 from service.dialects.proxy_spellings import bytes_of_unpadded_base64, unquoted_number
 from service.dialects.rest_v3.timestamps import ms_of_rfc3339
 from service.json_items import items_of
 from service.payload import bytes_of_base64, bytes_of_json, bytes_of_text
-from service.produce.records_codec import MAX_HEADERS, MAX_INT32
+from service.produce.records_codec import MAX_HEADERS, MAX_INT32, in_one_where_many
 from service.strict_json import BodyError
 
 _RECORD: Final = frozenset({"partition_id", "headers", "key", "value", "timestamp"})
@@ -136,7 +136,7 @@ def _timestamp_ms(raw: Raw | None) -> int | None:
         raise BodyError(400, "timestamp", str(e)) from e
 
 
-def _headers(raw: Raw | None) -> tuple[tuple[str, bytes | None], ...]:
+def _headers(raw: Raw | None) -> Headers:
     if raw is None or is_null(raw):
         return ()
     try:
@@ -145,7 +145,8 @@ def _headers(raw: Raw | None) -> tuple[tuple[str, bytes | None], ...]:
         raise BodyError(400, "headers", "must be an array of headers, or null") from e
     if len(items) > MAX_HEADERS:
         raise BodyError(413, "headers", f"more than {MAX_HEADERS} headers")
-    return tuple(_header(bytes(item), f"headers[{index}]") for index, item in enumerate(items))
+    each = (_header(bytes(item), f"headers[{index}]") for index, item in enumerate(items))
+    return in_one_where_many(len(items), each)
 
 
 def _header(text: bytes, place: str) -> tuple[str, bytes | None]:

@@ -1,0 +1,129 @@
+"""A request `in_portions` is appended some records in each turn, in order, and waits for nothing by that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from client_core.errors import RecordTooLargeError
+from client_core.producer.appending import PORTION, PORTION_KEY_BYTES
+from client_core.producer.producer_record import ProducerRecord
+from tests.support.producer_rig import ProducerRig, Waiting, full_buffer_rig
+from tests.support.sender_rig import ORDERS_0, produced
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def _submit(rig: ProducerRig, records: Sequence[ProducerRecord], block_ms: int = 60_000) -> Waiting:
+    waiting, now_ms = Waiting(), rig.clock.now_ms()
+    rig.producer.check("orders", records)
+    waiting.ticket = rig.producer.submit(
+        "orders",
+        records,
+        block_deadline_ms=now_ms + block_ms,
+        deadline_ms=now_ms + 120_000,
+        done=waiting,
+        checked=True,
+        in_portions=True,
+    )
+    return waiting
+
+
+def _appended(rig: ProducerRig) -> int:
+    return sum(batch.record_count for batch in rig.producer._accumulator.incomplete())
+
+
+def _records(count: int, key: bytes | None = None) -> list[ProducerRecord]:
+    return [ProducerRecord("orders", b"%d" % n, key) for n in range(count)]
+
+
+def _settle(rig: ProducerRig, waiting: Waiting) -> list[int | None]:
+    """Answers whatever is asked until the request is told of."""
+    offset = 0
+    while not waiting.told:
+        rig.turn()
+        for request in list(rig.client.requests):
+            rig.client.respond_to_request(request, produced(ORDERS_0, offset=offset))
+            offset += 1_000_000
+    return waiting.offsets
+
+
+def test_each_turn_appends_a_portion_and_the_callers_thread_none() -> None:
+    rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
+    waiting = _submit(rig, _records(2 * PORTION + 1))
+    steps = [_appended(rig)]
+    for _ in range(4):
+        rig.turn()
+        steps.append(_appended(rig))
+    assert steps == [0, PORTION, 2 * PORTION, 2 * PORTION + 1, 2 * PORTION + 1]
+    assert not waiting.told
+
+
+def test_a_portion_ends_with_the_key_that_makes_it_long() -> None:
+    rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
+    _submit(rig, _records(5, key=b"k" * (PORTION_KEY_BYTES // 2)))
+    steps = []
+    for _ in range(3):
+        rig.turn()
+        steps.append(_appended(rig))
+    assert steps == [2, 4, 5]
+
+
+def test_who_comes_later_stands_behind_all_portions() -> None:
+    rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
+    _submit(rig, _records(PORTION + 1))
+    rig.turn()
+    rig.submit("orders", b"later")
+    assert _appended(rig) == PORTION
+    rig.turn()
+    assert _appended(rig) == PORTION + 2
+    (batch,) = rig.producer._accumulator.incomplete()
+    assert [len(indices) for _, indices, _ in batch.spans] == [PORTION, 1, 1]
+
+
+def test_it_is_told_once_all_of_it_is_acknowledged_and_has_waited_for_nothing() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    waiting = _submit(rig, _records(2 * PORTION + 1))
+    rig.turn()
+    rig.clock.advance(10)
+    offsets = _settle(rig, waiting)
+    assert len(offsets) == 2 * PORTION + 1
+    assert waiting.produced.waits == ()
+    assert "WaitFinished" not in {type(event).__name__ for event in rig.events.events}
+
+
+def test_the_end_of_its_time_to_wait_does_not_end_it_where_it_waits_for_nothing() -> None:
+    rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
+    waiting = _submit(rig, _records(3 * PORTION), block_ms=5)
+    rig.turn()
+    rig.clock.advance(5)
+    rig.turn()
+    assert _appended(rig) == 3 * PORTION
+    assert not waiting.told
+
+
+def test_without_memory_it_waits_and_fails_in_time() -> None:
+    rig = full_buffer_rig()
+    waiting = _submit(rig, [ProducerRecord("orders", b"x" * 300)] * (PORTION + 1), block_ms=300)
+    rig.turn()
+    rig.clock.advance(300)
+    rig.turn(2)
+    assert {type(failure.error).__name__ for failure in waiting.failures} == {"BufferExhaustedError"}
+
+
+def test_a_close_gives_up_what_is_not_appended_and_tells_of_it() -> None:
+    rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
+    waiting = _submit(rig, _records(2 * PORTION))
+    rig.turn()
+    rig.producer.close(0)
+    assert len(waiting.failures) == 2 * PORTION
+
+
+def test_records_are_checked_by_whoever_says_that_they_are() -> None:
+    rig = ProducerRig(topics={"orders": 1}, max_request_size=1_000)
+    with pytest.raises(RecordTooLargeError) as refused:
+        _submit(rig, [*_records(3), ProducerRecord("orders", b"x" * 2_000)])
+    assert refused.value.record_index == 3
+    assert _appended(rig) == 0
