@@ -338,7 +338,7 @@ class NetworkClient:
                 continue
             answered = self._in_flight.complete_next(node_id)
             self._maybe_throttle(answered, body, now_ms)
-            payload_bytes = len(receive.payload)
+            payload_bytes = len(receive.payload) if answered.pieces is None else answered.pieces.frame_bytes
             response = self._requests.answered(answered, now_ms, body=body, payload_bytes=payload_bytes)
             if answered.is_internal and isinstance(body, ApiVersionsResponse):
                 self._handle_api_versions_response(responses, answered, body, now_ms)
