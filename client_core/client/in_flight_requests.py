@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class InFlightRequest:
-    """One request under way; satisfies `network.selectable.AnswerReader`. Mutable, owned by the I/O thread."""
+    """One request under way; satisfies `selectable.AnswerReader`. Mutable, owned by the I/O thread."""
 
     request: ClientRequest
     version: int

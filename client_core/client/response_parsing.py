@@ -1,7 +1,8 @@
 """From a received frame to the message that the oldest request in flight was waiting for.
 
-An answer of up to 256 KiB comes whole (`parse_response`). A larger one is read as it comes (`ResponsePieces`),
-if its API's answers may be that large; any other is refused by its size, before it is read.
+An answer of up to 256 KiB comes whole (`parse_response`). A larger one is read as it comes
+(`ResponsePieces`), if its API's answers may be that large. One beyond the limit of its API is refused by its
+size, before it is read.
 
 Pure. Whatever is wrong with the frame is the peer's fault and comes out as a ProtocolError; the caller then
 closes the connection, since nothing behind a frame that was misread can be trusted (NET-11). In Java the
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from client_core.client.in_flight_requests import InFlightRequest
 
 _KIB: Final = 1024
-#: How large an answer may be. Metadata of two million partitions takes 84 MB. A hundred topics' configs, which
-#: is what we ask for at once, take 200 KB, and some more where lists are set. The others have fixed fields.
+#: How large an answer may be. Metadata of two million partitions takes 84 MB. The configs of a hundred
+#: topics, which is what we ask for at once, take 200 KB, and more where lists are set. The others are small.
 _MOST_BYTES: Final[Mapping[ApiKey, int]] = {
     ApiKey.METADATA: 100 * _KIB * _KIB,
     ApiKey.DESCRIBE_CONFIGS: 4 * _KIB * _KIB,

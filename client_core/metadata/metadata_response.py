@@ -1,10 +1,10 @@
-"""Reads a Metadata response, versions 1 to 13, whole or in pieces, reusing what the last snapshot holds already.
+"""Reads a Metadata response, versions 1 to 13, whole or in pieces, reusing what the last snapshot holds.
 
 A topic whose bytes equal those of the table that is known keeps that table: one comparison in C. Only what
 changed is taken apart, as far as `topic_layout.py` needs it, and compared with its predecessor. Topics that
-were not asked for are passed over, and nothing is made of them. A large response is read as it comes: what was
-read is dropped, so it takes the memory of the topics that are kept, and each piece a few milliseconds. What an
-honest cluster never has is refused: each limit stands below with its evidence.
+were not asked for are passed over, and nothing is made of them. A large response is read as it comes and what
+was read is dropped: it takes the memory of the topics that are kept, and each piece some milliseconds. What
+no honest cluster has is refused; the limits are below, with their evidence.
 
 The generated message of the same name reads the same bytes plainly; a test holds the two equal. Trailing
 bytes are tolerated, tags are skipped. Pure; called on the I/O thread, outside Metadata's lock. Source:
@@ -50,9 +50,12 @@ LONGEST_RACK: Final = 1_024
 LONGEST_CLUSTER_ID: Final = 1_024
 #: Topics in one response. Clusters of a million partitions have some 100,000.
 MOST_TOPICS: Final = 150_000
-#: What the topics that are new or changed may take, as the bytes they come in: 1.1 million partitions of three
-#: replicas. Until the next snapshot is made there are those of the present one beside them.
-MOST_KEPT_BYTES: Final = 48 * 1024 * 1024
+#: What the topics that are new or changed may take together, as the bytes they come in: a million partitions
+#: of three replicas. Until the next snapshot is made there are those of the present one beside them.
+MOST_KEPT_BYTES: Final = 42 * 1024 * 1024
+#: And one of them: as many partitions as a topic may have (`topic_layout.py`), of six replicas. It is here
+#: whole, and twice for a moment.
+MOST_TOPIC_BYTES: Final = 12 * 1024 * 1024
 #: What must be here whole to be passed over: a broker, or a partition of a topic that was not asked for.
 _LARGEST_STEP_BYTES: Final = 1024 * 1024
 
@@ -193,7 +196,7 @@ class _Steps:
         self._version = version
         self._layout = layout
         self._known_topics = known_topics
-        #: Of those asked for, the topics that the response has not named yet: of two answers the first counts.
+        #: The topics that were asked for and not answered yet: of two answers for one the first counts.
         self._unanswered = None if asked is None else set(asked)
         self._on_passed = on_passed
         self._topics: list[TopicTable | TopicFailure] = []
@@ -215,7 +218,7 @@ class _Steps:
         reader = self._reader
         here = len(reader.buf) - start
         if here > most_bytes:
-            raise reader.wrong(f"more than {most_bytes} bytes where fewer are expected")
+            raise reader.wrong(f"a topic, partition or broker of more than {most_bytes} bytes")
         reader.pos = start
         return max(2 * here, 1)
 
@@ -314,7 +317,7 @@ class _Steps:
                     left = self._take_topic(known)
                     break
                 except TruncatedError:
-                    yield self._wait(at, MOST_KEPT_BYTES - self._kept_bytes)
+                    yield self._wait(at, min(MOST_TOPIC_BYTES, MOST_KEPT_BYTES - self._kept_bytes))
             if left is not None:
                 yield from self._pass_over(left)
             if known is not None:

@@ -144,7 +144,7 @@ def locate_partitions(
 ) -> LocatedPartitions:
     """Where `count` partitions lie from `first` on, as offsets from `start`, where their topic begins.
 
-    Raises SchemaError if they are malformed or beyond a limit, and TruncatedError if the rest of them is among
+    Raises SchemaError if they are malformed or beyond a limit, and TruncatedError if some of them are among
     the `to_come` bytes that are not in `buf` yet.
     """
     left = len(buf) - first + to_come
@@ -175,7 +175,7 @@ def pass_over_partitions(
 ) -> tuple[int, int]:
     """How many of `count` partitions are still to be passed over, and the offset behind those that were.
 
-    Nothing is made of them. Some are left only where they are among the `to_come` bytes that are not here yet.
+    Nothing is made of them. Some are left only where they are among the `to_come` bytes that are not here.
     """
     if count >= _FEWEST_FOR_A_STRIDE:
         stride = _stride(buf, at, count, layout)

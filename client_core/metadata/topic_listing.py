@@ -2,8 +2,8 @@
 topics.
 
 Asked for only while somebody wants the list; never merged into Metadata, so that listing a thousand topics
-does not make the client refresh them for ever. Of a topic its beginning is read, and its partitions are passed
-over. Pure; the request is built and its answer read on the I/O thread.
+does not make the client refresh them for ever. Of a topic the beginning is read, and its partitions are
+passed over. Pure; the request is built and its answer read on the I/O thread.
 """
 
 from __future__ import annotations

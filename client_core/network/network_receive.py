@@ -106,7 +106,7 @@ class NetworkReceive:
     def take_piece(self) -> tuple[bytes, bool]:
         """What is here of the current frame and was not taken yet, and whether it is the last of it.
 
-        The size must be known, and not be one that `take` refuses. Behind the last piece the next frame becomes
+        The size must be known, and not be one that `take` refuses. Behind the last piece the next frame is
         the current one.
         """
         size = self.frame_bytes

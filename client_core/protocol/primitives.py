@@ -41,9 +41,9 @@ _INT32_BYTES: Final = 4
 #: Seven bits a byte: 32 bits end in the fifth byte.
 _BITS_PER_BYTE: Final = 7
 _VARINT_BITS: Final = 32
-#: How many elements all arrays of one message may have together, tagged fields included. Each becomes an object
-#: of 100 to 400 bytes, whatever it takes on the wire. The longest honest answer names the records of one
-#: request that are at fault: max.request.size (1 MiB) holds some 130,000 of the smallest.
+#: How many elements all arrays of one message may have together, tagged fields included. Each becomes an
+#: object of 100 to 400 bytes, whatever it takes on the wire. The longest honest answer names the records of
+#: one request that are at fault: max.request.size (1 MiB) holds some 130,000 of the smallest.
 MOST_ELEMENTS: Final = 150_000
 #: What Java's clients refuse as well: "string field ... had invalid length".
 _LONGEST_STRING_BYTES: Final = 0x7FFF
@@ -189,7 +189,7 @@ class Reader:
         return count
 
     def passed_array_length(self, min_element_bytes: int) -> int:
-        """The same of an array that is passed over, or limited by its reader: its elements are not counted."""
+        """The same of an array that is passed over, or limited otherwise: its elements are not counted."""
         count = self._size()
         if count is None:
             raise self.wrong("a null array where none is allowed")
