@@ -35,12 +35,9 @@ def take_hints(
 ) -> tuple[MetadataCache, set[TopicPartition]]:
     """The snapshot with the leaders that are to be believed, and their partitions (META-22).
 
-    Replicas, errors and update_version stay. It is the snapshot given where nothing is to be believed. Of the
-    nodes only those that are named as leaders count: others are of no use, and a broker could make up any
-    number.
+    Replicas, errors and update_version stay. It is the snapshot given where nothing is to be believed.
     """
-    leader_ids = {named.leader_id for named in leaders.values()}
-    known_nodes = cache.cluster.with_nodes(node for node in nodes if node.id in leader_ids)
+    known_nodes = cache.cluster.with_nodes(nodes)
     overlays: dict[str, Overlay] = {}
     updated: set[TopicPartition] = set()
     for topic_partition, named in leaders.items():

@@ -342,7 +342,7 @@ class MockClient:
     def close_node(self, node_id: int) -> None:
         self._connections.pop(node_id, None)
 
-    def least_loaded_node(self, now_ms: int) -> LeastLoadedNode:
+    def least_loaded_node(self, now_ms: int, avoid: int | None = None) -> LeastLoadedNode:
         for node in self._fetch_nodes():
             if not self._connection(node.id).is_backing_off(now_ms):
                 return LeastLoadedNode(node, True)
