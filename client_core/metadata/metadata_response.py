@@ -357,6 +357,7 @@ class _Steps:
         located = locate_partitions(reader.buf, reader.pos, count, layout, start, reader.to_come)
         reader.pos = start + located.end
         self._end_topic()
+        self._ensure("bytes of one topic", reader.pos - start, MOST_TOPIC_BYTES)
         self._kept_bytes += reader.pos - start
         self._ensure("bytes of topics", self._kept_bytes, MOST_KEPT_BYTES)
         raw = reader.buf[start : reader.pos]

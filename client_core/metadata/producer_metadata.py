@@ -266,7 +266,7 @@ class ProducerMetadata(Metadata):
         return self._topic_errors.get(topic)
 
     def settled_error_code(self, topic: str) -> int | None:
-        """The code of that error; None while it is in doubt: the topic was there, and one broker denies it."""
+        """The code of that error; None while in doubt: the topic was there, and one broker denies it."""
         denial, last = self._denials.get(topic), self._topic_errors.get(topic)
         return None if last is None or (denial is not None and not denial.is_proven) else last.code
 

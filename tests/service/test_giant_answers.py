@@ -5,6 +5,7 @@ The sidecar holds none of it, goes on answering, and says which limit was exceed
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -25,13 +26,13 @@ MOST_MB: Final = 200
 _TIMEOUT_MS: Final = 3_000
 #: For the answer to a produce: its deadline, and patience for a machine that does other things too.
 _PATIENCE_S: Final = 20.0
-#: These are passed over, and what was asked for stands behind them.
-_HARMLESS: Final = frozenset(
+#: These are passed over, and what was asked for is there all the same.
+_PASSED_OVER: Final = frozenset(
     {
         "partitions of topics that nobody asked for",
         "partitions of no regular size",
-        "a topic that was asked for, again and again",
         "errors of a topic that was asked for",
+        "in-sync replicas of partitions that nobody asked for",
     }
 )
 
@@ -74,7 +75,13 @@ def test_a_giant_answer_takes_no_memory_and_stops_nobody(name: str, tmp_path: Pa
                     json={"records": [{"value": 1}]},
                     timeout=_PATIENCE_S,
                 )
+            # A partition of the giant's may be led by a broker that does not have it.
+            assert produced.status_code == 200 if name in _PASSED_OVER else produced.status_code in (503, 504)
             assert giant.sizes
             assert min(giant.sizes) > 30_000_000
             assert memory_mb(sidecar, "VmHWM:") <= MOST_MB
             assert not probes.failed
+            if name not in _PASSED_OVER | {"a topic that was asked for, again and again"}:
+                assert re.search(r"disconnected \(protocol_error\): .* more than \d+", sidecar.log()), (
+                    sidecar.log()
+                )
