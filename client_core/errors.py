@@ -15,6 +15,7 @@
     ├── ConfigError                     a setting is unknown, unsupported or out of range (the caller's fault)
     ├── ProtocolError                   the peer sent what can't be read (the peer's fault)
     │   ├── SchemaError                 bytes that break their schema: truncated, hostile length, bad varint
+    │   │   └── TruncatedError              ... or that are not all here yet
     │   ├── InvalidReceiveError         a frame's size is negative or larger than allowed
     │   └── CorrelationIdMismatchError  an answer to another question
     ├── SerializationError              a value can't be put into bytes
@@ -322,6 +323,10 @@ class ProtocolError(KafkaError):
 
 class SchemaError(ProtocolError):
     """Bytes that do not follow their schema: truncated, a length beyond the bytes left, a bad varint."""
+
+
+class TruncatedError(SchemaError):
+    """Bytes that end before what they announce: more of them are still to come."""
 
 
 class InvalidReceiveError(ProtocolError):

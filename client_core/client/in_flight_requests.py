@@ -12,8 +12,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from client_core.client.response_parsing import ResponsePieces, most_response_bytes
 from client_core.clock import FOREVER_MS
 from client_core.errors import IllegalStateError
+from client_core.protocol.request import StreamedRequestBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class InFlightRequest:
-    """One request under way. Mutable, owned by the I/O thread."""
+    """One request under way; satisfies `selectable.AnswerReader`. Mutable, owned by the I/O thread."""
 
     request: ClientRequest
     version: int
@@ -32,6 +34,23 @@ class InFlightRequest:
     sent_bytes: int
     send_completed: bool = False  # whether its last byte was handed to the operating system
     throttle_ms: int = 0
+    pieces: ResponsePieces | None = None  # the answer, where it comes in pieces
+
+    @property
+    def most_bytes(self) -> int:
+        """How large the answer's frame may be."""
+        return most_response_bytes(self.request.builder.api, self.sent_bytes)
+
+    @property
+    def takes_pieces(self) -> bool:
+        """Whether a large answer is read as it comes."""
+        return isinstance(self.request.builder, StreamedRequestBuilder)
+
+    def feed(self, piece: bytes, frame_bytes: int) -> None:
+        """Takes the next piece of the answer. Raises ProtocolError."""
+        if self.pieces is None:
+            self.pieces = ResponsePieces(self.request, self.version)
+        self.pieces.feed(piece, frame_bytes)
 
     def has_timed_out(self, now_ms: int) -> bool:
         """Whether it waited longer than its timeout, pauses that the broker asked for apart (INF-06)."""

@@ -33,7 +33,7 @@ class MetadataNews:
     def __init__(self) -> None:
         self._told_ways: set[tuple[str, str]] = set()
         self._failing_since_ms: int | None = None
-        self._told_without_listener: tuple[str, ...] = ()
+        self._told_without_listener: tuple[int, tuple[str, ...]] = (0, ())
         self._told_topics: dict[str, int] = {}
         self._complained_ms: int | None = None
 
@@ -66,12 +66,12 @@ class MetadataNews:
 
     def response_came(self, response: MetadataResponse, correlation_id: int, now_ms: int) -> None:
         """Says what a response complains of, for people who set up brokers or mistyped a topic."""
-        without_listener = _partitions_without_listener(response)
-        if without_listener and without_listener != self._told_without_listener:
+        without_listener = count, named = _partitions_without_listener(response)
+        if count and without_listener != self._told_without_listener:
             _log.warning(
                 "%d partitions have leader brokers without a matching listener, including %s",
-                len(without_listener),
-                list(without_listener[:_NAMED_PARTITIONS]),
+                count,
+                list(named),
             )
         self._told_without_listener = without_listener
         if self._told_topics:
@@ -99,12 +99,16 @@ class MetadataNews:
         )
 
 
-def _partitions_without_listener(response: MetadataResponse) -> tuple[str, ...]:
-    code = Errors.LISTENER_NOT_FOUND.code
-    return tuple(
-        f"{topic.name}-{number}"
-        for topic in response.topics
-        if isinstance(topic, TopicTable) and code in topic.error_codes
-        for number in topic.raw_numbers
-        if (partition := topic.metadata(number)) is not None and partition.error_code == code
-    )
+def _partitions_without_listener(response: MetadataResponse) -> tuple[int, tuple[str, ...]]:
+    """How many there are, and the names of the first of them: it may be every one."""
+    code, count, named = Errors.LISTENER_NOT_FOUND.code, 0, list[str]()
+    for topic in response.topics:
+        if not isinstance(topic, TopicTable) or code not in topic.error_codes:
+            continue
+        for number in topic.raw_numbers:
+            partition = topic.metadata(number)
+            if partition is not None and partition.error_code == code:
+                count += 1
+                if len(named) < _NAMED_PARTITIONS:
+                    named.append(f"{topic.name}-{number}")
+    return count, tuple(named)

@@ -49,7 +49,7 @@ class RefreshFailure(NamedTuple):
 class MetadataClient(Protocol):
     """What an updater asks of NetworkClient."""
 
-    def least_loaded_node(self, now_ms: int) -> LeastLoadedNode: ...
+    def least_loaded_node(self, now_ms: int, avoid: int | None = None) -> LeastLoadedNode: ...
 
     def can_send_request(self, node_id: int, now_ms: int) -> bool: ...
 
@@ -161,6 +161,8 @@ class DefaultMetadataUpdater:
         self._attempt_start_ms: int | None = None
         self._broker_asks_for_rebootstrap = False
         self._has_told_no_node = False
+        #: Whose answer is in doubt: another broker is to be asked next, if there is one that can be.
+        self._doubted_node_id: int | None = None
         self._news = MetadataNews()
 
     def __repr__(self) -> str:
@@ -189,7 +191,7 @@ class DefaultMetadataUpdater:
             return wait_ms  # UPD-02
         if self._attempt_start_ms is None:
             self._attempt_start_ms = now_ms
-        least_loaded = client.least_loaded_node(now_ms)
+        least_loaded = client.least_loaded_node(now_ms, self._doubted_node_id)
         if self._config.rebootstraps and not least_loaded.has_node_available_or_connection_ready:
             least_loaded = self._choose_again(now_ms, client)
         if least_loaded.node is None:
@@ -250,6 +252,7 @@ class DefaultMetadataUpdater:
                 node is not None
             ):  # a warning in Java; here the end of the connection was told, with its reason
                 _log.debug("Bootstrap broker %s disconnected", node)
+        self._doubted_node_id = None
         if self.is_update_due(now_ms):
             self._metadata.failed_update(now_ms)
         if fatal is not None:
@@ -281,7 +284,10 @@ class DefaultMetadataUpdater:
             self._failed(now_ms, in_progress, "error", "the response lists no brokers")
         elif in_progress is not None:
             request_version, is_partial = in_progress.request_version, in_progress.is_partial
-            summary = self._metadata.update(request_version, response, is_partial, now_ms)
+            # A bootstrap address may be any of the brokers.
+            node_id = in_progress.node_id if in_progress.node_id >= 0 else None
+            summary = self._metadata.update(request_version, response, is_partial, now_ms, node_id)
+            self._doubted_node_id = node_id if self._metadata.is_in_doubt else None
             self._attempt_start_ms = None
             self._news.refreshed(now_ms)
             self._events.emit(_refreshed(in_progress, summary, now_ms))

@@ -167,19 +167,23 @@ class NetworkClient:
         """Every connection at this moment. Any thread."""
         return self._connections.statuses(now_ms, self._in_flight)
 
-    def least_loaded_node(self, now_ms: int) -> LeastLoadedNode:
-        """The node to ask when any will do (NET-20, NET-21), or none; the order begins at random."""
+    def least_loaded_node(self, now_ms: int, avoid: int | None = None) -> LeastLoadedNode:
+        """The node to ask when any will do (NET-20, NET-21), or none; the order begins at random.
+
+        It is not the node `avoid`, unless that is the only one that can be asked.
+        """
         nodes = list(self._metadata_updater.fetch_nodes())
         if not nodes:
             raise IllegalStateError("There are no nodes in the Kafka cluster")
         start = self._random.randrange(len(nodes))
-        return choose_least_loaded(
-            nodes[start:] + nodes[:start],
-            now_ms,
-            self._states,
-            self._in_flight,
-            self._selector.is_channel_ready,
-        )
+        nodes = nodes[start:] + nodes[:start]
+        is_ready = self._selector.is_channel_ready
+        if avoid is not None:
+            others = [node for node in nodes if node.id != avoid]
+            chosen = choose_least_loaded(others, now_ms, self._states, self._in_flight, is_ready)
+            if chosen.node is not None:
+                return chosen
+        return choose_least_loaded(nodes, now_ms, self._states, self._in_flight, is_ready)
 
     # -- connect and disconnect ------------------------------------------------------------------------------
 
@@ -340,7 +344,7 @@ class NetworkClient:
                 continue
             answered = self._in_flight.complete_next(node_id)
             self._maybe_throttle(answered, body, now_ms)
-            payload_bytes = len(receive.payload)
+            payload_bytes = len(receive.payload) if answered.pieces is None else answered.pieces.frame_bytes
             response = self._requests.answered(answered, now_ms, body=body, payload_bytes=payload_bytes)
             if answered.is_internal and isinstance(body, ApiVersionsResponse):
                 self._handle_api_versions_response(responses, answered, body, now_ms)

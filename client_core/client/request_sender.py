@@ -106,7 +106,7 @@ class RequestSender:
         _log.debug("Sending %r", in_flight)
         self.in_flight.add(in_flight)
         self._silent = self._silent or not request.expect_response
-        self._selector.send(node_id, (header, body))
+        self._selector.send(node_id, (header, body), in_flight if request.expect_response else None)
         return None
 
     def take_silent(self) -> bool:

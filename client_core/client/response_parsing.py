@@ -1,5 +1,9 @@
 """From a received frame to the message that the oldest request in flight was waiting for.
 
+An answer of up to 256 KiB comes whole (`parse_response`). A larger one is read as it comes
+(`ResponsePieces`), if its API's answers may be that large. One beyond the limit of its API is refused by its
+size, before it is read.
+
 Pure. Whatever is wrong with the frame is the peer's fault and comes out as a ProtocolError; the caller then
 closes the connection, since nothing behind a frame that was misread can be trusted (NET-11). In Java the
 exception leaves poll and is logged by the sender's loop. Source: NetworkClient.parseResponse,
@@ -8,13 +12,37 @@ AbstractResponse.parseResponse, Kafka 4.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from client_core.errors import CorrelationIdMismatchError, ProtocolError, SchemaError
+from client_core.errors import CorrelationIdMismatchError, IllegalStateError, ProtocolError, SchemaError
+from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.header import decode_response_header
+from client_core.protocol.request import ResponseReader, StreamedRequestBuilder
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from client_core.client.client_request import ClientRequest
     from client_core.client.in_flight_requests import InFlightRequest
+
+_KIB: Final = 1024
+#: How large an answer may be. Metadata of two million partitions takes 84 MB. The configs of a hundred
+#: topics, which is what we ask for at once, take 200 KB, and more where lists are set. The others are small.
+_MOST_BYTES: Final[Mapping[ApiKey, int]] = {
+    ApiKey.METADATA: 100 * _KIB * _KIB,
+    ApiKey.DESCRIBE_CONFIGS: 4 * _KIB * _KIB,
+}
+_MOST_BYTES_OF_OTHERS: Final = 64 * _KIB
+#: What comes on top for each byte that was sent: a Produce answer may name each record that is at fault. The
+#: smallest takes 8 bytes, and what Kafka says of one some 100.
+_TIMES_SENT_BYTES: Final = 16
+#: A response's header has 4 bytes and its tags, of which Kafka sends none.
+_LARGEST_HEADER_BYTES: Final = _KIB
+
+
+def most_response_bytes(api: ApiKey, sent_bytes: int) -> int:
+    """How large the answer to a request of so many bytes may be."""
+    return _MOST_BYTES.get(api, _MOST_BYTES_OF_OTHERS) + _TIMES_SENT_BYTES * sent_bytes
 
 
 def parse_response(payload: bytes, waiting: InFlightRequest | None) -> object:
@@ -25,18 +53,69 @@ def parse_response(payload: bytes, waiting: InFlightRequest | None) -> object:
     """
     if waiting is None:
         raise ProtocolError(f"{len(payload)} bytes came that no request had asked for")
-    request, builder, version = waiting.request, waiting.request.builder, waiting.version
+    if waiting.pieces is not None:
+        return waiting.pieces.finish()
+    request, version = waiting.request, waiting.version
     try:
-        correlation_id, offset = decode_response_header(payload, builder.api, version)
-        if correlation_id != request.correlation_id:
-            raise CorrelationIdMismatchError(
-                f"Correlation id for response ({correlation_id}) does not match request"
-                f" ({request.correlation_id}), {_describe(waiting)}"
-            )
-        return builder.decode_response(payload[offset:], version)
+        body = payload[_body_offset(payload, request, version) :]
+        return request.builder.decode_response(body, version)
     except SchemaError as error:
-        raise SchemaError(f"unreadable response to {_describe(waiting)}: {error}") from error
+        raise _unreadable(request, version, error) from error
 
 
-def _describe(waiting: InFlightRequest) -> str:
-    return f"{waiting.request.builder.api.name} v{waiting.version} request {waiting.request.correlation_id}"
+class ResponsePieces:
+    """A large response, read as it comes. I/O thread."""
+
+    def __init__(self, request: ClientRequest, version: int) -> None:
+        self._request = request
+        self._version = version
+        self._beginning = b""
+        self._reader: ResponseReader | None = None
+        self.frame_bytes = 0
+
+    def feed(self, piece: bytes, frame_bytes: int) -> None:
+        """Takes the next bytes of the frame. Raises what `parse_response` raises."""
+        self.frame_bytes = frame_bytes
+        try:
+            if self._reader is not None:
+                self._reader.feed(piece)
+                return
+            self._beginning += piece
+            if len(self._beginning) >= _LARGEST_HEADER_BYTES:
+                beginning, self._beginning = self._beginning, b""
+                offset = _body_offset(beginning, self._request, self._version)
+                self._reader = self._begin(frame_bytes - offset)
+                self._reader.feed(beginning[offset:])
+        except SchemaError as error:
+            raise _unreadable(self._request, self._version, error) from error
+
+    def _begin(self, size_bytes: int) -> ResponseReader:
+        builder = self._request.builder
+        if not isinstance(builder, StreamedRequestBuilder):
+            raise IllegalStateError(f"the answer to {_describe(self._request, self._version)} is taken whole")
+        return builder.response_reader(size_bytes, self._version)
+
+    def finish(self) -> object:
+        """The response, after the last piece."""
+        if self._reader is None:
+            raise ProtocolError(f"no answer to {_describe(self._request, self._version)} came")
+        return self._reader.finish()
+
+
+def _body_offset(payload: bytes, request: ClientRequest, version: int) -> int:
+    """Where the message begins behind its header."""
+    correlation_id, offset = decode_response_header(payload, request.builder.api, version)
+    if correlation_id != request.correlation_id:
+        raise CorrelationIdMismatchError(
+            f"Correlation id for response ({correlation_id}) does not match request"
+            f" ({request.correlation_id}), {_describe(request, version)}"
+        )
+    return offset
+
+
+def _unreadable(request: ClientRequest, version: int, error: SchemaError) -> SchemaError:
+    return SchemaError(f"unreadable response to {_describe(request, version)}: {error}")
+
+
+def _describe(request: ClientRequest, version: int) -> str:
+    return f"{request.builder.api.name} v{version} request {request.correlation_id}"

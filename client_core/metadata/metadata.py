@@ -215,18 +215,26 @@ class Metadata:
         self.bootstrap(self._bootstrap_addresses)
 
     def update(
-        self, request_version: int, response: MetadataResponse, is_partial: bool, now_ms: int
+        self,
+        request_version: int,
+        response: MetadataResponse,
+        is_partial: bool,
+        now_ms: int,
+        node_id: int | None = None,
     ) -> UpdateSummary:
         """Applies a response; `request_version` and `is_partial` are its request's (META-06). I/O thread.
 
-        Raises IllegalStateError after close (META-05).
+        `node_id` is the broker that answered, None where that is not known. Raises IllegalStateError after
+        close (META-05).
         """
         with self._changed:
             if self._is_closed:
                 raise IllegalStateError("Update requested after metadata close")
             self._schedule.succeeded(request_version, is_partial, now_ms)
             self._update_version += 1
-            before, after = self.answered_cache, self._apply(response, is_partial, now_ms)
+            before = self.answered_cache
+            self._errors_came(response, now_ms, node_id)
+            after = self._apply(response, is_partial, now_ms)
             if self.cache.cluster_id != after.cluster_id:
                 _log.info("Cluster ID: %s", after.cluster_id)
             self.cache = self.answered_cache = after
@@ -254,6 +262,7 @@ class Metadata:
             self._last_seen,
             self._schedule,
             self.retain_topic,
+            self._is_settled,
             now_ms,
         )
         self._last_seen.retain(answers.tables.keys(), lambda topic: self.retain_topic(topic, False, now_ms))
@@ -273,6 +282,18 @@ class Metadata:
     def retain_topic(self, topic: str, is_internal: bool, now_ms: int) -> bool:
         """Whether a topic of a response is wanted, or wanted still. Lock held."""
         return True
+
+    def _errors_came(self, response: MetadataResponse, now_ms: int, node_id: int | None) -> None:
+        """For subclasses: the response will be applied. Lock held."""
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether another broker is to be asked, since what the last one said may not be so."""
+        return False
+
+    def _is_settled(self, topic: str) -> bool:
+        """Whether a topic's error is no reason to ask again soon. Lock held."""
+        return False
 
     def _answered(self, response: MetadataResponse, is_partial: bool, now_ms: int) -> None:
         """For subclasses: the response was applied. Lock held."""

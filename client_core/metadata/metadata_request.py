@@ -14,6 +14,7 @@ from client_core.errors import UnsupportedVersionError
 from client_core.metadata.metadata_response import (
     NO_KNOWN_TOPICS,
     KnownTopics,
+    MetadataReader,
     MetadataResponse,
     read_metadata_response,
 )
@@ -76,5 +77,12 @@ class MetadataRequestBuilder:
         return metadata_request.MetadataRequest(named, self.allow_auto_topic_creation).encode(version)
 
     def decode_response(self, body: bytes, version: int) -> MetadataResponse:
-        """The response, read against the topics that are known now. Raises SchemaError."""
-        return read_metadata_response(body, version, self.known_topics())
+        """The response, read against the topics that are known now; of them those that were asked for.
+
+        Raises SchemaError.
+        """
+        return read_metadata_response(body, version, self.known_topics(), self.topics)
+
+    def response_reader(self, size_bytes: int, version: int) -> MetadataReader:
+        """The same, to be fed the response as it comes."""
+        return MetadataReader(size_bytes, version, self.known_topics(), self.topics)

@@ -1,27 +1,37 @@
-"""Reads a Metadata response, versions 1 to 13, reusing what the last snapshot holds already.
+"""Reads a Metadata response, versions 1 to 13, whole or in pieces, reusing what the last snapshot holds.
 
 A topic whose bytes equal those of the table that is known keeps that table: one comparison in C. Only what
-changed is taken apart, as far as `topic_layout.py` needs it, and compared with its predecessor. The generated
-message of the same name reads the same bytes plainly; a test holds the two equal. Trailing bytes are
-tolerated, tags are skipped. Pure; called on the I/O thread, outside Metadata's lock. Source:
+changed is taken apart, as far as `topic_layout.py` needs it, and compared with its predecessor. Topics that
+were not asked for are passed over, and nothing is made of them. A large response is read as it comes and what
+was read is dropped: it takes the memory of the topics that are kept, and each piece some milliseconds. What
+no honest cluster has is refused; the limits are below, with their evidence.
+
+The generated message of the same name reads the same bytes plainly; a test holds the two equal. Trailing
+bytes are tolerated, tags are skipped. Pure; called on the I/O thread, outside Metadata's lock. Source:
 MetadataResponse, Kafka 4.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from client_core.cluster import Node
+from client_core.errors import TruncatedError
 from client_core.metadata.leader_epochs import TopicDifference, compare
-from client_core.metadata.topic_layout import TopicLayout, layout_of, locate_partitions
+from client_core.metadata.topic_layout import (
+    TopicLayout,
+    layout_of,
+    locate_partitions,
+    pass_over_partitions,
+)
 from client_core.metadata.topic_table import TopicTable, TopicUse
-from client_core.protocol.primitives import ZERO_UUID
+from client_core.protocol.primitives import MOST_ELEMENTS, ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterable
     from uuid import UUID
 
     from client_core.protocol.primitives import Reader
@@ -30,6 +40,26 @@ if TYPE_CHECKING:
 _FEWEST_BROKER_BYTES: Final = 10
 _FEWEST_TOPIC_BYTES: Final = 8
 _NAME_LENGTH_AT: Final = 2
+
+#: The largest clusters that are known of have some hundreds of brokers.
+MOST_BROKERS: Final = 10_000
+#: A name of DNS has at most 255 bytes (RFC 1035, section 2.3.4).
+LONGEST_HOST: Final = 255
+#: Kafka limits neither. A cluster id has 22 characters, a rack is the name of a zone.
+LONGEST_RACK: Final = 1_024
+LONGEST_CLUSTER_ID: Final = 1_024
+#: Topics in one response. Clusters of a million partitions have some 100,000.
+MOST_TOPICS: Final = 150_000
+#: What the topics that are new or changed may take together, as the bytes they come in: a million partitions
+#: of three replicas. Until the next snapshot is made there are those of the present one beside them.
+MOST_KEPT_BYTES: Final = 42 * 1024 * 1024
+#: And one of them: as many partitions as a topic may have (`topic_layout.py`), of six replicas. It is here
+#: whole, and twice for a moment.
+MOST_TOPIC_BYTES: Final = 12 * 1024 * 1024
+#: What must be here whole to be passed over: a broker, or a partition of a topic that was not asked for.
+_LARGEST_STEP_BYTES: Final = 1024 * 1024
+
+_T = TypeVar("_T")
 
 KnownTopics = Mapping[str, TopicTable]
 NO_KNOWN_TOPICS: Final[KnownTopics] = MappingProxyType({})
@@ -73,77 +103,293 @@ class MetadataResponse:
         return {topic.name: topic.error_code for topic in self.topics if isinstance(topic, TopicFailure)}
 
 
+class PassedTopic(NamedTuple):
+    """The beginning of a topic that is not kept. `replication_factor`: of the partition that comes first."""
+
+    name: str | None
+    topic_id: UUID | None
+    is_internal: bool
+    error_code: int
+    partition_count: int
+    replication_factor: int
+
+
 def read_metadata_response(
-    body: bytes, version: int, known_topics: KnownTopics = NO_KNOWN_TOPICS
+    body: bytes, version: int, known_topics: KnownTopics = NO_KNOWN_TOPICS, asked: Iterable[str] | None = None
 ) -> MetadataResponse:
-    """The response behind its header. Raises SchemaError for bytes that do not follow the schema."""
-    layout = layout_of(version)
-    reader = layout.reader(body, 0)
-    throttle_time_ms = reader.int32() if version >= 3 else 0
-    brokers = [_read_broker(reader) for _ in range(reader.array_length(_FEWEST_BROKER_BYTES))]
-    cluster_id = reader.nullable_string() if version >= 2 else None
-    controller_id = reader.int32()
-    topics, differences = _read_topics(reader, version, layout, known_topics)
-    if 8 <= version <= 10:
-        reader.int32()  # the operations that we may do on the cluster: never asked for
-    error_code = reader.int16() if version >= 13 else 0
-    reader.skip_tags()
-    return MetadataResponse(
-        version,
-        throttle_time_ms,
-        # One without an address is none: to connect to it is a bug (NET-01), which Java meets at every turn.
-        MappingProxyType({node.id: node for node in brokers if not node.is_empty}),
-        cluster_id,
-        controller_id,
-        topics,
-        error_code,
-        differences,
-    )
+    """The response behind its header; of its topics those in `asked`, or all of them.
 
-
-def _read_broker(reader: Reader) -> Node:
-    node_id = reader.int32()
-    host = reader.string()
-    port = reader.int32()
-    rack = reader.nullable_string()
-    reader.skip_tags()
-    return Node(node_id, host, port, rack)
-
-
-def _read_topics(
-    reader: Reader, version: int, layout: TopicLayout, known_topics: KnownTopics
-) -> tuple[tuple[TopicTable | TopicFailure, ...], dict[str, TopicDifference]]:
-    """The topics, and what differs in those that are known otherwise.
-
-    Brokers answer in the order of the request, which is ours, so the next topic is first taken for the next
-    of those we know: then it need not be found by its name. What is known is gone through once at most.
+    Raises SchemaError for bytes that do not follow the schema, and for what is beyond a limit.
     """
-    body = reader.buf
-    topics: list[TopicTable | TopicFailure] = []
-    differences: dict[str, TopicDifference] = {}
-    in_order = iter(known_topics.values())
-    expected = next(in_order, None)
-    for _ in range(reader.array_length(_FEWEST_TOPIC_BYTES)):
-        at = reader.pos
-        known, is_unchanged = expected, expected is not None and _is_unchanged(expected, body, at, layout)
-        if not is_unchanged:
-            known = known_topics.get(_name_at(body, at, layout))
-            is_unchanged = known is not None and _is_unchanged(known, body, at, layout)
+    reader = MetadataReader(len(body), version, known_topics, asked)
+    reader.feed(body)
+    return reader.finish()
+
+
+class MetadataReader:
+    """Reads a response as it comes. Raises SchemaError from `feed` as soon as bytes are wrong. One thread.
+
+    `asked`: the topics to keep, None for all. Of those that are not kept, `on_passed` is told the beginning.
+    """
+
+    def __init__(
+        self,
+        size_bytes: int,
+        version: int,
+        known_topics: KnownTopics = NO_KNOWN_TOPICS,
+        asked: Iterable[str] | None = None,
+        on_passed: Callable[[PassedTopic], None] | None = None,
+    ) -> None:
+        layout = layout_of(version)
+        self._reader = layout.reader(b"", 0, size_bytes)
+        self._steps = _Steps(self._reader, version, layout, known_topics, asked, on_passed).response()
+        self._pieces: list[bytes] = []
+        self._unread_bytes = 0
+        self._wanted_bytes = 0
+        self._response: MetadataResponse | None = None
+
+    def feed(self, piece: bytes) -> None:
+        """Takes the next bytes of the response, and reads as far as they go."""
+        reader = self._reader
+        reader.to_come -= len(piece)
+        if self._response is not None:
+            return  # trailing bytes
+        self._pieces.append(piece)
+        self._unread_bytes += len(piece)
+        if reader.to_come and self._unread_bytes < self._wanted_bytes:
+            return
+        rest = reader.buf[reader.pos :]
+        reader.buf = b"".join([rest, *self._pieces] if rest else self._pieces)
+        reader.pos = 0
+        self._pieces.clear()
+        try:
+            self._wanted_bytes = next(self._steps)
+        except StopIteration as end:
+            self._response = end.value
+            reader.buf = b""
+        else:
+            self._unread_bytes = len(reader.buf) - reader.pos
+
+    def finish(self) -> MetadataResponse:
+        """The response, once all its bytes were fed."""
+        if self._response is None:
+            raise self._reader.wrong("the response is not whole")
+        return self._response
+
+
+class _Steps:
+    """What is read, one step after the other. A generator yields for how many unread bytes it waits.
+
+    It does not know its MetadataReader: a response that ends half way is freed at once.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        version: int,
+        layout: TopicLayout,
+        known_topics: KnownTopics,
+        asked: Iterable[str] | None,
+        on_passed: Callable[[PassedTopic], None] | None,
+    ) -> None:
+        self._reader = reader
+        self._version = version
+        self._layout = layout
+        self._known_topics = known_topics
+        #: The topics that were asked for and not answered yet: of two answers for one the first counts.
+        self._unanswered = None if asked is None else set(asked)
+        self._on_passed = on_passed
+        self._topics: list[TopicTable | TopicFailure] = []
+        self._differences: dict[str, TopicDifference] = {}
+        self._kept_bytes = 0
+
+    def _step(self, read: Callable[[], _T]) -> Generator[int, None, _T]:
+        """What `read` returns, as soon as all that it needs is here."""
+        reader = self._reader
+        while True:
+            start, reader.elements_left = reader.pos, MOST_ELEMENTS
+            try:
+                return read()
+            except TruncatedError:
+                yield self._wait(start, _LARGEST_STEP_BYTES)
+
+    def _wait(self, start: int, most_bytes: int) -> int:
+        """Goes back to where a step began, to read it again when twice as many bytes are here."""
+        reader = self._reader
+        here = len(reader.buf) - start
+        if here > most_bytes:
+            raise reader.wrong(f"a topic, partition or broker of more than {most_bytes} bytes")
+        reader.pos = start
+        return max(2 * here, 1)
+
+    # -- the response ----------------------------------------------------------------------------------------
+
+    def response(self) -> Generator[int, None, MetadataResponse]:
+        """The response."""
+        reader, version = self._reader, self._version
+        throttle_time_ms = (yield from self._step(reader.int32)) if version >= 3 else 0
+        brokers = yield from self._read_brokers()
+        cluster_id = (yield from self._step(self._read_cluster_id)) if version >= 2 else None
+        controller_id = yield from self._step(reader.int32)
+        yield from self._read_topics()
+        if 8 <= version <= 10:
+            yield from self._step(
+                reader.int32
+            )  # the operations that we may do on the cluster: never asked for
+        error_code = (yield from self._step(reader.int16)) if version >= 13 else 0
+        yield from self._step(reader.skip_tags)
+        return MetadataResponse(
+            version,
+            throttle_time_ms,
+            MappingProxyType(brokers),
+            cluster_id,
+            controller_id,
+            tuple(self._topics),
+            error_code,
+            self._differences,
+        )
+
+    def _read_brokers(self) -> Generator[int, None, dict[int, Node]]:
+        count = yield from self._step(lambda: self._reader.passed_array_length(_FEWEST_BROKER_BYTES))
+        self._ensure("brokers", count, MOST_BROKERS)
+        brokers: dict[int, Node] = {}
+        for _ in range(count):
+            node = yield from self._step(self._read_broker)
+            # One without an address is none: to connect to it is a bug (NET-01), which Java meets at every
+            # turn.
+            if not node.is_empty:
+                brokers[node.id] = node
+        return brokers
+
+    def _read_broker(self) -> Node:
+        reader = self._reader
+        node_id = reader.int32()
+        host = reader.string()
+        self._ensure("characters of a host name", len(host), LONGEST_HOST)
+        port = reader.int32()
+        rack = reader.nullable_string()
+        self._ensure("characters of a rack", len(rack or ""), LONGEST_RACK)
+        reader.skip_tags()
+        return Node(node_id, host, port, rack)
+
+    def _read_cluster_id(self) -> str | None:
+        cluster_id = self._reader.nullable_string()
+        self._ensure("characters of a cluster id", len(cluster_id or ""), LONGEST_CLUSTER_ID)
+        return cluster_id
+
+    def _ensure(self, what: str, count: int, most: int) -> None:
+        if count > most:
+            raise self._reader.wrong(f"{count} {what}, more than {most},")
+
+    # -- its topics ------------------------------------------------------------------------------------------
+
+    def _read_topics(self) -> Generator[int, None, None]:
+        """The topics, and what differs in those that are known otherwise.
+
+        Brokers answer in the order of the request, which is ours, so the next topic is first taken for the
+        next of those we know: then it need not be found by its name. What is known is gone through once at
+        most.
+        """
+        reader, layout, known_topics = self._reader, self._layout, self._known_topics
+        topics, unanswered = self._topics, self._unanswered
+        count = yield from self._step(lambda: reader.passed_array_length(_FEWEST_TOPIC_BYTES))
+        self._ensure("topics", count, MOST_TOPICS)
+        in_order = iter(known_topics.values())
+        expected = next(in_order, None)
+        for _ in range(count):
+            while True:
+                at, body = reader.pos, reader.buf
+                known, is_unchanged = (
+                    expected,
+                    expected is not None and _is_unchanged(expected, body, at, layout),
+                )
+                if not is_unchanged:
+                    known = known_topics.get(_name_at(body, at, layout))
+                    is_unchanged = known is not None and _is_unchanged(known, body, at, layout)
+                if known is not None and is_unchanged and (unanswered is None or known.name in unanswered):
+                    reader.pos = at + len(known.raw)
+                    topics.append(known)
+                    if unanswered is not None:
+                        unanswered.discard(known.name)
+                    left = None
+                    break
+                try:
+                    left = self._take_topic(known)
+                    break
+                except TruncatedError:
+                    yield self._wait(at, min(MOST_TOPIC_BYTES, MOST_KEPT_BYTES - self._kept_bytes))
+            if left is not None:
+                yield from self._pass_over(left)
+            if known is not None:
+                if known is not expected:
+                    _skip_to(known, in_order)
+                expected = next(in_order, None)
+
+    def _is_asked(self, name: str | None) -> bool:
+        return self._on_passed is None and (self._unanswered is None or name in self._unanswered)
+
+    def _answered(self, topic: TopicTable | TopicFailure) -> None:
+        self._topics.append(topic)
+        if self._unanswered is not None:
+            self._unanswered.discard(topic.name)
+
+    def _take_topic(self, known: TopicTable | None) -> int | None:
+        """Reads the topic at the cursor. Of one whose partitions are not kept it is only the beginning, and
+        how many partitions follow.
+        """
+        reader, layout = self._reader, self._layout
+        start, reader.elements_left = reader.pos, MOST_ELEMENTS
+        error_code = reader.int16()
+        name = reader.nullable_string() if self._version >= 12 else reader.string()
+        topic_id = reader.uuid() if layout.has_topic_id else ZERO_UUID
+        is_internal = reader.boolean()
+        count = reader.passed_array_length(layout.fewest_partition_bytes)
+        id_or_none = None if topic_id == ZERO_UUID else topic_id
+        # A topic without a name is the answer to who asks by id.
+        if name is None or not self._is_asked(name):
+            if self._on_passed is not None:
+                replicas = self._replicas_at_cursor() if count else 0
+                self._on_passed(PassedTopic(name, id_or_none, is_internal, error_code, count, replicas))
+            return count
+        if error_code != 0:
+            self._answered(TopicFailure(name, id_or_none, is_internal, error_code, count))
+            return count
+        located = locate_partitions(reader.buf, reader.pos, count, layout, start, reader.to_come)
+        reader.pos = start + located.end
+        self._end_topic()
+        self._ensure("bytes of one topic", reader.pos - start, MOST_TOPIC_BYTES)
+        self._kept_bytes += reader.pos - start
+        self._ensure("bytes of topics", self._kept_bytes, MOST_KEPT_BYTES)
+        raw = reader.buf[start : reader.pos]
+        use = known.use if known is not None else TopicUse()
+        topic = TopicTable(name, id_or_none, is_internal, raw, located, layout, use)
         if known is not None:
-            if known is not expected:
-                _skip_to(known, in_order)
-            expected = next(in_order, None)
-            if is_unchanged:
-                reader.pos = at + len(known.raw)
-                topics.append(known)
-                continue
-        topic = _read_topic(reader, version, layout, known.use if known is not None else None)
-        if topic is None:
-            continue
-        if known is not None and isinstance(topic, TopicTable):
-            differences[topic.name] = compare(known, topic)
-        topics.append(topic)
-    return tuple(topics), differences
+            self._differences[name] = compare(known, topic)
+        self._answered(topic)
+        return None
+
+    def _replicas_at_cursor(self) -> int:
+        reader, start = self._reader, self._reader.pos
+        reader.take(self._layout.head_bytes)
+        count = reader.passed_array_length(4)
+        reader.pos = start
+        return count
+
+    def _pass_over(self, left: int) -> Generator[int, None, None]:
+        """Passes over the partitions of a topic that is not kept, as they come, and over its end."""
+        reader = self._reader
+        while left:
+            left, reader.pos = pass_over_partitions(
+                reader.buf, reader.pos, left, self._layout, reader.to_come
+            )
+            if left:
+                yield self._wait(reader.pos, _LARGEST_STEP_BYTES)
+        yield from self._step(self._end_topic)
+
+    def _end_topic(self) -> None:
+        if self._layout.has_authorized_operations:
+            self._reader.int32()
+        self._reader.skip_tags()
 
 
 def _skip_to(known: TopicTable, in_order: Iterator[TopicTable]) -> None:
@@ -170,35 +416,3 @@ def _name_at(body: bytes, at: int, layout: TopicLayout) -> str:
 def _is_unchanged(known: TopicTable, body: bytes, at: int, layout: TopicLayout) -> bool:
     """Whether the topic at `at` is the known one to the byte. Under an overlay it is always read anew."""
     return known.layout is layout and not known.overlay and body.startswith(known.raw, at)
-
-
-def _read_topic(
-    reader: Reader, version: int, layout: TopicLayout, use: TopicUse | None
-) -> TopicTable | TopicFailure | None:
-    """The topic at the cursor; None for one without a name, which only who asks by id is answered."""
-    start = reader.pos
-    error_code = reader.int16()
-    name = reader.nullable_string() if version >= 12 else reader.string()
-    topic_id = reader.uuid() if layout.has_topic_id else ZERO_UUID
-    is_internal = reader.boolean()
-    count = reader.array_length(layout.fewest_partition_bytes)
-    located = locate_partitions(reader.buf, reader.pos, count, layout, start)
-    reader.pos = start + located.end
-    if layout.has_authorized_operations:
-        reader.int32()
-    reader.skip_tags()
-    if name is None:
-        return None
-    id_or_none = None if topic_id == ZERO_UUID else topic_id
-    if error_code != 0:
-        return TopicFailure(name, id_or_none, is_internal, error_code, len(located.numbers))
-    raw = reader.buf[start : reader.pos]
-    return TopicTable(
-        name,
-        id_or_none,
-        is_internal,
-        raw,
-        located,
-        layout,
-        use if use is not None else TopicUse(),
-    )

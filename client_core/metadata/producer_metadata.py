@@ -1,7 +1,10 @@
 """Which topics the producer wants metadata of, and until when; and waiting for it.
 
 A topic is held from `add` until nobody used it for metadata.max.idle.ms; configured ones are held for ever.
-Using is adding it again, or a look-up's mark on its table. Beyond Java, each topic says whether asking for it
+Using is adding it again, or a look-up's mark on its table. One that does not exist is held for as long as
+somebody adds it again between the answers that say so; Java asks for it once a second until it expires. A
+broker that has just started may deny what there is: of a topic that was there, other brokers are asked too.
+Beyond Java, each topic says whether asking for it
 may create it (`may_create`): a look-up must not. A request allows creation only when all its topics may be
 created; one that is answered as missing where creation was not allowed is asked for again, with its like
 alone. Any thread adds and waits; the I/O thread asks and answers. Source: ProducerMetadata, Kafka 4.3.
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.clock import FOREVER_MS
 from client_core.error_codes import Errors
@@ -30,6 +33,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+#: How often in a row brokers must say that a topic does not exist: right after its creation one may not
+#: know it yet.
+ANSWERS_THAT_SETTLE: Final = 2
+#: And for how long the same broker must, if the topic was there: after its start it may know nothing yet.
+_DENIED_BY_ONE_MS: Final = 5_000
+
+
 class TopicError(NamedTuple):
     """The error that a topic was answered with last, and how many answers in a row said the same."""
 
@@ -43,6 +53,17 @@ class _HeldTopic:
 
     expires_ms: int | None
     may_create: bool
+    #: Whether somebody added it since it was last answered with an error: records or a look-up wait for it.
+    is_wanted: bool = True
+
+
+@dataclass(slots=True)
+class _Denial:
+    """What brokers say in a row of a topic that was there before: that it does not exist."""
+
+    since_ms: int
+    node_id: int | None
+    is_proven: bool = False
 
 
 class ProducerMetadata(Metadata):
@@ -61,6 +82,7 @@ class ProducerMetadata(Metadata):
         self._to_create: dict[str, None] = {}
         self._may_create_in_flight = True
         self._topic_errors: dict[str, TopicError] = {}
+        self._denials: dict[str, _Denial] = {}
         #: Why the last connection ended, and when.
         self._last_disconnection: tuple[str, int] | None = None
 
@@ -88,6 +110,7 @@ class ProducerMetadata(Metadata):
             if held is None:
                 self._hold_new(topic, now_ms + self._max_idle_ms, may_create)
                 return
+            held.is_wanted = True
             if held.expires_ms is not None:
                 held.expires_ms = now_ms + self._max_idle_ms
             if may_create and not held.may_create:
@@ -116,12 +139,11 @@ class ProducerMetadata(Metadata):
         """Stops asking for a topic that brokers say is not there, before it expires; a configured one stays.
 
         For names that turned out not to exist: each would otherwise keep the refreshing going. While no
-        broker can be asked, nothing is known to be missing.
+        broker can be asked, or where it is in doubt, nothing is known to be missing.
         """
         with self._changed:
             held = self._topics.get(topic)
-            last = self._topic_errors.get(topic)
-            is_missing = last is not None and last.code == Errors.UNKNOWN_TOPIC_OR_PARTITION.code
+            is_missing = self.settled_error_code(topic) == Errors.UNKNOWN_TOPIC_OR_PARTITION.code
             if held is not None and held.expires_ms is not None and is_missing:
                 self._forget(topic)
 
@@ -130,6 +152,7 @@ class ProducerMetadata(Metadata):
         self._new_topics.pop(topic, None)
         self._to_create.pop(topic, None)
         self._topic_errors.pop(topic, None)
+        self._denials.pop(topic, None)
 
     @property
     def topics(self) -> frozenset[str]:
@@ -163,6 +186,10 @@ class ProducerMetadata(Metadata):
             return False
         if held.expires_ms is None or topic in self._new_topics:
             return True
+        if not held.is_wanted and self.is_missing(topic):
+            _log.info("Topic %s is not asked for any more: brokers say that it does not exist", topic)
+            self._forget(topic)
+            return False
         table = self.cache.topics.get(topic)
         if table is not None and table.use.touched:
             table.use.touched = False
@@ -201,27 +228,74 @@ class ProducerMetadata(Metadata):
         if not self._may_create_in_flight:
             to_create = [topic for topic in missing if self._topics[topic].may_create]
         is_first_answer = not self._new_topics.keys().isdisjoint(to_create)
-        if self._new_topics or self._to_create or self._topic_errors or failed:
-            self._note_answers((topic.name for topic in response.topics), failed)
+        if self._new_topics or self._to_create:
+            for answered in response.topics:
+                self._new_topics.pop(answered.name, None)
+                self._to_create.pop(answered.name, None)
+        for topic in failed:
+            self._topics[topic].is_wanted = False
         if to_create:
             self._to_create.update(dict.fromkeys(to_create))
             if is_first_answer:
                 self._schedule.need_new_topics()
 
-    def _note_answers(self, answered: Iterable[str], failed: dict[str, int]) -> None:
-        for topic in answered:
-            self._new_topics.pop(topic, None)
-            self._to_create.pop(topic, None)
-            if topic not in failed:
-                self._topic_errors.pop(topic, None)
-        for topic, code in failed.items():
-            earlier = self._topic_errors.get(topic)
+    def _errors_came(self, response: MetadataResponse, now_ms: int, node_id: int | None) -> None:
+        """Counts what brokers say in a row of each topic that is held."""
+        errors = response.errors
+        if self._topic_errors:
+            for topic in response.topics:
+                if topic.name not in errors:
+                    self._topic_errors.pop(topic.name, None)
+                    self._denials.pop(topic.name, None)
+        for name, code in errors.items():
+            if name not in self._topics:
+                continue
+            earlier = self._topic_errors.get(name)
             again = earlier.consecutive_answers if earlier is not None and earlier.code == code else 0
-            self._topic_errors[topic] = TopicError(code, again + 1)
+            self._topic_errors[name] = TopicError(code, again + 1)
+            if code == Errors.UNKNOWN_TOPIC_OR_PARTITION.code:
+                self._denied(name, now_ms, node_id)
+            else:
+                self._denials.pop(name, None)
+
+    def _denied(self, topic: str, now_ms: int, node_id: int | None) -> None:
+        """Notes who says of a topic that was there that it is not."""
+        denial = self._denials.get(topic)
+        if denial is None:
+            if topic in self.answered_cache.topics:
+                self._denials[topic] = _Denial(now_ms, node_id)
+            return
+        is_another = None not in (node_id, denial.node_id) and node_id != denial.node_id
+        if is_another or now_ms - denial.since_ms >= _DENIED_BY_ONE_MS:
+            denial.is_proven = True
+
+    def _is_settled(self, topic: str) -> bool:
+        held = self._topics.get(topic)
+        return held is not None and not held.is_wanted and self.is_missing(topic)
 
     def topic_error(self, topic: str) -> TopicError | None:
         """The error of the last response that named the topic; None if there was none (PMD-08)."""
         return self._topic_errors.get(topic)
+
+    def settled_error_code(self, topic: str) -> int | None:
+        """The code of that error; None while in doubt: the topic was there, and one broker denies it."""
+        denial, last = self._denials.get(topic), self._topic_errors.get(topic)
+        return None if last is None or (denial is not None and not denial.is_proven) else last.code
+
+    def is_missing(self, topic: str) -> bool:
+        """Whether brokers have said often enough that the topic does not exist."""
+        last = self._topic_errors.get(topic)
+        return (
+            last is not None
+            and last.consecutive_answers >= ANSWERS_THAT_SETTLE
+            and self.settled_error_code(topic) == Errors.UNKNOWN_TOPIC_OR_PARTITION.code
+        )
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether a topic that was there is denied by one broker only: another one is to be asked."""
+        with self._changed:
+            return any(not denial.is_proven for denial in self._denials.values())
 
     def _wall_ms(self) -> int | None:
         return self._clock.wall_ms()

@@ -44,12 +44,13 @@ def sort_answers(
     last_seen: LastSeenEpochs,
     schedule: RefreshSchedule,
     retain: Callable[[str, bool, int], bool],
+    is_settled: Callable[[str], bool],
     now_ms: int,
 ) -> TopicAnswers:
     """Sorts a response's topics against what is known of them.
 
-    `retain(name, is_internal, now_ms)` says whether a topic is held still. Most topics are known to the byte:
-    of these little more than that is asked.
+    `retain(name, is_internal, now_ms)` says whether a topic is held still, `is_settled(name)` whether its
+    error is no reason to ask again soon. Most topics are known to the byte: of these little more is asked.
     """
     answers = TopicAnswers()
     for topic in response.topics:
@@ -62,7 +63,9 @@ def sort_answers(
         if topic.is_internal:
             answers.internal.add(name)
         if isinstance(topic, TopicFailure):
-            _sort_failure(topic, answers, schedule)
+            if not is_settled(name):
+                _refresh_for(name, topic.error_code, schedule)
+            _sort_failure(topic, answers)
             continue
         cached = known_tables.get(name)
         if topic is cached and last_seen.is_told_by(topic):
@@ -84,9 +87,8 @@ def sort_answers(
     return answers
 
 
-def _sort_failure(topic: TopicFailure, answers: TopicAnswers, schedule: RefreshSchedule) -> None:
+def _sort_failure(topic: TopicFailure, answers: TopicAnswers) -> None:
     """A topic answered with an error has no partitions, whatever the response says (META-16)."""
-    _refresh_for(topic.name, topic.error_code, schedule)
     if topic.error_code == Errors.INVALID_TOPIC_EXCEPTION.code:
         answers.invalid.add(topic.name)
     elif topic.error_code == Errors.TOPIC_AUTHORIZATION_FAILED.code:

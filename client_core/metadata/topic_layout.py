@@ -22,7 +22,7 @@ from functools import lru_cache
 from itertools import compress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from client_core.errors import IllegalArgumentError, SchemaError
+from client_core.errors import IllegalArgumentError, SchemaError, TruncatedError
 from client_core.protocol.primitives import FlexibleReader, Reader
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from client_core.events import LeadershipRow
 
 _WHAT: Final = "MetadataResponse"
+#: Kafka sets no limit. A broker makes at most 10,000 partitions at once; the largest topics that are known of
+#: have some tens of thousands.
+MOST_PARTITIONS: Final = 200_000
+#: Each replica is on a broker of its own: as many as there may be of these.
+MOST_REPLICAS: Final = 10_000
 OLDEST_VERSION: Final = 1
 LATEST_VERSION: Final = 13
 
@@ -41,6 +46,8 @@ _NUMBER_AT: Final = 2
 _LEADER_AT: Final = 6
 _EPOCH_AT: Final = 10
 _FLEXIBLE_HEAD_BYTES: Final = 14
+#: To show that two lie at a distance costs more than to look at them.
+_FEWEST_FOR_A_STRIDE: Final = 8
 _ZEROS: Final = bytes(256)
 _ASCII: Final = bytes(range(128))
 _NO_CODES: Final[frozenset[int]] = frozenset()
@@ -104,9 +111,10 @@ class TopicLayout:
     def replica_lists(self) -> int:
         return 3 if self.has_offline_replicas else 2
 
-    def reader(self, buf: bytes, at: int) -> Reader:
+    def reader(self, buf: bytes, at: int, to_come: int = 0) -> Reader:
         """A cursor of this form at an offset."""
-        return FlexibleReader(buf, at, _WHAT) if self.is_flexible else Reader(buf, at, _WHAT)
+        form = FlexibleReader if self.is_flexible else Reader
+        return form(buf, at, _WHAT, to_come)
 
 
 def layout_of(version: int) -> TopicLayout:
@@ -132,24 +140,54 @@ def _layout(offline: bool, epoch: bool, operations: bool, flexible: bool, topic_
 
 
 def locate_partitions(
-    buf: bytes, first: int, count: int, layout: TopicLayout, start: int = 0
+    buf: bytes, first: int, count: int, layout: TopicLayout, start: int = 0, to_come: int = 0
 ) -> LocatedPartitions:
     """Where `count` partitions lie from `first` on, as offsets from `start`, where their topic begins.
 
-    Raises SchemaError if they are malformed.
+    Raises SchemaError if they are malformed or beyond a limit, and TruncatedError if some of them are among
+    the `to_come` bytes that are not in `buf` yet.
     """
-    if count * layout.fewest_partition_bytes > len(buf) - first:
-        raise SchemaError(f"{_WHAT}: {count} partitions do not fit in the {len(buf) - first} bytes left")
+    left = len(buf) - first + to_come
+    if count * layout.fewest_partition_bytes > left:
+        raise SchemaError(f"{_WHAT}: {count} partitions do not fit in the {left} bytes left")
+    if count > MOST_PARTITIONS:
+        raise SchemaError(f"{_WHAT}: {count} partitions of one topic, more than {MOST_PARTITIONS}")
     if count == 0:
         return LocatedPartitions(range(0), range(0), 0, first - start)
-    if layout.is_flexible:
-        stride = _flexible_stride(buf, first, count)
-    else:
-        stride = _classic_stride(buf, first, count, layout)
+    if to_come and count * (_skip_partition(buf, first, layout, to_come) - first) > len(buf) - first:
+        raise TruncatedError(f"{_WHAT}: {count} partitions are not all here yet")  # if they are of one size
+    stride = _stride(buf, first, count, layout)
     if stride is None:
-        return _walk(buf, first, count, layout, start)
+        return _walk(buf, first, count, layout, start, to_come)
     end = first - start + count * stride
     return LocatedPartitions(range(first - start, end, stride), range(count), stride, end)
+
+
+def _stride(buf: bytes, first: int, count: int, layout: TopicLayout) -> int | None:
+    """The distance at which the partitions 0 to `count` - 1 provably lie; None if that can't be shown."""
+    if layout.is_flexible:
+        return _flexible_stride(buf, first, count)
+    return _classic_stride(buf, first, count, layout)
+
+
+def pass_over_partitions(
+    buf: bytes, at: int, count: int, layout: TopicLayout, to_come: int = 0
+) -> tuple[int, int]:
+    """How many of `count` partitions are still to be passed over, and the offset behind those that were.
+
+    Nothing is made of them. Some are left only where they are among the `to_come` bytes that are not here.
+    """
+    if count >= _FEWEST_FOR_A_STRIDE:
+        stride = _stride(buf, at, count, layout)
+        if stride is not None:
+            return 0, at + count * stride
+    while count:
+        try:
+            at = _skip_partition(buf, at, layout, to_come)
+        except TruncatedError:
+            break
+        count -= 1
+    return count, at
 
 
 def _flexible_stride(buf: bytes, first: int, count: int) -> int | None:
@@ -213,7 +251,9 @@ def _classic_stride(buf: bytes, first: int, count: int, layout: TopicLayout) -> 
     for _ in range(layout.replica_lists):
         lengths_at.append(at)
         length = int.from_bytes(buf[at : at + 4], "big")
-        at += 4 + 4 * min(length, len(buf))
+        if length > MOST_REPLICAS:
+            return None  # the walk says what is wrong
+        at += 4 + 4 * length
     stride = at - first
     end = first + count * stride
     if end > len(buf) or not _numbers_run(buf, first, end, stride, count):
@@ -247,12 +287,14 @@ def _number_columns(count: int) -> tuple[bytes, bytes, bytes, bytes]:
     return column(1 << 24), column(1 << 16), column(1 << 8), ones
 
 
-def _walk(buf: bytes, first: int, count: int, layout: TopicLayout, start: int) -> LocatedPartitions:
+def _walk(
+    buf: bytes, first: int, count: int, layout: TopicLayout, start: int, to_come: int
+) -> LocatedPartitions:
     """The partitions one after the other; of two with the same number the later one counts."""
     found: dict[int, int] = {}
     at = first
     for _ in range(count):
-        behind = _skip_partition(buf, at, layout)
+        behind = _skip_partition(buf, at, layout, to_come)
         found[_INT32.unpack_from(buf, at + _NUMBER_AT)[0]] = at
         at = behind
     numbers = sorted(found)
@@ -263,7 +305,7 @@ def _walk(buf: bytes, first: int, count: int, layout: TopicLayout, start: int) -
     return LocatedPartitions(offsets, range(len(numbers)) if is_dense else tuple(numbers), 0, at - start)
 
 
-def _skip_partition(buf: bytes, start: int, layout: TopicLayout) -> int:
+def _skip_partition(buf: bytes, start: int, layout: TopicLayout, to_come: int) -> int:
     """The offset behind the partition that begins at `start`."""
     at = start + layout.head_bytes
     if layout.is_flexible:
@@ -271,20 +313,23 @@ def _skip_partition(buf: bytes, start: int, layout: TopicLayout) -> int:
             for _ in range(layout.replica_lists):
                 encoded = buf[at]
                 if not 0 < encoded < 0x80:
-                    return _skip_unusual_partition(buf, start, layout)
+                    return _skip_unusual_partition(buf, start, layout, to_come)
                 at += 4 * encoded - 3  # the count's byte, and encoded - 1 replicas
             if buf[at] == 0:
                 return at + 1
         except IndexError:
-            return _skip_unusual_partition(buf, start, layout)  # which says what is wrong
-    return _skip_unusual_partition(buf, start, layout)
+            return _skip_unusual_partition(buf, start, layout, to_come)  # which says what is wrong
+    return _skip_unusual_partition(buf, start, layout, to_come)
 
 
-def _skip_unusual_partition(buf: bytes, start: int, layout: TopicLayout) -> int:
-    reader = layout.reader(buf, start)
+def _skip_unusual_partition(buf: bytes, start: int, layout: TopicLayout, to_come: int) -> int:
+    reader = layout.reader(buf, start, to_come)
     reader.take(layout.head_bytes)
     for _ in range(layout.replica_lists):
-        reader.take(4 * reader.array_length(4))
+        count = reader.passed_array_length(4)
+        if count > MOST_REPLICAS:
+            raise reader.wrong(f"{count} replicas of one partition, more than {MOST_REPLICAS}")
+        reader.take(4 * count)
     reader.skip_tags()
     return reader.pos
 

@@ -2,20 +2,20 @@
 topics.
 
 Asked for only while somebody wants the list; never merged into Metadata, so that listing a thousand topics
-does not make the client refresh them for ever. Pure; the request is built and its answer read on the I/O
-thread.
+does not make the client refresh them for ever. Of a topic the beginning is read, and its partitions are
+passed over. Pure; the request is built and its answer read on the I/O thread.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from client_core.errors import SchemaError
 from client_core.metadata.metadata_request import FIRST_VERSION_WITHOUT_CREATION, MetadataRequestBuilder
-from client_core.metadata.metadata_response import MetadataResponse, TopicFailure, read_metadata_response
+from client_core.metadata.metadata_response import MetadataReader, PassedTopic
 from client_core.metadata.topic_layout import LATEST_VERSION
-from client_core.metadata.topic_table import TopicTable
 from client_core.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
@@ -23,10 +23,15 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
+#: Source: Topic.MAX_NAME_LENGTH.
+_LONGEST_NAME: Final = 249
+
+
 class ListedTopic(NamedTuple):
     """A topic in the list. `error_code` is 0 but for a topic that the broker can't describe at the moment.
 
-    `replication_factor` is that of the first partition, 0 where none is described.
+    `replication_factor` is that of the first partition in the answer, 0 where none is described. During a
+    reassignment partitions differ.
     """
 
     name: str
@@ -69,23 +74,39 @@ class TopicListingRequestBuilder:
 
     def decode_response(self, body: bytes, version: int) -> TopicListing:
         """The list; of the partitions only what `ListedTopic` says is kept. Raises SchemaError."""
-        return listing_of(read_metadata_response(body, version))
+        reader = self.response_reader(len(body), version)
+        reader.feed(body)
+        return reader.finish()
+
+    def response_reader(self, size_bytes: int, version: int) -> TopicListingReader:
+        """The same, to be fed the response as it comes."""
+        return TopicListingReader(size_bytes, version)
 
 
-def listing_of(response: MetadataResponse) -> TopicListing:
-    """The list that a response to an all-topics request holds."""
-    listed = {
-        topic.name: ListedTopic(
-            topic.name,
-            topic.topic_id,
-            topic.is_internal,
-            topic.partition_count,
-            *_error_and_replicas(topic),
-        )
-        for topic in response.topics
-    }
-    return TopicListing(MappingProxyType(listed), response.error_code, response.throttle_time_ms)
+class TopicListingReader:
+    """Reads the list as it comes. One thread."""
+
+    def __init__(self, size_bytes: int, version: int) -> None:
+        topics = self._topics = dict[str, ListedTopic]()
+        # No method of this object: it would hold the reader, and the reader it, until the collector comes.
+        self._reader = MetadataReader(size_bytes, version, on_passed=lambda topic: _list(topic, topics))
+
+    def feed(self, piece: bytes) -> None:
+        """Takes the next bytes of the response. Raises SchemaError."""
+        self._reader.feed(piece)
+
+    def finish(self) -> TopicListing:
+        """The list, once all bytes were fed."""
+        response = self._reader.finish()
+        return TopicListing(MappingProxyType(self._topics), response.error_code, response.throttle_time_ms)
 
 
-def _error_and_replicas(topic: TopicTable | TopicFailure) -> tuple[int, int]:
-    return (0, topic.replication_factor) if isinstance(topic, TopicTable) else (topic.error_code, 0)
+def _list(topic: PassedTopic, topics: dict[str, ListedTopic]) -> None:
+    name, topic_id, is_internal, error_code, partition_count, replication_factor = topic
+    if name is None:
+        return
+    if len(name) > _LONGEST_NAME:
+        raise SchemaError(f"a topic's name of {len(name)} characters, more than {_LONGEST_NAME}")
+    if error_code:
+        replication_factor = 0
+    topics[name] = ListedTopic(name, topic_id, is_internal, partition_count, error_code, replication_factor)

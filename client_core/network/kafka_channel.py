@@ -18,6 +18,7 @@ Who calls: Selector, on the I/O thread. Source: KafkaChannel, ChannelState, Kafk
 
 from __future__ import annotations
 
+from collections import deque
 from selectors import EVENT_READ, EVENT_WRITE
 from sys import maxsize
 from typing import TYPE_CHECKING, Final
@@ -32,14 +33,19 @@ if TYPE_CHECKING:
 
     from client_core.network.authenticator import Authenticator
     from client_core.network.memory_pool import MemoryPool
+    from client_core.network.selectable import AnswerReader
     from client_core.network.transport_layer import TransportLayer
 
 #: What one read asks for: size, body and often the next frames of an ordinary answer in one system call. It
 #: covers what the system holds for us with Kafka's receive.buffer.bytes of 32 KiB, which Linux doubles.
 _READ_BYTES: Final = 64 * 1024
 
-#: What one turn reads of a large frame, so that other connections get theirs.
-_TURN_BYTES: Final = 1024 * 1024
+#: What one turn reads of a large frame, so that other connections and the rest of the turn get theirs. To
+#: read so much of a hostile Metadata response takes some 50 ms of CPU.
+_TURN_BYTES: Final = 128 * 1024
+
+#: Frames above this are fed to their reader as they come, if it takes pieces.
+_LARGEST_WHOLE_BYTES: Final = 256 * 1024
 
 #: The largest frame before a connection is ready, when nobody knows the peer yet. No step of a log-in
 #: needs as much; it is what brokers themselves take of a client then (sasl.server.max.receive.size).
@@ -61,6 +67,7 @@ class KafkaChannel:
 
     __slots__ = (
         "__weakref__",
+        "_answers",
         "_authenticator",
         "_awaits_answer",
         "_credentials_in_force",
@@ -68,6 +75,7 @@ class KafkaChannel:
         "_error",
         "_has_memory",
         "_max_receive_bytes",
+        "_max_unasked_bytes",
         "_memory_pool",
         "_mid_write",
         "_receive",
@@ -104,6 +112,10 @@ class KafkaChannel:
         self._authenticator = authenticator
         self._max_receive_bytes = max_receive_bytes
         self._receive = NetworkReceive(min(max_receive_bytes or maxsize, _LARGEST_BEFORE_READY_BYTES))
+        #: How large a frame may be that no request is waiting for.
+        self._max_unasked_bytes: int | None = min(max_receive_bytes or maxsize, _LARGEST_BEFORE_READY_BYTES)
+        #: Who reads the answers that are awaited, the next one first: a broker answers in order.
+        self._answers: deque[AnswerReader] = deque()
         self._memory_pool = memory_pool
         self._has_memory = False  # the current frame has reserved its size
         #: Whether reading waits until the pool has memory, whatever there is to read.
@@ -207,7 +219,8 @@ class KafkaChannel:
             self._authenticate(now_ms)
         if self._authenticator.complete and self._token is None:
             self._move(ChannelStateName.READY)
-            self._receive.limit(self._max_receive_bytes)
+            self._max_unasked_bytes = self._max_receive_bytes
+            self._limit_receive()
 
     def maybe_begin_reauthentication(self, now_ms: int) -> bool:
         """Whether the send that is about to be written must wait: the session has to be renewed first
@@ -236,17 +249,23 @@ class KafkaChannel:
         frame, self._set_aside = self._set_aside, None
         return frame
 
+    def _limit_receive(self) -> None:
+        """Lets the next frame be as large as the answer that is awaited may be."""
+        self._receive.limit(self._answers[0].most_bytes if self._answers else self._max_unasked_bytes)
+
     def _authenticate(self, now_ms: int) -> None:
         """One step: the broker's frame, if it is its turn, then ours."""
         if self._token is None:
             answer = None
             if self._awaits_answer:
                 self.read()
-                answer = self._receive.take()
+                is_fed = self._comes_in_pieces
+                answer = self._take_frame()
                 if answer is None:
                     return
-                if not self._authenticator.expects(answer):
+                if is_fed or not self._authenticator.expects(answer):
                     self._set_aside = answer
+                    self._answer_came()
                     return
                 self.release_memory()
             pieces = self._authenticator.authenticate(answer, now_ms)
@@ -260,14 +279,21 @@ class KafkaChannel:
 
     # -- sending ---------------------------------------------------------------------------------------------
 
-    def set_send(self, send: NetworkSend) -> None:
-        """Makes a frame the one to be sent. Raises IllegalStateError while another is under way (SEL-03)."""
+    def set_send(self, send: NetworkSend, answer: AnswerReader | None = None) -> None:
+        """Makes a frame the one to be sent, and `answer` the reader of what answers it.
+
+        Raises IllegalStateError while another is under way (SEL-03).
+        """
         if self._send is not None:
             raise IllegalStateError(
                 "Attempt to begin a send operation with prior send operation still in progress,"
                 f" connection id is {self.node_id}"
             )
         self._send = send
+        if answer is not None:
+            self._answers.append(answer)
+            if self._receive.frame_bytes is None:
+                self._limit_receive()
 
     def write(self) -> int:
         """Writes what the system takes of the send, and of the transport's own bytes; returns the former."""
@@ -314,6 +340,8 @@ class KafkaChannel:
         """Whether the rest of the current frame may be read: its size is not known yet, or is reserved."""
         size_bytes = self._receive.frame_bytes
         if size_bytes is not None and not self._has_memory:
+            if self._comes_in_pieces:
+                size_bytes = _LARGEST_WHOLE_BYTES
             self._has_memory = self._memory_pool.try_reserve(self.node_id, size_bytes)
             self.awaits_memory = not self._has_memory
             return self._has_memory
@@ -322,9 +350,36 @@ class KafkaChannel:
     def maybe_complete_receive(self) -> bytes | None:
         """The current frame without its size, if it is whole. Raises InvalidReceiveError (SEL-08).
 
-        Its memory is the channel's until `release_memory`.
+        Its memory is the channel's until `release_memory`. A large one goes to its reader as it comes, which
+        may raise ProtocolError; at its end the payload is empty.
         """
-        return self._receive.take()
+        payload = self._take_frame()
+        if payload is not None:
+            self._answer_came()
+        return payload
+
+    @property
+    def _comes_in_pieces(self) -> bool:
+        """Whether the current frame is fed to the reader of the answer that is awaited."""
+        size_bytes = self._receive.frame_bytes
+        if size_bytes is None or size_bytes <= _LARGEST_WHOLE_BYTES or not self._answers:
+            return False
+        answer = self._answers[0]
+        return answer.takes_pieces and size_bytes <= answer.most_bytes
+
+    def _take_frame(self) -> bytes | None:
+        receive = self._receive
+        size_bytes = receive.frame_bytes
+        if size_bytes is None or not self._comes_in_pieces:
+            return receive.take()
+        piece, is_last = receive.take_piece()
+        self._answers[0].feed(piece, size_bytes)
+        return b"" if is_last else None
+
+    def _answer_came(self) -> None:
+        if self._answers:
+            self._answers.popleft()
+        self._limit_receive()
 
     @property
     def has_memory(self) -> bool:

@@ -14,13 +14,13 @@ from typing import Final
 DEFAULT_CONNECTIONS_MAX_IDLE_MS: Final = 540_000
 
 #: Java's clients set no limit. We do, for a peer that speaks another protocol announces gigabytes: "HTTP"
-#: read as a size is 1.2 GB. 100 MiB is what a broker itself is ready to read (socket.request.max.bytes), and
-#: some fifteen times the metadata of 100,000 partitions.
-DEFAULT_MAX_RECEIVE_BYTES: Final = 100 * 1024 * 1024
+#: read as a size is 1.2 GB. This is the limit while no request is waiting for an answer; each answer has one
+#: of its own (`AnswerReader.most_bytes`).
+DEFAULT_MAX_RECEIVE_BYTES: Final = 1024 * 1024
 
-#: Java's clients have no such pool. Answers are small but for metadata, and there is one metadata request at
-#: a time: 64 MiB never bind an honest cluster, and keep a hundred hostile brokers from taking 10 GB.
-DEFAULT_RECEIVE_MEMORY_BYTES: Final = 64 * 1024 * 1024
+#: Java's clients have no such pool. Answers are small but for metadata, which is read as it comes: 16 MiB
+#: never bind an honest cluster, and keep a hundred hostile brokers from taking a gigabyte.
+DEFAULT_RECEIVE_MEMORY_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,12 +35,13 @@ _FOREIGN_BEGINNINGS: Final = (
 class NetworkReceive:
     """The frames of one connection. `max_bytes` None: as large as an int32 can say. Not thread-safe."""
 
-    __slots__ = ("_data", "_max_bytes", "_start", "frame_bytes")
+    __slots__ = ("_data", "_max_bytes", "_start", "_taken_bytes", "frame_bytes")
 
     def __init__(self, max_bytes: int | None) -> None:
         self.limit(max_bytes)
         self._data: bytes | bytearray = b""
-        self._start = 0  # where the current frame's size lies in _data
+        self._start = 0  # where the current frame's size lies in _data, or what is left of it
+        self._taken_bytes = 0  # of the current frame and its size, by `take_piece`
         #: The size of the current frame, not judged yet; None while its four bytes are not here.
         self.frame_bytes: int | None = None
 
@@ -53,7 +54,7 @@ class NetworkReceive:
     def has_frame(self) -> bool:
         """Whether `take` needs no other byte: a whole frame is here, or a size that it will refuse."""
         size = self.frame_bytes
-        return size is not None and (size > self._max_bytes or self.bytes_read - _SIZE.size >= size)
+        return size is not None and (size > self._max_bytes or self.missing_bytes == 0)
 
     @property
     def missing_bytes(self) -> int:
@@ -61,7 +62,7 @@ class NetworkReceive:
         size, here = self.frame_bytes, len(self._data) - self._start
         if size is None:
             return _SIZE.size - here
-        return 0 if size > self._max_bytes else max(_SIZE.size + size - here, 0)
+        return 0 if size > self._max_bytes else max(_SIZE.size + size - self._taken_bytes - here, 0)
 
     def limit(self, max_bytes: int | None) -> None:
         """How large a frame may be from now on."""
@@ -99,14 +100,38 @@ class NetworkReceive:
         if len(data) < end:
             return None
         payload = data[begin:end] if isinstance(data, bytes) else bytes(memoryview(data)[begin:end])
-        self.frame_bytes = None
-        if end == len(data):
+        self._drop(end, ends_frame=True)
+        return payload
+
+    def take_piece(self) -> tuple[bytes, bool]:
+        """What is here of the current frame and was not taken yet, and whether it is the last of it.
+
+        The size must be known, and not be one that `take` refuses. Behind the last piece the next frame is
+        the current one.
+        """
+        size = self.frame_bytes
+        if size is None:
+            return b"", False
+        left = _SIZE.size + size - self._taken_bytes
+        end = min(self._start + left, len(self._data))
+        begin = self._start if self._taken_bytes else self._start + _SIZE.size
+        piece = bytes(memoryview(self._data)[begin:end])
+        self._taken_bytes += end - self._start
+        is_last = end - self._start == left
+        self._drop(end, ends_frame=is_last)
+        return piece, is_last
+
+    def _drop(self, end: int, *, ends_frame: bool) -> None:
+        """Lets go of what lies before `end`."""
+        if end == len(self._data):
             self._data = b""  # gives a large frame's memory back
             self._start = 0
         else:
             self._start = end
+        if ends_frame:
+            self.frame_bytes = None
+            self._taken_bytes = 0
             self._look_at_size()
-        return payload
 
     def _look_at_size(self) -> None:
         if len(self._data) - self._start >= _SIZE.size:

@@ -54,10 +54,28 @@ class CompletedSend(NamedTuple):
 
 
 class CompletedReceive(NamedTuple):
-    """One whole frame, without its four bytes of size."""
+    """One whole frame, without its four bytes of size; empty where it was fed to its AnswerReader."""
 
     node_id: int
     payload: bytes
+
+
+class AnswerReader(Protocol):
+    """What becomes of the answer to one send, for whoever reads it off the connection."""
+
+    @property
+    def most_bytes(self) -> int:
+        """How large its frame may be."""
+        ...
+
+    @property
+    def takes_pieces(self) -> bool:
+        """Whether a large frame is to be fed piece by piece, and delivered as an empty payload at its end."""
+        ...
+
+    def feed(self, piece: bytes, frame_bytes: int) -> None:
+        """Takes the next piece of a frame of so many bytes. Raises ProtocolError."""
+        ...
 
 
 class Selectable(Protocol):
@@ -106,9 +124,10 @@ class Selectable(Protocol):
         """Closes one connection; it is not told in `disconnected`, its pending data is dropped (SEL-12)."""
         ...
 
-    def send(self, node_id: int, payload: Sequence[bytes]) -> None:
+    def send(self, node_id: int, payload: Sequence[bytes], answer: AnswerReader | None = None) -> None:
         """Queues one frame (pieces without the size prefix) on a channel that has none under way.
 
+        `answer` reads the frame that answers it; None where none is expected.
         Raises IllegalStateError without a channel, or when a send is under way (SEL-02, SEL-03).
         """
         ...

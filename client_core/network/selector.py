@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from client_core.network.channel_builder import ChannelBuilder
     from client_core.network.kafka_channel import KafkaChannel
     from client_core.network.network_config import NetworkConfig
-    from client_core.network.selectable import CredentialsVersion
+    from client_core.network.selectable import AnswerReader, CredentialsVersion
 
 log = logging.getLogger(__name__)
 
@@ -176,15 +176,15 @@ class Selector:
         if channel.has_bytes_buffered or channel.awaits_memory:
             self._due[node_id] = channel
 
-    def send(self, node_id: int, payload: Sequence[bytes]) -> None:
-        """Queues one frame for the next poll (SEL-02).
+    def send(self, node_id: int, payload: Sequence[bytes], answer: AnswerReader | None = None) -> None:
+        """Queues one frame for the next poll (SEL-02); `answer` reads the frame that answers it.
 
         While another is under way: IllegalStateError, and the connection, whose requests would get mixed up,
         is closed and reported by the next poll as FAILED_SEND (SEL-03).
         """
         channel = self._channel_or_fail(node_id)
         try:
-            channel.set_send(NetworkSend(node_id, payload))
+            channel.set_send(NetworkSend(node_id, payload), answer)
         except IllegalStateError:
             log.error("Unexpected exception during send, closing connection to node %s", node_id)
             channel.end(ChannelStateName.FAILED_SEND, "a send was begun while another one was under way")

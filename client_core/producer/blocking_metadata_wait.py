@@ -91,7 +91,6 @@ class BlockingMetadataWait:
 
     def timeout(self, topic: str, partition: int | None, max_wait_ms: int) -> TimeoutError:
         """The error of a wait in vain, with the broker's last word as its cause."""
-        last = self._metadata.topic_error(topic)
-        code = None if last is None else last.code
+        code = self._metadata.settled_error_code(topic)
         last_disconnection = self._metadata.last_disconnection
         return metadata_timeout(self._metadata.cache, topic, partition, max_wait_ms, code, last_disconnection)

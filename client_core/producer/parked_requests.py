@@ -349,13 +349,12 @@ class ParkedRequests:
             exhausted = self._pool.exhausted(size_bytes, limit_ms)
             self._fail(request, exhausted, Phase.BUFFER, now_ms, outcome="timeout")
             return
-        last = self._metadata.topic_error(request.topic)
         error = metadata_timeout(
             self._metadata.cache,
             request.topic,
             request.waits_for_partition,
             limit_ms,
-            None if last is None else last.code,
+            self._metadata.settled_error_code(request.topic),
             self._metadata.last_disconnection,
         )
         self._fail(request, error, Phase.METADATA, now_ms, outcome="timeout")

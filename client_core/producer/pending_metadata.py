@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from client_core.error_codes import Errors
 from client_core.errors import KafkaError, TimeoutError, error_for
@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.completions import Completions
     from client_core.producer.ticket import Done
-
-#: How often in a row brokers must say that a topic does not exist: right after its creation one may not
-#: know it yet.
-ANSWERS_THAT_SETTLE: Final = 2
 
 
 class Kind(Enum):
@@ -170,10 +166,8 @@ class PendingLookups:
     def _look_at_missing(self, topic: str, lookups: dict[PendingLookup, None], now_ms: int) -> None:
         """Settles a topic that brokers have denied often enough, but for those who wait for it to appear."""
         answers = self._answers_without(topic)
-        settled = [
-            lookup
-            for lookup in lookups
-            if lookup.settle and answers >= ANSWERS_THAT_SETTLE and answers != lookup.answers_before[topic]
+        settled = self._metadata.is_missing(topic) and [
+            lookup for lookup in lookups if lookup.settle and answers != lookup.answers_before[topic]
         ]
         if settled:
             error = error_for(Errors.UNKNOWN_TOPIC_OR_PARTITION.code, f"Topic {topic} does not exist")
@@ -287,8 +281,7 @@ class PendingLookups:
         if lookup.kind is Kind.UPDATE and error is None:
             error = TimeoutError(f"Metadata was not updated within {waited_ms} ms.")
         for topic in sorted(lookup.missing):
-            last = self._metadata.topic_error(topic)
-            code = None if last is None else last.code
+            code = self._metadata.settled_error_code(topic)
             lookup.errors[topic] = error or metadata_timeout(cache, topic, None, waited_ms, code)
         answered = self._metadata.answered_cache
         result = MetadataResult(answered, topic_errors=lookup.errors, error=error, waited_ms=waited_ms)

@@ -15,6 +15,7 @@ from client_core.cluster import Node, TopicPartition
 from client_core.error_codes import Errors
 from client_core.errors import InvalidRecordError, UnsupportedCompressionTypeError
 from client_core.metadata.leadership_hints import LeaderIdAndEpoch
+from client_core.metadata.metadata_response import LONGEST_HOST
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.produce_request import (
     PartitionProduceData,
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 
 #: `acks` as a setting and on the wire.
 _WIRE_ACKS: Final = {"all": -1, "1": 1, "0": 0}
+
+#: Of a broker's words: its own are far shorter, and each record of a batch repeats them.
+_LONGEST_MESSAGE: Final = 1_000
 
 #: KIP-110: brokers that speak less don't know zstd.
 _FIRST_VERSION_WITH_ZSTD: Final = 7
@@ -184,7 +188,7 @@ def leader_nodes(response: ProduceResponse) -> tuple[Node, ...]:
     return tuple(
         Node(node.node_id, node.host, node.port, node.rack)
         for node in response.node_endpoints
-        if node.host and node.port >= 0
+        if node.host and node.port >= 0 and len(node.host) <= LONGEST_HOST
     )
 
 
@@ -196,7 +200,14 @@ def _verdict(answered: PartitionProduceResponse) -> PartitionResponse:
         offset if offset >= 0 else None,
         log_append_ms if log_append_ms >= 0 else None,
         log_start if log_start >= 0 else None,
-        tuple(RecordError(*culprit) for culprit in culprits) if culprits else (),
-        message,
+        tuple(RecordError(index, _shortened(said)) for index, said in culprits) if culprits else (),
+        _shortened(message),
         LeaderIdAndEpoch(leader_id, leader_epoch) if leader_id >= 0 and leader_epoch >= 0 else None,
     )
+
+
+def _shortened(message: str | None) -> str | None:
+    """A broker's words, without their end if they are long."""
+    if message is None or len(message) <= _LONGEST_MESSAGE:
+        return message
+    return f"{message[:_LONGEST_MESSAGE]}..."

@@ -420,7 +420,10 @@ class Sender:
             message = f"Node {node_id} did not answer for partition {topic_partition}"
             self._settlement.settle(batch, failure(Errors.NETWORK_EXCEPTION, message), node_id, now_ms)
         if leaders:
-            updated = self._metadata.update_partition_leadership(leaders, leader_nodes(body))
+            # Others than these are of no use, and a broker could make up any number: Java takes them all.
+            leader_ids = {leader.leader_id for leader in leaders.values()}
+            nodes = [node for node in leader_nodes(body) if node.id in leader_ids]
+            updated = self._metadata.update_partition_leadership(leaders, nodes)
             _log.debug("Leaders were updated for %s", updated)
 
 

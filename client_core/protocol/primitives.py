@@ -4,10 +4,11 @@
 `FlexibleWriter` the flexible one (KIP-482: lengths as unsigned varints plus one, tagged fields behind every
 struct). The methods bear the same names, so that a generated message is written once for both forms.
 
-A reader trusts nothing: a length is checked against the bytes left before it sizes anything, and whatever
-does not follow the schema raises SchemaError. A writer trusts its caller's types; a message's `encode` maps
-what can't be packed. Who calls: `messages/` (generated) and `header.py`. No state but a cursor; one thread
-at a time. Source: ByteBufferAccessor, ByteUtils, Readable, Writable, Kafka 4.3.
+A reader trusts nothing: a length is checked against the bytes left before it sizes anything, the elements of
+one message are counted, and whatever does not follow the schema raises SchemaError. A writer trusts its
+caller's types; a message's `encode` maps what can't be packed. Who calls: `messages/` (generated) and
+`header.py`. No state but a cursor and the count; one thread at a time. Source: ByteBufferAccessor, ByteUtils,
+Readable, Writable, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from struct import error as StructError
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 from uuid import UUID
 
-from client_core.errors import IllegalArgumentError, SchemaError
+from client_core.errors import IllegalArgumentError, SchemaError, TruncatedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,28 +41,50 @@ _INT32_BYTES: Final = 4
 #: Seven bits a byte: 32 bits end in the fifth byte.
 _BITS_PER_BYTE: Final = 7
 _VARINT_BITS: Final = 32
+#: How many elements all arrays of one message may have together, tagged fields included. Each becomes an
+#: object of 100 to 400 bytes, whatever it takes on the wire. The longest honest answer names the records of
+#: one request that are at fault: max.request.size (1 MiB) holds some 130,000 of the smallest.
+MOST_ELEMENTS: Final = 150_000
+#: What Java's clients refuse as well: "string field ... had invalid length".
+_LONGEST_STRING_BYTES: Final = 0x7FFF
 _ONE_BYTE_VARINTS: Final = tuple(bytes((value,)) for value in range(0x80))
 _NO_TAGS: Final = b"\x00"
 
 
 class Reader:
-    """A cursor over bytes in the classic form. `what` names the message in errors; `pos` is the next byte."""
+    """A cursor over bytes in the classic form. `what` names the message in errors; `pos` is the next byte.
 
-    __slots__ = ("buf", "pos", "what")
+    `to_come` bytes of the message are not in `buf` yet: who runs out of bytes then gets TruncatedError.
+    """
 
-    def __init__(self, buf: bytes, offset: int = 0, what: str = "message") -> None:
+    __slots__ = ("buf", "elements_left", "pos", "to_come", "what")
+
+    def __init__(self, buf: bytes, offset: int = 0, what: str = "message", to_come: int = 0) -> None:
         self.buf = buf
         self.pos = offset
         self.what = what
+        self.to_come = to_come
+        self.elements_left = MOST_ELEMENTS
 
     @property
     def remaining(self) -> int:
-        """How many bytes are left."""
-        return len(self.buf) - self.pos
+        """How many bytes of the message are left."""
+        return len(self.buf) - self.pos + self.to_come
 
     def wrong(self, fault: str) -> SchemaError:
         """The error to raise when the bytes at the cursor are at fault."""
         return SchemaError(f"{self.what}: {fault} at byte {self.pos} of {len(self.buf)}")
+
+    def short(self, fault: str) -> SchemaError:
+        """The error to raise when bytes are missing."""
+        error = self.wrong(fault)
+        return TruncatedError(error.message) if self.to_come else error
+
+    def count(self, elements: int) -> None:
+        """Counts elements that will become objects; SchemaError when they are too many."""
+        self.elements_left -= elements
+        if self.elements_left < 0:
+            raise self.wrong(f"more than {MOST_ELEMENTS} elements in one message")
 
     # -- fixed size ------------------------------------------------------------------------------------------
 
@@ -70,7 +93,7 @@ class Reader:
         try:
             values: tuple[int, ...] = layout.unpack_from(self.buf, self.pos)
         except StructError:
-            raise self.wrong(f"{layout.size} bytes expected, {self.remaining} left") from None
+            raise self.short(f"{layout.size} bytes expected, {self.remaining} left") from None
         self.pos += layout.size
         return values
 
@@ -98,7 +121,8 @@ class Reader:
         start = self.pos
         end = start + size
         if size < 0 or end > len(self.buf):
-            raise self.wrong(f"{size} bytes expected, {self.remaining} left")
+            fault = f"{size} bytes expected, {self.remaining} left"
+            raise self.short(fault) if 0 <= size <= self.remaining else self.wrong(fault)
         self.pos = end
         return self.buf[start:end]
 
@@ -120,7 +144,7 @@ class Reader:
                     self.pos = end
                     return value
         except IndexError:
-            raise self.wrong(f"a varint that does not end, {self.remaining} bytes left") from None
+            raise self.short(f"a varint that does not end, {self.remaining} bytes left") from None
         raise self.wrong(f"a varint of more than {_VARINT_BITS} bits")
 
     def string(self) -> str:
@@ -159,9 +183,23 @@ class Reader:
 
     def nullable_array_length(self, min_element_bytes: int) -> int | None:
         count = self._size()
-        if count is not None and count * min_element_bytes > self.remaining:
-            raise self.wrong(f"an array of {count} elements, {self.remaining} bytes left")
+        if count is not None:
+            self.ensure_left(count, min_element_bytes)
+            self.count(count)
         return count
+
+    def passed_array_length(self, min_element_bytes: int) -> int:
+        """The same of an array that is passed over, or limited otherwise: its elements are not counted."""
+        count = self._size()
+        if count is None:
+            raise self.wrong("a null array where none is allowed")
+        self.ensure_left(count, min_element_bytes)
+        return count
+
+    def ensure_left(self, count: int, min_element_bytes: int) -> None:
+        """SchemaError where the bytes left can't hold so many elements."""
+        if count * min_element_bytes > self.remaining:
+            raise self.wrong(f"an array of {count} elements, {self.remaining} bytes left")
 
     def int32_array(self) -> tuple[int, ...]:
         count = self.array_length(_INT32_BYTES)
@@ -194,7 +232,10 @@ class FlexibleReader(Reader):
     __slots__ = ()
 
     def _string_size(self) -> int | None:
-        return self._size()
+        size = self._size()
+        if size is not None and size > _LONGEST_STRING_BYTES:
+            raise self.wrong(f"a string of {size} bytes, more than {_LONGEST_STRING_BYTES}")
+        return size
 
     def _size(self) -> int | None:
         size = self.unsigned_varint()
@@ -203,17 +244,25 @@ class FlexibleReader(Reader):
     def tags(self) -> Iterator[tuple[int, FlexibleReader]]:
         # Java reads a known field without looking at its size. Here the size binds: a field that needs more
         # bytes is an error, and what a newer broker appends to one is passed over.
-        for _ in range(self.unsigned_varint()):
+        for _ in range(self._tag_count()):
             tag = self.unsigned_varint()
-            yield tag, FlexibleReader(self.take(self.unsigned_varint()), 0, f"{self.what} tag {tag}")
+            field = FlexibleReader(self.take(self.unsigned_varint()), 0, f"{self.what} tag {tag}")
+            field.elements_left = self.elements_left
+            yield tag, field
+            self.elements_left = field.elements_left
 
     def skip_tags(self) -> None:
         if self.buf[self.pos : self.pos + 1] == _NO_TAGS:
             self.pos += 1
             return
-        for _ in range(self.unsigned_varint()):
+        for _ in range(self._tag_count()):
             self.unsigned_varint()
             self.take(self.unsigned_varint())
+
+    def _tag_count(self) -> int:
+        count = self.unsigned_varint()
+        self.count(count)
+        return count
 
 
 class Writer:

@@ -7,7 +7,7 @@ Kafka 4.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from client_core.protocol.api_keys import ApiKey
@@ -37,6 +37,27 @@ class RequestBuilder(Protocol):
 
         Raises SchemaError when the bytes don't follow the schema.
         """
+        ...
+
+
+class ResponseReader(Protocol):
+    """Reads a response's message as its bytes come."""
+
+    def feed(self, piece: bytes) -> None:
+        """Takes the next bytes. Raises SchemaError as soon as they don't follow the schema."""
+        ...
+
+    def finish(self) -> object:
+        """The response's message, once all its bytes were fed. Raises SchemaError."""
+        ...
+
+
+@runtime_checkable
+class StreamedRequestBuilder(RequestBuilder, Protocol):
+    """A request whose answer may be so large that it is read as it comes."""
+
+    def response_reader(self, size_bytes: int, version: int) -> ResponseReader:
+        """What reads the `size_bytes` behind the answer's header; called when they begin to come."""
         ...
 
 

@@ -67,7 +67,7 @@ class OneClient:
         self.connects: list[int] = []
         self.choices = 0
 
-    def least_loaded_node(self, now_ms: int) -> LeastLoadedNode:
+    def least_loaded_node(self, now_ms: int, avoid: int | None = None) -> LeastLoadedNode:
         self.choices += 1
         return LeastLoadedNode(self.node, self.any_ready or self.node is not None)
 

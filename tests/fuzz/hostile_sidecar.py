@@ -33,9 +33,9 @@ _DELIVERY_MS: Final = 900
 #: What a request may take beyond its deadline: this machine does other things too.
 _SLACK_S: Final = 5.0
 _CALLERS: Final = 4
-#: What answers that are being received may take is bounded at 64 MiB (socket.receive.memory), and what was
-#: read of them stands beside that. A sidecar at rest has some 90 MB.
-MOST_MB: Final = 400
+#: What answers that are being received may take is bounded at 16 MiB, and what was read of them has limits of
+#: its own. A sidecar at rest has some 70 MB.
+MOST_MB: Final = 200
 _HEALS_S: Final = 30
 
 _KAFKA: Final[Mapping[str, str]] = {

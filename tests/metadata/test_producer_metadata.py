@@ -297,6 +297,7 @@ def test_equal_errors_in_a_row_are_counted(metadata: ProducerMetadata) -> None:
     assert metadata.topic_error("t") == TopicError(MISSING, 1)
     answer(metadata, ["u"], is_partial=True)
     assert metadata.topic_error("t") == TopicError(MISSING, 1)  # that response did not name it
+    metadata.add("t", 0)  # somebody waits for it
     answer(metadata, ["u"], errors={"t": MISSING})
     assert metadata.topic_error("t") == TopicError(MISSING, 2)
     answer(metadata, ["u"], errors={"t": 5})
@@ -352,9 +353,11 @@ def test_a_topic_that_the_broker_does_not_create_is_tried_after_backoffs(metadat
     asked_for(metadata)
     answer(metadata, ["looked-up"], errors={"produced-to": MISSING})
     for _ in range(3):
+        metadata.add("produced-to", 0)  # somebody waits for it
         assert asked_for(metadata) == (["produced-to"], True, True)
         answer(metadata, [], errors={"produced-to": MISSING}, is_partial=True)
         assert metadata.time_to_next_update(0) >= 100
+        metadata.add("produced-to", 0)
         assert asked_for(metadata) == (["looked-up", "produced-to"], False, False)
         answer(metadata, ["looked-up"], errors={"produced-to": MISSING})
         assert metadata.time_to_next_update(0) >= 100
@@ -376,6 +379,7 @@ def test_a_missing_look_up_is_never_asked_for_with_leave_to_create(metadata: Pro
     for _ in range(3):
         assert asked_for(metadata) == (["looked-up"], False, False)
         answer(metadata, [], errors={"looked-up": MISSING})
+        metadata.add("looked-up", 0, may_create=False)  # somebody waits for it
 
 
 def test_a_missing_look_up_that_is_produced_to_is_asked_for_at_once(metadata: ProducerMetadata) -> None:

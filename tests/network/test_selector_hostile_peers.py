@@ -80,7 +80,7 @@ def test_another_protocol_is_named_with_a_remedy(
 
 def test_two_gigabytes_promised_are_refused() -> None:
     _, state = what_becomes_of(promise_two_gigabytes)
-    assert state.detail == "Invalid receive (size = 2147483647 larger than 104857600)"
+    assert state.detail == "Invalid receive (size = 2147483647 larger than 1048576)"
 
 
 def test_two_gigabytes_promised_cost_nothing_where_they_are_allowed() -> None:

@@ -28,7 +28,7 @@ def peer() -> Iterator[ScriptedPeer]:
 @pytest.fixture
 def selector(peer: ScriptedPeer) -> Iterator[Selector]:
     """Connected to two peers that say again what they are told."""
-    selector = Selector(NetworkConfig(), PlaintextChannelBuilder(), SystemClock())
+    selector = Selector(NetworkConfig(max_receive_bytes=None), PlaintextChannelBuilder(), SystemClock())
     for node_id in (1, 2):
         selector.connect(node_id, "localhost", peer.address, BUFFER_BYTES, BUFFER_BYTES)
     while not all(map(selector.is_channel_ready, (1, 2))):

@@ -61,7 +61,7 @@ class WatchedChannels(LayeredChannelBuilder):
 
 @contextmanager
 def selector_over(builder: ChannelBuilder, clock: MockClock | None = None) -> Iterator[Selector]:
-    made = Selector(NetworkConfig(connections_max_idle_ms=MAX_IDLE_MS), builder, clock or MockClock())
+    made = Selector(NetworkConfig(MAX_IDLE_MS, max_receive_bytes=None), builder, clock or MockClock())
     try:
         yield made
     finally:

@@ -262,7 +262,7 @@ def test_a_node_that_is_not_ready_for_longer_than_a_request_may_take_is_waited_f
 class OneAtATime(MockClient):
     """A client whose one node takes one request at a time, and which has no other node to ask."""
 
-    def least_loaded_node(self, now_ms: int) -> LeastLoadedNode:
+    def least_loaded_node(self, now_ms: int, avoid: int | None = None) -> LeastLoadedNode:
         return LeastLoadedNode(None, True) if self.requests else super().least_loaded_node(now_ms)
 
 

@@ -135,9 +135,11 @@ def test_what_a_peer_may_not_say(read: object, encoded: str, fault: str) -> None
     ("read", "encoded", "fault"),
     [
         (FlexibleReader.string, "00", "a null string where none is allowed"),
-        (FlexibleReader.string, "ffffffff0f61", "4294967294 bytes expected, 1 left"),
+        (FlexibleReader.string, "ffffffff0f61", "a string of 4294967294 bytes, more than 32767"),
+        (FlexibleReader.byte_array, "ffffffff0f61", "4294967294 bytes expected, 1 left"),
         (FlexibleReader.int32_array, "ffffffff0f61", "an array of 4294967294 elements, 1 bytes left"),
-        (FlexibleReader.skip_tags, "ffffffff0f", "a varint that does not end"),
+        (FlexibleReader.skip_tags, "ffffffff0f", "more than 150000 elements in one message"),
+        (FlexibleReader.skip_tags, "0f", "a varint that does not end"),
         (FlexibleReader.skip_tags, "010002ff", "2 bytes expected, 1 left"),
         (FlexibleReader.skip_tags, "", "a varint that does not end"),
     ],

@@ -28,6 +28,7 @@ from client_core.errors import (
     SaslAuthenticationError,
     UnsupportedVersionError,
 )
+from client_core.metadata.metadata_response import read_metadata_response
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.request import RequestBuilder
 
@@ -342,7 +343,7 @@ class MockClient:
     def close_node(self, node_id: int) -> None:
         self._connections.pop(node_id, None)
 
-    def least_loaded_node(self, now_ms: int) -> LeastLoadedNode:
+    def least_loaded_node(self, now_ms: int, avoid: int | None = None) -> LeastLoadedNode:
         for node in self._fetch_nodes():
             if not self._connection(node.id).is_backing_off(now_ms):
                 return LeastLoadedNode(node, True)
@@ -472,7 +473,8 @@ class MockClient:
         body, version = update
         now_ms = self._clock.now_ms()
         asked = self._metadata.new_metadata_request_and_version(now_ms)
-        response = asked.builder.decode_response(body, version)
+        # All of it, whatever the request that is due would ask for: the test says what is told.
+        response = read_metadata_response(body, version, self._metadata.cache.topics)
         self._metadata.update(asked.request_version, response, False, now_ms)
         self._last_metadata_update = update
 

@@ -24,6 +24,7 @@ from client_core.errors import (
     SaslAuthenticationError,
 )
 from client_core.network.selectable import (
+    AnswerReader,
     ChannelState,
     ChannelStateName,
     CompletedReceive,
@@ -220,7 +221,7 @@ class MockSelector:
     def close_connection(self, node_id: int) -> None:
         self._forget(node_id)
 
-    def send(self, node_id: int, payload: Sequence[bytes]) -> None:
+    def send(self, node_id: int, payload: Sequence[bytes], answer: AnswerReader | None = None) -> None:
         if node_id not in self._addresses:
             raise IllegalStateError(
                 "Attempt to retrieve channel for which there is no connection."
