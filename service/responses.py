@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 from fastapi import Request, Response
 
@@ -34,6 +34,25 @@ problems: Final = error_answers(
 )
 
 
+class Ready(NamedTuple):
+    """A body that never changes, and its ETag."""
+
+    body: bytes
+    etag: bytes
+
+    @classmethod
+    def of(cls, body: bytes) -> Self:
+        return cls(body, etag_of(body))
+
+
+def of_ready(request: Request, ready: Ready) -> Response:
+    """A JSON answer that never changes, or 304 where the caller holds it."""
+    headers_304 = [(b"etag", ready.etag), CACHE_CONTROL]
+    if _holds(request, ready.etag):
+        return _plain(304, headers_304, b"")
+    return _plain(200, [*_head(JSON, ready.body), *headers_304], ready.body)
+
+
 def of_entry(request: Request, entry: Entry) -> Response:
     """A prepared answer, or 304 where the caller holds it."""
     if _holds(request, entry.etag):
@@ -57,7 +76,7 @@ def of_json(body: bytes) -> Response:
 
 def of_refusal(refusal: Refusal, problem: Problem) -> Response:
     """A problem in the face that its caller can read."""
-    headers = _head(refusal.media_type, refusal.body) + problem.all_headers()
+    headers = [*_head(refusal.media_type, refusal.body), *problem.all_headers(), *refusal.headers]
     return _plain(refusal.status, headers, refusal.body)
 
 

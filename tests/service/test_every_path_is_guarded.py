@@ -122,10 +122,10 @@ def every_route(*, names_topic: bool) -> pytest.MarkDecorator:
 class Site:
     """An app with tokens and one without, and what they are asked."""
 
-    def __init__(self, tokens: TokensFile) -> None:
+    def __init__(self, tokens: TokensFile, **settings: Any) -> None:
         self.tokens = tokens
-        self.guarded = HttpApp(tokens_file=tokens.setting)
-        self.unguarded = HttpApp()
+        self.guarded = HttpApp(tokens_file=tokens.setting, **settings)
+        self.unguarded = HttpApp(**settings)
         for web in (self.guarded, self.unguarded):
             web.producer.set_topics(TOPICS)
             web.producer.on_brokers = dict(TOPICS)
