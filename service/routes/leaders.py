@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
@@ -12,16 +13,19 @@ from service.access.caller import caller_of
 from service.asgi import header
 from service.body import announced_bytes, read_body
 from service.deps import Sidecar, SidecarDep
-from service.errors import ProblemError, error_item, problem_of, problem_of_body
+from service.errors import Problem, ProblemError, error_item, problem_of, problem_of_body
+from service.long_answers import joined
 from service.lookup.answers import leader_json
 from service.lookup.lookups_codec import LeaderLookup, parse_lookups
 from service.media_type import check_media_type
-from service.responses import of_body, problems
+from service.responses import of_long, problems
 from service.routes.topics import missing
 from service.schemas import LOOKUPS_BODY, LeadersAnswer, LookupQuery
 from service.strict_json import BodyError
 
 router = APIRouter(tags=["metadata"])
+
+_encode: Final = msgspec.json.Encoder().encode
 
 _BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": LOOKUPS_BODY}}}}
 
@@ -40,16 +44,35 @@ async def leaders(request: Request, sidecar: SidecarDep, query: Annotated[Lookup
         (lookup.topic for lookup in lookups), query.demands(), request.receive, caller_of(request.scope)
     )
     cache = sidecar.producer.cache
-    results: list[dict[str, Any]] = []
-    for lookup in lookups:
-        problem = problems_by_topic.get(lookup.topic)
-        found = None if problem is not None else _leader(cache, lookup)
-        if found is None and problem is None:
-            problem = problem_of(missing(sidecar, lookup.topic, lookup.partition))
-        results.append(error_item(problem) if problem is not None else found or {})
+    body = await sidecar.slices.body(_results(sidecar, cache, lookups, problems_by_topic))
     sidecar.table.find(b"/v1/cluster")
     freshness = sidecar.table.freshness(None, sidecar.producer.clock.now_ms())
-    return of_body(request, msgspec.json.encode({"results": results}), freshness)
+    return of_long(request, body, freshness)
+
+
+def _results(
+    sidecar: Sidecar,
+    cache: MetadataCache,
+    lookups: Sequence[LeaderLookup],
+    problems_by_topic: Mapping[str, Problem],
+) -> Iterator[bytes]:
+    """The answer in pieces, one for each look-up."""
+    yield b'{"results":['
+    yield from joined(
+        _encode(_result(sidecar, cache, lookup, problems_by_topic.get(lookup.topic))) for lookup in lookups
+    )
+    yield b"]}"
+
+
+def _result(
+    sidecar: Sidecar, cache: MetadataCache, lookup: LeaderLookup, problem: Problem | None
+) -> dict[str, Any]:
+    if problem is not None:
+        return error_item(problem)
+    found = _leader(cache, lookup)
+    return (
+        error_item(problem_of(missing(sidecar, lookup.topic, lookup.partition))) if found is None else found
+    )
 
 
 async def _read_lookups(request: Request, sidecar: Sidecar) -> list[LeaderLookup]:
