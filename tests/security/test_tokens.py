@@ -291,7 +291,7 @@ def test_the_status_names_no_topic_of_others(shared: tuple[HttpApp, TokensFile])
         app.app.events.emit(e.LeadersChanged(topic, [(0, (1, 4), (2, 5))]))
         app.app.events.emit(e.BatchRetried(topic, 0, 1, Errors.NOT_ENOUGH_REPLICAS, 2))
         app.app.events.emit(e.ProduceFinished(topic, 0, 1, 2, 80, 12, 0, Errors.TOPIC_AUTHORIZATION_FAILED))
-    waits = [TopicWait(topic, Phase.METADATA, False, 3, 1_000) for topic in ("orders", "payroll")]
+    waits = tuple(TopicWait(topic, Phase.METADATA, 3, 1_000) for topic in ("orders", "payroll"))
     app.producer.waits = Backlog(topic_waits=waits)
     told = {name: app.get("/v1/status", headers=callers.of(name)).text for name in ("whole", "part")}
     assert "payroll" in told["whole"]
