@@ -87,14 +87,11 @@ class Cors:
                     "sends them, such as https://ops.example or http://localhost:3000, without a path"
                 )
         self._origins: Final = frozenset(origin.lower().encode() for origin in origins)
+        #: Whether there are any origins; else no answer says anything of CORS. Each request looks.
+        self.is_on: Final = bool(self._origins)
         #: For requests without an origin, or with our own.
         self._plain: Final[HeaderPairs] = [_VARY] if self._origins else []
         self._exposed: Final = (b"access-control-expose-headers", ", ".join(EXPOSED_HEADERS).encode())
-
-    @property
-    def is_on(self) -> bool:
-        """Whether there are any origins; else no answer says anything of CORS."""
-        return bool(self._origins)
 
     def allows(self, origin: bytes | None) -> bool:
         """Whether it is one of the allowed origins, however its letters are written."""

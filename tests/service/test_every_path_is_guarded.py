@@ -24,8 +24,8 @@ from tests.support.tokens import TokensFile
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-#: A topic that is there and that `shop` may not use, and one that is not there.
-HIDDEN: Final = "concealed"
+#: A topic that is there and that `shop` may not use, and one that is not there; names of one length.
+HIDDEN: Final = "veiled"
 ABSENT: Final = "absent"
 TOPICS: Final = {"orders": 3, HIDDEN: 3}
 
