@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI
 from pydantic import BaseModel
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
 from client_core import Clock, CloseReport, EventSink, KafkaProducer, SystemClock
 from service.access.access import Access
 from service.advice.advice_at_start import AdviceAtStart
 from service.asgi import Receive, Scope, Send
 from service.completions import LoopCompletions
-from service.console import OPEN_PATHS, console_routes
+from service.console import DOCS, OPEN_PATHS, console_routes, docs_error_face
 from service.deps import Sidecar, build_sidecar
 from service.dialects.table import dialects_of
 from service.error_answers import answer_errors
@@ -40,11 +40,12 @@ from service.event_fan_out import FanOut
 from service.event_log.event_metrics import EventMetrics
 from service.face import Producer
 from service.http_metrics import Observed
+from service.listener.cors import Cors
 from service.listener.guards import Guards, hosts_of
 from service.lookup.fast_lookups import FastLookups
 from service.lookup.parked_lookups import ParkedLookups
 from service.metrics import ClientMetrics
-from service.openapi import finished
+from service.openapi import DOCUMENT_PATH, ReadyDocument, finished
 from service.produce.produce_endpoint import ProduceEndpoint
 from service.request_trace import CarriedTraces, NoTraces, Traces
 from service.routes import cluster, leaders, operations, topics
@@ -111,6 +112,7 @@ class App:
         # Before the producer, which would have to be closed again where the file is wrong.
         tokens_file = settings.tokens_file
         self.access: Final = Access(tokens_file, self.client_metrics.emit) if tokens_file else None
+        self.cors: Final = Cors(settings.allowed_origins)
         quit_file = settings.quit_token_file
         self.quit_token: Final = QuitToken(quit_file, self.client_metrics.emit) if quit_file else None
         self.traces: Final = _make_traces(settings) if traces is None else traces
@@ -133,7 +135,8 @@ class App:
         self.sidecar: Final = build_sidecar(settings, producer, boot, slowness, notice, self.spool)
         endpoint = ProduceEndpoint(_never, self.sidecar)
         dialects = dialects_of(self.sidecar)
-        faces = ErrorFaces({prefix: d.error_face for d in dialects for prefix in d.prefixes})
+        by_prefix = {prefix: d.error_face for d in dialects for prefix in d.prefixes}
+        faces = ErrorFaces(by_prefix | ({DOCS: docs_error_face} if settings.console else {}))
         routes = [*records_router(endpoint).routes, *(route for d in dialects for route in d.routes)]
         if settings.console:
             routes += console_routes()
@@ -145,7 +148,7 @@ class App:
         self._entry = Guards(
             FastLookups(in_traces, self.sidecar.table, self.sidecar.http),
             allowed_hosts=hosts_of(settings.allowed_hosts, settings.api_host),
-            allowed_origins=settings.allowed_origins,
+            cors=self.cors,
             max_body_bytes=settings.max_body_bytes,
             drain=self.sidecar.drain,
             faces=faces,
@@ -153,7 +156,7 @@ class App:
             retry_after=self.sidecar.retry_after,
             access=self.access,
             # The same for everyone, and asked for by who can't send a token: browsers that navigate, health
-            # checks. /openapi.json is among them for the page at /docs, and closed where there are no pages.
+            # checks.
             open_paths=frozenset(
                 {
                     *(OPEN_PATHS if settings.console else ()),
@@ -306,6 +309,7 @@ def _make_api(
         lifespan=lifespan,
         docs_url=None,  # the page would load scripts from elsewhere
         redoc_url=None,
+        openapi_url=None,  # its own route makes the document's bytes anew for each request
         redirect_slashes=False,
         telemetry=_NO_TELEMETRY,
         # As they are, for they need nothing of the app's: include_router would make each of them once more
@@ -317,7 +321,12 @@ def _make_api(
     make_document = api.openapi
 
     def document() -> dict[str, Any]:
-        return finished(make_document(), error_models)
+        api.openapi_schema = None  # FastAPI would keep it, and its bytes are kept already
+        document = finished(make_document(), error_models)
+        api.openapi_schema = None
+        return document
 
     api.openapi = document  # type: ignore[method-assign]  # FastAPI's own way of changing the document
+    answer = ReadyDocument(document).answer
+    api.router.routes.append(Route(DOCUMENT_PATH, answer, methods=["GET", "HEAD"], include_in_schema=False))
     return api

@@ -19,6 +19,7 @@ from service.errors import refused
 from service.face import Producer
 from service.http_metrics import HttpMetrics
 from service.json_items import BodyLimits
+from service.long_answers import Slices
 from service.lookup.listing import Listing
 from service.lookup.lookup_table import LookupTable
 from service.lookup.lookups import Lookups
@@ -49,6 +50,7 @@ class Sidecar:
     aside: Aside
     producer: Producer
     boot: str
+    slices: Slices
     table: LookupTable
     lookups: Lookups
     listing: Listing
@@ -84,7 +86,7 @@ def build_sidecar(
     )
     unknown = UnknownTopics(settings.unknown_topic_memory_ms, settings.unknown_topics_per_second)
     http = HttpMetrics(exemplars=settings.exemplars)
-    drain = Drain()
+    drain, slices = Drain(), Slices()
     retry_after = RetryAfter(producer.clock, room, drain, config, settings)
     lookups = Lookups(
         producer, config, boot=boot, lookup_wait_ms=settings.lookup_wait_ms, room=room, unknown=unknown
@@ -99,9 +101,15 @@ def build_sidecar(
         aside=aside,
         producer=producer,
         boot=boot,
-        table=LookupTable(producer, boot),
+        slices=slices,
+        table=LookupTable(producer, boot, slices),
         lookups=lookups,
-        listing=Listing(producer, max_age_ms=settings.listing_max_age_ms, wait_ms=settings.lookup_wait_ms),
+        listing=Listing(
+            producer,
+            max_age_ms=settings.listing_max_age_ms,
+            wait_ms=settings.lookup_wait_ms,
+            slices=slices,
+        ),
         configs=ConfigsOfTopics(
             producer, max_age_ms=settings.topic_configs_max_age_ms, wait_ms=settings.topic_configs_wait_ms
         ),

@@ -11,8 +11,9 @@ from typing import Final
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
-from service.asgi import HeaderPairs
+from service.asgi import HeaderPairs, Scope
 from service.error_faces import ErrorFaces
 from service.errors import Problem, ProblemError, problem_of_body, problem_of_bug
 from service.produce.produce_endpoint import CALLER_GONE
@@ -52,8 +53,8 @@ def answer_errors(api: FastAPI, faces: ErrorFaces, retry_after: RetryAfter) -> N
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         headers: HeaderPairs = [(n.lower().encode(), v.encode()) for n, v in (error.headers or {}).items()]
-        if error.status_code == 405 and (b"allow", b"GET") in headers:
-            headers = [(b"allow", b"GET, HEAD")]  # the guards know how to answer that one
+        if error.status_code == 405:
+            headers = [(b"allow", _methods_of(api, request.scope))]
         return answered(request, Problem(error.status_code, str(error.detail), headers=tuple(headers)))
 
     async def on_bug(request: Request, error: Exception) -> Response:
@@ -66,3 +67,14 @@ def answer_errors(api: FastAPI, faces: ErrorFaces, retry_after: RetryAfter) -> N
     api.add_exception_handler(RequestValidationError, on_invalid)
     api.add_exception_handler(HTTPException, on_http)
     api.add_exception_handler(Exception, on_bug)
+
+
+def _methods_of(api: FastAPI, scope: Scope) -> bytes:
+    """The methods of all routes to a path: the router names those of the first one only."""
+    methods: set[str] = set()
+    for route in api.routes:
+        if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
+            methods |= route.methods or set()
+    if "GET" in methods:
+        methods.add("HEAD")  # which the guards answer for every path that has a GET
+    return ", ".join(sorted(methods)).encode()

@@ -13,11 +13,12 @@ from service.errors import PROBLEM_TYPE, Problem
 
 
 class Refusal(NamedTuple):
-    """A problem as a response. Its headers are the problem's own (`Problem.all_headers`)."""
+    """A problem as a response. Its headers are the problem's own (`Problem.all_headers`), and `headers`."""
 
     status: int
     media_type: bytes
     body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 ErrorFace = Callable[[Problem], Refusal]

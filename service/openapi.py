@@ -1,4 +1,4 @@
-"""The OpenAPI document as it leaves the house: what FastAPI knows of the routes, and what holds for all.
+"""The OpenAPI document: what FastAPI knows of the routes, and what holds for all. Made once, kept as bytes.
 
     errors     the models that the routes name
     guards     what may be answered before a route is asked: 400, 401, 403, 421, and 503 in a shutdown
@@ -6,18 +6,22 @@
     topics     how a topic's name may look, with one to try
     security   a bearer token, where the sidecar was given any
 
-A route says only what is its own. Pure.
+A route says only what is its own. `finished` is pure; `ReadyDocument` belongs to the event loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+import msgspec
+from fastapi import Request, Response
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from service.openapi_examples import ANSWERS, BODIES, problem
+from service.responses import Ready, of_ready
 from service.topic_names import MAX_LENGTH
 
 _OF_GUARDS: Final = {
@@ -41,6 +45,40 @@ _TOPIC: Final = {
     },
     "example": "orders",
 }
+
+
+#: Where the document is served.
+DOCUMENT_PATH: Final = "/openapi.json"
+
+
+class ReadyDocument:
+    """The document as bytes with an ETag. Event loop only.
+
+    It is made when somebody asks first: most sidecars are never asked, and a start would take a fifth longer.
+    That takes some 150 ms of CPU, so a pool thread does it: the event loop gets the interpreter each
+    switch interval. All who ask meanwhile wait for the same making.
+    """
+
+    def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
+        """`make` is called on a pool thread, once; again only where it raised."""
+        self._make = make
+        self._ready: Ready | None = None
+        self._making: asyncio.Future[Ready] | None = None
+
+    async def answer(self, request: Request) -> Response:
+        """The document, or 304 where the caller holds it."""
+        if self._ready is None:
+            if self._making is None:
+                self._making = asyncio.get_running_loop().run_in_executor(None, self._encoded)
+                self._making.add_done_callback(self._made)
+            self._ready = await asyncio.shield(self._making)  # whoever asked first may leave
+        return of_ready(request, self._ready)
+
+    def _encoded(self) -> Ready:
+        return Ready.of(msgspec.json.encode(self._make()))
+
+    def _made(self, _: asyncio.Future[Ready]) -> None:
+        self._making = None
 
 
 def finished(document: dict[str, Any], error_models: Iterable[type[BaseModel]]) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Self
 
 from fastapi import Request, Response
 
 from service.asgi import HeaderPairs
 from service.error_faces import Refusal
 from service.errors import PROBLEM_TYPE, Problem
+from service.long_answers import LongAnswer, LongBody
 from service.lookup.freshness import etag_of, matches
 from service.lookup.lookup_table import CACHE_CONTROL, JSON, Entry
 from service.schemas import ProblemAnswer, error_answers
@@ -34,11 +36,30 @@ problems: Final = error_answers(
 )
 
 
+class Ready(NamedTuple):
+    """A body that never changes, and its ETag."""
+
+    body: bytes
+    etag: bytes
+
+    @classmethod
+    def of(cls, body: bytes) -> Self:
+        return cls(body, etag_of(body))
+
+
+def of_ready(request: Request, ready: Ready) -> Response:
+    """A JSON answer that never changes, or 304 where the caller holds it."""
+    headers_304 = [(b"etag", ready.etag), CACHE_CONTROL]
+    if _holds(request, ready.etag):
+        return _plain(304, headers_304, b"")
+    return _plain(200, [*_head(JSON, ready.body), *headers_304], ready.body)
+
+
 def of_entry(request: Request, entry: Entry) -> Response:
     """A prepared answer, or 304 where the caller holds it."""
     if _holds(request, entry.etag):
         return _plain(304, entry.headers_304, b"")
-    return _plain(200, entry.headers, entry.body)
+    return of_chunks(entry.headers, entry.chunks)
 
 
 def of_body(request: Request, body: bytes, freshness: HeaderPairs, media_type: bytes = JSON) -> Response:
@@ -50,6 +71,19 @@ def of_body(request: Request, body: bytes, freshness: HeaderPairs, media_type: b
     return _plain(200, [*_head(media_type, body), *headers_304], body)
 
 
+def of_long(request: Request, body: LongBody, freshness: HeaderPairs, media_type: bytes = JSON) -> Response:
+    """The same for a body in pieces."""
+    headers_304 = [(b"etag", body.etag), CACHE_CONTROL, *freshness]
+    if _holds(request, body.etag):
+        return _plain(304, headers_304, b"")
+    return of_chunks([*_head_of(media_type, body.length), *headers_304], body.chunks)
+
+
+def of_chunks(headers: HeaderPairs, chunks: Sequence[bytes]) -> Response:
+    """A response in pieces, whose headers are all there already; a single piece goes out with its head."""
+    return _plain(200, headers, chunks[0]) if len(chunks) == 1 else LongAnswer(200, headers, chunks)
+
+
 def of_json(body: bytes) -> Response:
     """An answer that is of this moment only: no ETag, no age."""
     return _plain(200, [*_head(JSON, body), (b"cache-control", b"no-store")], body)
@@ -57,7 +91,7 @@ def of_json(body: bytes) -> Response:
 
 def of_refusal(refusal: Refusal, problem: Problem) -> Response:
     """A problem in the face that its caller can read."""
-    headers = _head(refusal.media_type, refusal.body) + problem.all_headers()
+    headers = [*_head(refusal.media_type, refusal.body), *problem.all_headers(), *refusal.headers]
     return _plain(refusal.status, headers, refusal.body)
 
 
@@ -67,7 +101,11 @@ def as_is(status: int, headers: HeaderPairs, body: bytes) -> Response:
 
 
 def _head(media_type: bytes, body: bytes) -> HeaderPairs:
-    return [(b"content-type", media_type), (b"content-length", b"%d" % len(body))]
+    return _head_of(media_type, len(body))
+
+
+def _head_of(media_type: bytes, length: int) -> HeaderPairs:
+    return [(b"content-type", media_type), (b"content-length", b"%d" % length)]
 
 
 def _plain(status: int, headers: HeaderPairs, body: bytes) -> Response:

@@ -16,17 +16,20 @@ from service.asgi import HeaderPairs, header_values
 from service.lookup.freshness import etag_of, matches
 from service.responses import as_is
 
+HTML: Final = b"text/html; charset=utf-8"
 _MEDIA_TYPES: Final = {
-    ".html": b"text/html; charset=utf-8",
+    ".html": HTML,
     ".css": b"text/css; charset=utf-8",
     ".js": b"text/javascript; charset=utf-8",
     ".svg": b"image/svg+xml",
 }
 
 #: A browser asks each time whether its copy is still good, so that one version's page never meets another's
-#: script. Nobody learns where its reader came from, and no other origin may embed or hold what is here.
-_HEADERS: Final[HeaderPairs] = [
-    (b"cache-control", b"no-cache"),
+#: script.
+_CACHE: Final = (b"cache-control", b"no-cache")
+
+#: Nobody learns where a page's reader came from, and no other origin may embed or hold what is here.
+PAGE_HEADERS: Final[HeaderPairs] = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
@@ -48,7 +51,7 @@ class Asset:
             content = self._path.read_bytes()
             self._kept = content, etag_of(content)
         body, etag = self._kept
-        headers = [(b"etag", etag), (b"content-security-policy", self._policy), *_HEADERS]
+        headers = [(b"etag", etag), (b"content-security-policy", self._policy), _CACHE, *PAGE_HEADERS]
         if any(matches(held, etag) for held in header_values(request.scope, b"if-none-match")):
             return as_is(304, headers, b"")
         media_type = _MEDIA_TYPES[self._path.suffix]

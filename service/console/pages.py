@@ -4,8 +4,11 @@
     /docs    the API's reference: Swagger UI over /openapi.json
 
 Everything comes from our own origin. The files hold no data, so they need no token; what fills the pages
-does. Swagger UI is taken from the package fastapi-offline, of which nothing but its files is used: none of
-its code is imported. Source of the policies: Content Security Policy Level 3, Trusted Types.
+does. /docs itself and the document need one: a browser, which can't send a token while it navigates, is
+answered with 401 and the same page, which then asks for the token (`docs_error_face`).
+
+Swagger UI is taken from the package fastapi-offline, of which nothing but its files is used: none of its code
+is imported. Source of the policies: Content Security Policy Level 3, Trusted Types.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ from typing import Final
 
 from starlette.routing import Route
 
-from service.console.assets import Asset, served
+from service.console.assets import HTML, PAGE_HEADERS, Asset, served
+from service.error_faces import Refusal, native
+from service.errors import Problem
 
 _PAGE: Final = Path(__file__).parent / "page"
 
@@ -70,11 +75,24 @@ _CONSOLE_FILES: Final = {
         )
     },
 }
-_DOCS_FILES: Final = {"/docs": "docs.html", "/docs/docs.js": "docs.js", "/docs/docs.css": "docs.css"}
+DOCS: Final = "/docs"
+_DOCS_PAGE: Final = "docs.html"
+_DOCS_FILES: Final = {"/docs/docs.js": "docs.js", "/docs/docs.css": "docs.css"}
 _VIEWER_FILES: Final = {f"/docs/{name}": name for name in ("swagger-ui.css", "swagger-ui-bundle.js")}
 
-#: What is open to callers without a token: these files, and the document that /docs shows. No data in them.
-OPEN_PATHS: Final = frozenset({*_CONSOLE_FILES, *_DOCS_FILES, *_VIEWER_FILES, "/openapi.json"})
+#: What is open to callers without a token: files that are the same for everyone, and hold no data.
+OPEN_PATHS: Final = frozenset({*_CONSOLE_FILES, *_DOCS_FILES, *_VIEWER_FILES})
+
+#: Every path that `console_routes` serves.
+PAGE_PATHS: Final = OPEN_PATHS | {DOCS}
+
+
+def docs_error_face(problem: Problem) -> Refusal:
+    """A problem under /docs: where a token is needed, the page itself, which asks for one; else as JSON."""
+    if problem.status != 401:
+        return native(problem)
+    headers = ((b"content-security-policy", DOCS_POLICY), *PAGE_HEADERS, (b"cache-control", b"no-store"))
+    return Refusal(401, HTML, (_PAGE / _DOCS_PAGE).read_bytes(), headers)
 
 
 def console_routes() -> list[Route]:
@@ -82,6 +100,7 @@ def console_routes() -> list[Route]:
     viewer = _viewer_folder()
     assets = {
         **{path: Asset(_PAGE / name, CONSOLE_POLICY) for path, name in _CONSOLE_FILES.items()},
+        DOCS: Asset(_PAGE / _DOCS_PAGE, DOCS_POLICY),
         **{path: Asset(_PAGE / name, DOCS_POLICY) for path, name in _DOCS_FILES.items()},
         **{path: Asset(viewer / name, DOCS_POLICY) for path, name in _VIEWER_FILES.items()},
     }

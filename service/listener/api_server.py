@@ -49,6 +49,7 @@ class ApiServer(uvicorn.Server):
         super().__init__(config)
         self._listeners = listeners
         self._connections = connections
+        self._cors = app.cors
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -68,7 +69,7 @@ class ApiServer(uvicorn.Server):
         await super().shutdown()
 
     def _protocol(self) -> ApiProtocol:
-        return ApiProtocol(self.config, self.server_state, self.lifespan.state, self._connections)
+        return ApiProtocol(self.config, self.server_state, self.lifespan.state, self._connections, self._cors)
 
 
 def connections_that_fit(wanted: int) -> int:

@@ -4,6 +4,7 @@
              in. Over a Unix domain socket any will do: no page gets there, and clients make something up
     Origin   must be our own or an allowed one: a web page can't post behind its reader's back. Over a Unix
              domain socket, where a proxy may have brought it, none is our own: nobody has a page from there
+    CORS     the pages of allowed origins may read the answers (`cors.py`), but submit no forms
     fetch    a request without an Origin that a page of another site makes a browser send, for an image or a
              frame, is told by its Sec-Fetch-Site (`fetch_metadata.py`)
     once     neither Host nor Origin may stand twice, or one would be judged and the other believed
@@ -14,8 +15,7 @@
              may be of any length, since whoever serves it bounds each record and what is open of them
     drain    while the sidecar shuts down, nothing but look-ups is taken on
 
-A request that passes costs one walk over its headers. CORS has no answers here: no page needs to read us.
-Event loop only.
+A request that passes costs one walk over its headers. Event loop only.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from starlette.exceptions import HTTPException
 from service.access.access import Access, authorizations_of
 from service.access.admission import Admission, Refuse
 from service.access.caller import set_caller
-from service.asgi import ANSWER, BODY, UNIX, ASGIApp, Message, Receive, Scope, Send, respond_with
+from service.asgi import ANSWER, BODY, UNIX, ASGIApp, Message, Receive, Scope, Send, respond, respond_with
 from service.drain import Drain
 from service.error_faces import ErrorFaces
 from service.errors import Problem
 from service.http_metrics import OTHER, HttpMetrics
+from service.listener.cors import Cors, is_form, is_preflight, preflight_headers
 from service.listener.fetch_metadata import SITE, is_of_another_page
 from service.listener.head import as_get, head_of
 from service.retry_after import RetryAfter
@@ -75,7 +76,7 @@ class Guards:
         app: ASGIApp,
         *,
         allowed_hosts: Sequence[str],
-        allowed_origins: Sequence[str],
+        cors: Cors,
         max_body_bytes: int,
         drain: Drain,
         faces: ErrorFaces,
@@ -95,7 +96,7 @@ class Guards:
         self._any_host = "*" in allowed_hosts
         self._hosts = frozenset(host.lower().encode() for host in allowed_hosts)
         self._known_hosts: set[bytes | None] = set()
-        self._origins = frozenset(origin.lower().encode() for origin in allowed_origins)
+        self._cors = cors
         self._max_body_bytes = max_body_bytes
         self._drain = drain
         self._faces = faces
@@ -123,6 +124,8 @@ class Guards:
                 length = value
             elif name == SITE:
                 site = value
+        if self._cors.is_on:
+            send = self._cors.wrapped(scope, None if twice else origin, send)
         if (
             host not in self._known_hosts
             or origin is not None
@@ -133,6 +136,8 @@ class Guards:
             problem = self._refusal(scope, host, origin, length, site, twice=twice)
             if problem is not None:
                 return self._refuse(scope, send, problem)
+            if self._cors.allows(origin) and is_preflight(scope):
+                return self._allow(scope, send)
         if self._quit is not None and scope["path"] == QUIT_PATH:
             return self._quit(scope, send, self._refuse)
         if self._access is not None and not self._is_open(scope):
@@ -173,6 +178,10 @@ class Guards:
             return Problem(421, detail, written="no")
         if origin is not None and not self._knows_origin(scope, origin, host):
             return Problem(403, "this Origin may not call the sidecar (allowed_origins)", written="no")
+        if self._cors.allows(origin) and not self._is_own(scope, origin, host) and is_form(scope):
+            return Problem(
+                403, "another origin's page may call the sidecar by fetch, but not by a form", written="no"
+            )
         if origin is None and site is not None and is_of_another_page(scope, site):
             return Problem(403, "another site's page may not call the sidecar", written="no")
         if length is not None and not self._fits(scope, length):
@@ -192,11 +201,12 @@ class Guards:
         return known
 
     def _knows_origin(self, scope: Scope, origin: bytes, host: bytes | None) -> bool:
-        origin = origin.lower()
-        if origin in self._origins:
-            return True
-        own = None if host is None or UNIX in scope else f"{scope['scheme']}://".encode() + host.lower()
-        return origin == own
+        return self._cors.allows(origin) or self._is_own(scope, origin, host)
+
+    def _is_own(self, scope: Scope, origin: bytes | None, host: bytes | None) -> bool:
+        if origin is None or host is None or UNIX in scope:
+            return False
+        return origin.lower() == f"{scope['scheme']}://".encode() + host.lower()
 
     def _is_open(self, scope: Scope) -> bool:
         return scope["path"] in self._open_paths and scope["method"] in ("GET", "HEAD")
@@ -206,7 +216,13 @@ class Guards:
     async def _refuse(self, scope: Scope, send: Send, problem: Problem) -> None:
         self._metrics.tally(scope["method"], OTHER, problem.status).add(0.0)
         told = self._faces.of(scope["path"])(problem)
-        await respond_with(send, told.status, told.media_type, told.body, problem.all_headers())
+        headers = [*problem.all_headers(), *told.headers]
+        await respond_with(send, told.status, told.media_type, told.body, headers)
+
+    async def _allow(self, scope: Scope, send: Send) -> None:
+        """Tells a browser what an allowed origin's page may send."""
+        self._metrics.tally("OPTIONS", OTHER, 204).add(0.0)
+        await respond(send, 204, preflight_headers(scope), b"")
 
     def _counted(self, receive: Receive) -> Receive:
         """The same, for a body of unknown length: it is cut off where it gets too large."""

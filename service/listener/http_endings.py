@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from service.asgi import Message, Receive, Scope, Send
+from service.asgi import HeaderPairs, Message, Receive, Scope, Send, header_lines
 from service.errors import PROBLEM_TYPE, Problem
 
 if TYPE_CHECKING:
@@ -22,13 +22,16 @@ if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 
-def spelled(problem: Problem) -> bytes:
-    """A whole response, for a connection that ends with it."""
+NOTHING_ADDED: Final[HeaderPairs] = []
+
+
+def spelled(problem: Problem, added: HeaderPairs = NOTHING_ADDED) -> bytes:
+    """A whole response, for a connection that ends with it; `added` are further headers."""
     body = problem.body()
     status = HTTPStatus(problem.status)
     head = f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode()
-    headers = b"content-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-    return head + headers % (PROBLEM_TYPE, len(body)) + body
+    headers = b"content-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n" % (PROBLEM_TYPE, len(body))
+    return head + headers + header_lines(added) + b"\r\n" + body
 
 
 class LingeringTransport:

@@ -31,9 +31,10 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from service.asgi import ABORT, ANSWER, BODY, UNIX, header_lines
+from service.asgi import ABORT, ANSWER, BODY, UNIX, HeaderPairs, header_lines
 from service.errors import Problem
 from service.listener.connections import Connections
+from service.listener.cors import NO_CORS, Cors
 from service.listener.http_endings import LingeringTransport, closing_if_not_asked_for, spelled
 from service.listener.http_heads import (
     MAX_TARGET_BYTES,
@@ -79,13 +80,20 @@ class ApiProtocol(HttpToolsProtocol):
     """One connection."""
 
     def __init__(
-        self, config: Config, server_state: ServerState, app_state: dict[str, Any], connections: Connections
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        connections: Connections,
+        cors: Cors = NO_CORS,
     ) -> None:
+        """`cors` says what answers bear that never reach the application, for pages of allowed origins."""
         super().__init__(config, server_state, app_state)
         # uvicorn's own is shut for the whole process by any server that wants none, as the admin listener.
         self.access_logger = ACCESS_LOG
         self.access_log = config.access_log
         self._connections = connections
+        self._cors = cors
         #: Since when there is no request to answer: the connection's beginning, or the last answer's end.
         self._since_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -383,7 +391,9 @@ class ApiProtocol(HttpToolsProtocol):
 
     def _say(self, problem: Problem) -> None:
         """Answers outside of any request, and ends the connection."""
-        self.transport.write(spelled(problem))
+        # There is no scope before the first request, whatever uvicorn's types say.
+        headers = cast("HeaderPairs", (cast("Mapping[str, object]", self.scope) or {}).get("headers", []))
+        self.transport.write(spelled(problem, self._cors.headers_within(headers)))
         self._linger()
 
     def _linger(self) -> None:

@@ -7,16 +7,20 @@ OpenAPI document, and a test holds the two equal. Pure; any thread.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
 from client_core import Errors, MetadataCache, Node, PartitionInfo, TopicTable
 from service.access.caller import TopicRules
+from service.long_answers import joined
 
 _encode = msgspec.json.Encoder().encode
+
+#: Whose leaders are read at once: a quarter of a millisecond.
+_PARTITIONS_AT_ONCE: Final = 500
 
 
 def topic_id_text(topic_id: UUID | None) -> str | None:
@@ -34,15 +38,17 @@ def cluster_body(cache: MetadataCache) -> bytes:
 
 
 def topic_body(topic: TopicTable, nodes: Mapping[int, Node]) -> bytes:
+    """At one go, for a topic of not too many partitions."""
+    return b"".join(topic_pieces(topic, nodes))
+
+
+def topic_pieces(topic: TopicTable, nodes: Mapping[int, Node]) -> Iterator[bytes]:
+    """The same in pieces, one for each partition."""
+    head = {"name": topic.name, "id": topic_id_text(topic.topic_id), "internal": topic.is_internal}
     found = (topic.partition(p, nodes) for p in topic.numbers)
-    return _encode(
-        {
-            "name": topic.name,
-            "id": topic_id_text(topic.topic_id),
-            "internal": topic.is_internal,
-            "partitions": [_partition_json(info) for info in found if info is not None],
-        }
-    )
+    yield _encode(head)[:-1] + b',"partitions":['
+    yield from joined(_encode(_partition_json(info)) for info in found if info is not None)
+    yield b"]}"
 
 
 def partition_body(topic: TopicTable, partition: int, nodes: Mapping[int, Node]) -> bytes | None:
@@ -69,17 +75,27 @@ def leader_json(topic: TopicTable, partition: int, nodes: Mapping[int, Node]) ->
     }
 
 
-def broker_body(cache: MetadataCache, node: Node, rules: TopicRules) -> bytes:
-    """A broker and what it leads among the allowed topics known here. Walks them all: not for a hot path."""
-    leads: dict[str, list[int]] = {}
-    for name, topic in sorted(cache.topics.items()):
-        if not rules.allow(name):
-            continue
-        partitions = [p for p in topic.numbers if topic.leader_id(p) == node.id]
-        if partitions:
-            leads[name] = partitions
-    listed = [{"topic": name, "partitions": partitions} for name, partitions in leads.items()]
-    return _encode({**node_json(node), "leads": listed})
+def broker_pieces(
+    cache: MetadataCache, node: Node, rules: TopicRules, names: Iterable[str]
+) -> Iterator[bytes]:
+    """A broker and what it leads among the allowed ones of these topics, in pieces."""
+    yield _encode(node_json(node))[:-1] + b',"leads":['
+    yield from joined(_leads(cache, node, (name for name in names if rules.allow(name))))
+    yield b"]}"
+
+
+def _leads(cache: MetadataCache, node: Node, names: Iterable[str]) -> Iterator[bytes]:
+    """An item for each topic of which the broker leads partitions, and empty pieces to let others on."""
+    for name in names:
+        topic = cache.topics[name]
+        leads: list[int] = []
+        numbers = topic.numbers
+        for start in range(0, len(numbers), _PARTITIONS_AT_ONCE):
+            some = numbers[start : start + _PARTITIONS_AT_ONCE]
+            leads += [p for p in some if topic.leader_id(p) == node.id]
+            yield b""
+        if leads:
+            yield _encode({"topic": name, "partitions": leads})
 
 
 def _partition_json(info: PartitionInfo) -> dict[str, Any]:

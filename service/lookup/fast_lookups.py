@@ -56,7 +56,7 @@ class FastLookups:
         if caller is not ANYONE and not _may_look(caller, path):
             return self._app(scope, receive, send)
         entry = self._entry(path, query) if query else self._table.find(path)
-        if entry is None:
+        if entry is None or entry.is_long:
             return self._app(scope, receive, send)
         status, headers, head, body = 200, entry.headers, entry.head, entry.body
         traceparent: bytes | None = None

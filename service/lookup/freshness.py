@@ -30,6 +30,16 @@ def etag_of(body: bytes) -> bytes:
     return b'"%s"' % blake2b(body, digest_size=_ETAG_BYTES).hexdigest().encode()
 
 
+def etag_digest() -> blake2b:
+    """What a body's pieces are fed to, one after the other; see `etag_of_digest`."""
+    return blake2b(digest_size=_ETAG_BYTES)
+
+
+def etag_of_digest(digest: blake2b) -> bytes:
+    """What `etag_of` says of the whole body."""
+    return b'"%s"' % digest.hexdigest().encode()
+
+
 def matches(if_none_match: bytes, etag: bytes) -> bool:
     """Whether the caller already holds this answer (weak comparison, RFC 9110 section 13.1.2)."""
     if if_none_match == etag:

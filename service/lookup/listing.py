@@ -8,6 +8,7 @@ loop only.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, cast
 
@@ -17,6 +18,7 @@ from client_core import (
     Errors,
     IllegalStateError,
     KafkaError,
+    ListedTopic,
     ListingResult,
     Phase,
     ProducerClosedError,
@@ -26,6 +28,7 @@ from client_core import (
 from service.access.caller import ALL_TOPICS, TopicRules
 from service.errors import ProblemError, problem_of
 from service.face import Producer
+from service.long_answers import LongBody, Slices, joined
 from service.lookup.answers import topic_id_text
 from service.lookup.lookups import Demands
 
@@ -43,34 +46,58 @@ class Listed:
     listing: TopicListing
     refreshed_ms: int
     refreshed_wall_ms: int
-    _bodies: dict[tuple[str, bool, TopicRules], bytes] = field(default_factory=dict)
+    slices: Slices
+    _names: list[str] | None = None
+    _bodies: dict[tuple[str, bool, TopicRules], LongBody] = field(default_factory=dict)
 
-    def body(self, prefix: str, *, internal: bool, rules: TopicRules = ALL_TOPICS) -> bytes:
+    async def names(self) -> list[str]:
+        """The names of all topics, in order."""
+        if self._names is None:
+            self._names = await self.slices.sorted(self.listing.topics)
+        return self._names
+
+    async def body(self, prefix: str, *, internal: bool, rules: TopicRules = ALL_TOPICS) -> LongBody:
         """The JSON of the allowed topics with that prefix, by name; internal ones only where asked for."""
         found = self._bodies.get((prefix, internal, rules))
         if found is None:
-            topics = [
-                {
-                    "name": topic.name,
-                    "id": topic_id_text(topic.topic_id),
-                    "internal": topic.is_internal,
-                    "partition_count": topic.partition_count,
-                    "error": Errors.of(topic.error_code).name if topic.error_code else None,
-                }
-                for name, topic in sorted(self.listing.topics.items())
-                if name.startswith(prefix) and (internal or not topic.is_internal) and rules.allow(name)
-            ]
-            found = msgspec.json.encode({"topics": topics})
+            found = await self.slices.body(self._pieces(await self.names(), prefix, internal, rules))
             if len(self._bodies) < _MAX_BODIES:
                 self._bodies[prefix, internal, rules] = found
         return found
+
+    def _pieces(self, names: list[str], prefix: str, internal: bool, rules: TopicRules) -> Iterator[bytes]:
+        yield b'{"topics":['
+        yield from joined(
+            _topic_json(self.listing.topics[name])
+            if name.startswith(prefix)
+            and (internal or not self.listing.topics[name].is_internal)
+            and rules.allow(name)
+            else b""
+            for name in names
+        )
+        yield b"]}"
+
+
+def _topic_json(topic: ListedTopic) -> bytes:
+    return msgspec.json.encode(
+        {
+            "name": topic.name,
+            "id": topic_id_text(topic.topic_id),
+            "internal": topic.is_internal,
+            "partition_count": topic.partition_count,
+            "error": Errors.of(topic.error_code).name if topic.error_code else None,
+        }
+    )
 
 
 class Listing:
     """The last list, and the one request that may be under way for the next."""
 
-    def __init__(self, producer: Producer, *, max_age_ms: int, wait_ms: int) -> None:
+    def __init__(
+        self, producer: Producer, *, max_age_ms: int, wait_ms: int, slices: Slices | None = None
+    ) -> None:
         self._producer = producer
+        self._slices = Slices() if slices is None else slices
         self._clock = producer.clock
         self._max_age_ms = max_age_ms
         self._wait_ms = wait_ms
@@ -130,7 +157,7 @@ class Listing:
             ticket.cancel()
             raise
         if result.listing is not None:
-            self._last = Listed(result.listing, self._clock.now_ms(), self._clock.wall_ms())
+            self._last = Listed(result.listing, self._clock.now_ms(), self._clock.wall_ms(), self._slices)
         return result.error
 
     def _fetched(self, fetch: asyncio.Task[KafkaError | None]) -> None:

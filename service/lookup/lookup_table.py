@@ -9,11 +9,13 @@ kin are prepared once a second, not per request.
 
 Keys are raw paths, with `?partition=3` where a leader is asked for. What is not here (other queries,
 encoded names, topics that nobody knows yet) falls through to FastAPI's routes, which take their bytes from
-here as well. Event loop only.
+here as well. So does a topic of very many partitions: its answer is built in slices (`topic`), and is
+kept like the others. Event loop only.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -21,7 +23,8 @@ from typing import Final, Protocol
 from client_core import MetadataCache, Node, TopicTable, partition_for_key
 from service.asgi import HeaderPairs, header_lines
 from service.face import Producer
-from service.lookup.answers import cluster_body, leader_body, partition_body, topic_body
+from service.long_answers import LongBody, Slices
+from service.lookup.answers import cluster_body, leader_body, partition_body, topic_body, topic_pieces
 from service.lookup.freshness import etag_of, freshness_headers, version_text
 
 JSON: Final = b"application/json"
@@ -29,6 +32,7 @@ JSON: Final = b"application/json"
 #: What every path about one topic begins with; the topic's name is the next segment.
 TOPICS: Final = b"/v1/topics/"
 _LEADER: Final = b"/leader"
+_TOPIC_ROUTE: Final = "/v1/topics/{topic}"
 
 #: Callers may keep an answer, but ask each time whether it still holds.
 CACHE_CONTROL: Final = (b"cache-control", b"no-cache")
@@ -37,6 +41,9 @@ CACHE_CONTROL: Final = (b"cache-control", b"no-cache")
 #: anew.
 MAX_ENTRIES: Final = 20_000
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
+
+#: A topic with more partitions is built in slices; each takes some 9 us.
+LONG_PARTITIONS: Final = 500
 
 #: Entries that nobody asked for in so long are dropped, and with them the topic tables that they hold.
 IDLE_S: Final = 60
@@ -63,11 +70,14 @@ class Entry:
     __slots__ = (
         "_fixed",
         "body",
+        "chunks",
         "etag",
         "head",
         "head_304",
         "headers",
         "headers_304",
+        "is_long",
+        "length",
         "nodes",
         "route",
         "stamp",
@@ -76,19 +86,26 @@ class Entry:
         "used_s",
     )
 
-    def __init__(self, route: str, body: bytes, topic: TopicTable | None, nodes: Mapping[int, Node]) -> None:
+    def __init__(
+        self, route: str, body: bytes | LongBody, topic: TopicTable | None, nodes: Mapping[int, Node]
+    ) -> None:
         self.route = route
-        self.body = body
+        if isinstance(body, LongBody):
+            # `body` is for those who answer at once, and see by `is_long` that they can't.
+            self.chunks, self.length, self.etag = body
+            self.is_long, self.body = True, b""
+        else:
+            self.chunks, self.length, self.etag = (body,), len(body), etag_of(body)
+            self.is_long, self.body = False, body
         self.topic = topic
         self.nodes = nodes
-        self.etag = etag_of(body)
         self.use: _Use = _NoUse() if topic is None else topic.use
         self.headers: HeaderPairs = []
         self.headers_304: HeaderPairs = []
         self.head = self.head_304 = b""
         self.stamp: object = None
         self.used_s = 0
-        self._fixed = [(b"content-type", JSON), (b"content-length", b"%d" % len(body))]
+        self._fixed = [(b"content-type", JSON), (b"content-length", b"%d" % self.length)]
 
     def renew(self, stamp: object, used_s: int, freshness: HeaderPairs) -> None:
         """Makes the entry current: its headers say how fresh it is now."""
@@ -103,7 +120,9 @@ class Entry:
 class LookupTable:
     """The entries over the producer's present snapshot."""
 
-    def __init__(self, producer: Producer, boot: str) -> None:
+    def __init__(self, producer: Producer, boot: str, slices: Slices | None = None) -> None:
+        self._slices = Slices() if slices is None else slices
+        self._building: dict[str, asyncio.Task[Entry]] = {}
         self._producer = producer
         self._clock = producer.clock
         self._now_ms = producer.clock.now_ms
@@ -140,6 +159,36 @@ class LookupTable:
             if entry is None:
                 return None
         entry.use.touched = True
+        return entry
+
+    async def topic(self, name: str) -> Entry | None:
+        """The answer about a topic, however long that is; None where the topic is not known.
+
+        A long one is built once for all who ask, of the snapshot that the first of them found, and says how
+        fresh that is: a newer snapshot may have come by then.
+        """
+        entry = self.find(TOPICS + name.encode())
+        if entry is not None:
+            return entry
+        building = self._building.get(name)
+        if building is None:
+            topic = self._topic(name.encode())
+            if topic is None:
+                return None
+            # What it says of its freshness is taken now: the task begins a turn later.
+            said = self._stamp, self._second, self.freshness(name, self._now_ms())
+            building = asyncio.get_running_loop().create_task(self._built(topic, self._nodes, said))
+            self._building[name] = building
+            building.add_done_callback(lambda _: self._building.pop(name, None))
+        return await asyncio.shield(building)  # whoever asked first may leave
+
+    async def _built(
+        self, topic: TopicTable, nodes: Mapping[int, Node], said: tuple[object, int, HeaderPairs]
+    ) -> Entry:
+        entry = Entry(_TOPIC_ROUTE, await self._slices.body(topic_pieces(topic, nodes)), topic, nodes)
+        entry.renew(*said)
+        if self._holds(entry):
+            self._keep(TOPICS + topic.name.encode(), entry)
         return entry
 
     def find_by_key(self, path: bytes, key: bytes) -> Entry | None:
@@ -179,13 +228,13 @@ class LookupTable:
         if second - self._swept_s >= IDLE_S:
             self._swept_s = second
             self._entries = {key: e for key, e in self._entries.items() if second - e.used_s < IDLE_S}
-            self._body_bytes = sum(len(entry.body) for entry in self._entries.values())
+            self._body_bytes = sum(entry.length for entry in self._entries.values())
 
     def _current(self, key: bytes, entry: Entry | None, now_ms: int) -> Entry | None:
         """The entry for this snapshot and second: the old one if what it says still holds, else a new one."""
         if entry is not None and not self._holds(entry):
             del self._entries[key]
-            self._body_bytes -= len(entry.body)
+            self._body_bytes -= entry.length
             entry = None
         if entry is None:
             entry = self._build(key)
@@ -203,10 +252,10 @@ class LookupTable:
         return entry.topic is not None and self._cache.topics.get(entry.topic.name) is entry.topic
 
     def _keep(self, key: bytes, entry: Entry) -> None:
-        self._body_bytes += len(entry.body)
+        self._body_bytes += entry.length
         if len(self._entries) >= MAX_ENTRIES or self._body_bytes > MAX_BODY_BYTES:
             self._entries = {}
-            self._body_bytes = len(entry.body)
+            self._body_bytes = entry.length
         self._entries[key] = entry
 
     # -- building --------------------------------------------------------------------------------------------
@@ -226,9 +275,9 @@ class LookupTable:
 
     def _of_topic(self, name: bytes) -> Entry | None:
         topic = self._topic(name)
-        if topic is None:
+        if topic is None or topic.partition_count > LONG_PARTITIONS:
             return None
-        return Entry("/v1/topics/{topic}", topic_body(topic, self._nodes), topic, self._nodes)
+        return Entry(_TOPIC_ROUTE, topic_body(topic, self._nodes), topic, self._nodes)
 
     def _of_partition(self, name: bytes, number: bytes, route: str) -> Entry | None:
         topic = self._topic(name)

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from service.access.caller import caller_of
 from service.deps import SidecarDep
 from service.errors import refused
-from service.lookup.answers import broker_body
-from service.responses import of_body, of_entry, problems
+from service.lookup.answers import broker_pieces
+from service.responses import of_entry, of_long, problems
 from service.schemas import BrokerAnswer, ClusterAnswer, Int32, LookupQuery
 
 router = APIRouter(tags=["metadata"])
@@ -44,4 +44,6 @@ async def broker(
         raise refused(404, f"there is no broker {broker_id}")
     sidecar.table.find(b"/v1/cluster")
     freshness = sidecar.table.freshness(None, sidecar.producer.clock.now_ms())
-    return of_body(request, broker_body(cache, node, caller.read), freshness)
+    names = await sidecar.slices.sorted(cache.topics)
+    body = await sidecar.slices.body(broker_pieces(cache, node, caller.read, names))
+    return of_long(request, body, freshness)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -15,10 +15,11 @@ from service.asgi import header
 from service.body import announced_bytes, read_body
 from service.deps import Sidecar, SidecarDep
 from service.errors import Problem, ProblemError, error_item, problem_of, problem_of_body
+from service.long_answers import joined
 from service.lookup.answers import leader_json
 from service.lookup.lookups_codec import LeaderLookup, parse_lookups
 from service.media_type import check_media_type
-from service.responses import of_body
+from service.responses import of_long
 from service.responses import problems as problem_responses
 from service.routes.topics import missing
 from service.schemas import LOOKUPS_BODY, LeadersAnswer, LookupQuery
@@ -28,6 +29,7 @@ router = APIRouter(tags=["metadata"])
 
 #: A hash of keys that are so long together takes 3 ms.
 _LONG_KEYS_BYTES: Final = 32 * 1024
+_encode: Final = msgspec.json.Encoder().encode
 
 _BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": LOOKUPS_BODY}}}}
 
@@ -45,25 +47,39 @@ async def leaders(request: Request, sidecar: SidecarDep, query: Annotated[Lookup
     problems_by_topic = await sidecar.lookups.know(
         (lookup.topic for lookup in lookups), query.demands(), request.receive, caller_of(request.scope)
     )
-    spell = partial(_results, sidecar, lookups, problems_by_topic)
-    has_long_keys = sum([len(lookup.key or b"") for lookup in lookups]) > _LONG_KEYS_BYTES
-    body = await sidecar.aside.do(spell) if has_long_keys else spell()
+    cache = sidecar.producer.cache
+    pieces: Iterable[bytes] = _results(sidecar, cache, lookups, problems_by_topic)
+    if sum([len(lookup.key or b"") for lookup in lookups]) > _LONG_KEYS_BYTES:
+        pieces = await sidecar.aside.do(partial(tuple, pieces))
+    body = await sidecar.slices.body(pieces)
     sidecar.table.find(b"/v1/cluster")
     freshness = sidecar.table.freshness(None, sidecar.producer.clock.now_ms())
-    return of_body(request, body, freshness)
+    return of_long(request, body, freshness)
 
 
-def _results(sidecar: Sidecar, lookups: list[LeaderLookup], problems: Mapping[str, Problem]) -> bytes:
-    """The answer's body. Any thread."""
-    cache = sidecar.producer.cache
-    results: list[dict[str, Any]] = []
-    for lookup in lookups:
-        problem = problems.get(lookup.topic)
-        found = None if problem is not None else _leader(cache, lookup)
-        if found is None and problem is None:
-            problem = problem_of(missing(sidecar, lookup.topic, lookup.partition))
-        results.append(error_item(problem) if problem is not None else found or {})
-    return msgspec.json.encode({"results": results})
+def _results(
+    sidecar: Sidecar,
+    cache: MetadataCache,
+    lookups: Sequence[LeaderLookup],
+    problems_by_topic: Mapping[str, Problem],
+) -> Iterator[bytes]:
+    """The answer in pieces, one for each look-up."""
+    yield b'{"results":['
+    yield from joined(
+        _encode(_result(sidecar, cache, lookup, problems_by_topic.get(lookup.topic))) for lookup in lookups
+    )
+    yield b"]}"
+
+
+def _result(
+    sidecar: Sidecar, cache: MetadataCache, lookup: LeaderLookup, problem: Problem | None
+) -> dict[str, Any]:
+    if problem is not None:
+        return error_item(problem)
+    found = _leader(cache, lookup)
+    return (
+        error_item(problem_of(missing(sidecar, lookup.topic, lookup.partition))) if found is None else found
+    )
 
 
 async def _read_lookups(request: Request, sidecar: Sidecar) -> list[LeaderLookup]:

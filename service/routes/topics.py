@@ -17,7 +17,7 @@ from service.errors import ProblemError, problem_of, refused
 from service.lookup.freshness import freshness_headers
 from service.lookup.lookups import Demands
 from service.payload import bytes_of_plain
-from service.responses import of_body, of_entry, problems
+from service.responses import of_entry, of_long, problems
 from service.schemas import (
     Int32,
     LeaderAnswer,
@@ -47,8 +47,8 @@ async def topics(request: Request, sidecar: SidecarDep, query: Annotated[ListQue
         sidecar.producer.clock.now_ms(),
     )
     rules = caller_of(request.scope).read
-    body = listed.body(query.prefix, internal=query.internal, rules=rules)
-    return of_body(request, body, freshness)
+    body = await listed.body(query.prefix, internal=query.internal, rules=rules)
+    return of_long(request, body, freshness)
 
 
 @router.get("/v1/topics/{topic}", response_model=TopicAnswer, responses=_COMMON)
@@ -57,7 +57,10 @@ async def topic(
 ) -> Response:
     """A topic and all of its partitions."""
     await _know(sidecar, topic, query.demands(), request)
-    return _answer(sidecar, request, f"/v1/topics/{topic}", topic, None)
+    entry = await sidecar.table.topic(topic)
+    if entry is None:
+        raise ProblemError(problem_of(missing(sidecar, topic, None)))
+    return of_entry(request, entry)
 
 
 @router.get("/v1/topics/{topic}/partitions/{partition}", response_model=Partition, responses=_COMMON)

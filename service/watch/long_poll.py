@@ -37,11 +37,11 @@ class LongPoll:
         self._subscription = subscription
         self._problems = problems
 
-    async def snapshot(self) -> bytes:
-        """Everything that is watched, as it is now."""
+    async def snapshot(self) -> Sequence[bytes]:
+        """In pieces, as all answers here: everything that is watched, as it is now."""
         return await self._body_of(await self._begin())
 
-    async def since(self, last_id: str, max_block_ms: int) -> bytes:
+    async def since(self, last_id: str, max_block_ms: int) -> Sequence[bytes]:
         """What came after that id; where it leads nowhere, a snapshot and why."""
         number = number_to_resume(last_id, self._feed.log.boot)
         if isinstance(number, str):
@@ -50,11 +50,11 @@ class LongPoll:
             return await self._reset("gap", last_id)
         return await self._from(number + 1, last_id, max_block_ms)
 
-    async def reaching(self, min_version: str, max_block_ms: int) -> bytes:
+    async def reaching(self, min_version: str, max_block_ms: int) -> Sequence[bytes]:
         """What came from that number on. Raises ProblemError: 422 for no version, 412 for another boot's."""
         return await self._from(number_of(min_version, self._feed.log.boot), min_version, max_block_ms)
 
-    async def _from(self, number: int, asked: str, max_block_ms: int) -> bytes:
+    async def _from(self, number: int, asked: str, max_block_ms: int) -> Sequence[bytes]:
         """The changes from `number` on; waits until there is one."""
         subscription, loop = self._subscription, asyncio.get_running_loop()
         deadline_s = loop.time() + max_block_ms / 1000
@@ -73,27 +73,26 @@ class LongPoll:
 
     # -- answers ---------------------------------------------------------------------------------------------
 
-    def _answer(self, changes: Sequence[LoggedChange]) -> bytes:
+    def _answer(self, changes: Sequence[LoggedChange]) -> Sequence[bytes]:
         boot = self._feed.log.boot
         listed = [
             {"id": version_text(boot, change.number), "event": change.event, "data": msgspec.Raw(change.data)}
             for change in changes
         ]
         version = version_text(boot, self._subscription.number)
-        return _encode({"version": version, "reset": False, "changes": listed})
+        return (_encode({"version": version, "reset": False, "changes": listed}),)
 
-    async def _reset(self, reason: str, asked: str) -> bytes:
+    async def _reset(self, reason: str, asked: str) -> Sequence[bytes]:
         return await self._answer_reset(await self._begin(), reason, asked)
 
-    async def _answer_reset(self, start: Start, reason: str, asked: str) -> bytes:
+    async def _answer_reset(self, start: Start, reason: str, asked: str) -> Sequence[bytes]:
         answer: dict[str, Any] = {
             "version": version_text(self._feed.log.boot, start.number),
             "reset": True,
             **reset_data(reason, self._feed, asked),
             "changes": [],
-            "snapshot": msgspec.Raw(await self._body_of(start)),
         }
-        return _encode(answer)
+        return (_encode(answer)[:-1] + b',"snapshot":', *await self._body_of(start), b"}")
 
     async def _begin(self) -> Start:
         await self._feed.begin(self._subscription)
@@ -101,9 +100,9 @@ class LongPoll:
         assert start is not None, "the feed has just set it"
         return start
 
-    async def _body_of(self, start: Start) -> bytes:
+    async def _body_of(self, start: Start) -> Sequence[bytes]:
         pieces = snapshot_of(self._feed, self._subscription, start, self._problems)
-        return b"".join([chunk async for chunk in in_turns(pieces)])
+        return [chunk async for chunk in in_turns(pieces)]
 
 
 def number_of(min_version: str, boot: str) -> int:

@@ -12,7 +12,7 @@ from service.deps import Sidecar, SidecarDep
 from service.errors import refused
 from service.lookup.lookup_table import JSON
 from service.lookup.lookups import NO_DEMANDS
-from service.responses import as_is, problems
+from service.responses import of_chunks, problems
 from service.streaming import Outlet, StreamedAnswer, unless_gone
 from service.watch.event_stream import MEDIA_TYPE, EventStream
 from service.watch.long_poll import LongPoll, number_of
@@ -99,8 +99,9 @@ async def _polled(request: Request, sidecar: Sidecar, wanted: _Wanted, query: Wa
             waiting = poll.since(wanted.last_id, wait_ms)
         else:
             waiting = poll.snapshot()
-        body = await unless_gone(waiting, request.receive)
-    return as_is(200, [(b"content-type", JSON), (b"content-length", b"%d" % len(body)), *_COMMON], body)
+        chunks = await unless_gone(waiting, request.receive)
+    length = sum(map(len, chunks))
+    return of_chunks([(b"content-type", JSON), (b"content-length", b"%d" % length), *_COMMON], chunks)
 
 
 def wants_json(accept: bytes | None) -> bool:

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from client_core import Errors, Phase, TopicWait, UnknownTopicOrPartitionError
+from client_core import events as e
+from client_core.producer.backlog import Backlog
 from service.access.tokens_file import parse_tokens
 from service.watched_file import FileFaultError
-from tests.support.http_app import HttpApp
+from tests.support.http_app import HttpApp, run
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
@@ -173,3 +176,124 @@ def test_no_spelling_of_a_name_goes_round_its_rule(web: HttpApp, tokens: TokensF
         assert "leader_epoch" not in answer.text
     assert web.producer.submitted == []
     assert web.producer.calls == []  # and no broker was asked
+
+
+# -- what callers share in memory ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> tuple[HttpApp, TokensFile]:
+    """A caller `whole`, who may do all, and `part`, who may use `orders` only."""
+    callers = TokensFile(
+        tmp_path,
+        whole={"read": ["*"], "produce": ["*"]},
+        part={"read": ["orders"], "produce": ["orders"]},
+        other={"read": ["orders"], "produce": ["orders"]},
+    )
+    app = HttpApp(tokens_file=callers.setting, dapr_labels_max_bytes=1_000)
+    app.producer.set_topics({"orders": 3, "payroll": 3})
+    app.producer.on_brokers = {"orders": 3, "payroll": 3, "payroll-archive": 3}
+    return app, callers
+
+
+def label(app: HttpApp, headers: dict[str, str], name: str, value: bytes) -> int:
+    return app.ask("PUT", f"/v1.0/metadata/{name}", content=value, headers=headers).status_code
+
+
+def labels_of(app: HttpApp, headers: dict[str, str]) -> dict[str, str]:
+    extended = app.get("/v1.0/metadata", headers=headers).json()["extended"]
+    return {name: value for name, value in extended.items() if name != "daprRuntimeVersion"}
+
+
+def test_labels_of_dapr_are_each_callers_own(shared: tuple[HttpApp, TokensFile]) -> None:
+    app, callers = shared
+    for name in ("whole", "part"):
+        assert label(app, callers.of(name), "color", name.encode()) == 204
+    assert label(app, callers.of("whole"), "secret", b"of whole") == 204
+    assert labels_of(app, callers.of("whole")) == {"color": "whole", "secret": "of whole"}
+    assert labels_of(app, callers.of("part")) == {"color": "part"}
+    assert labels_of(app, callers.of("other")) == {}
+    # By Dapr's own header it is the same caller.
+    assert labels_of(app, {"dapr-api-token": callers.token("part")}) == {"color": "part"}
+
+
+def test_labels_of_one_caller_take_no_others_room(shared: tuple[HttpApp, TokensFile]) -> None:
+    app, callers = shared
+    statuses = [label(app, callers.of("part"), f"l{number}", b"x" * 50) for number in range(30)]
+    assert set(statuses) == {204, 413}
+    assert label(app, callers.of("other"), "mine", b"x" * 50) == 204
+    assert label(app, callers.of("part"), "l0", b"y" * 50) == 204
+
+
+def test_a_list_of_topics_that_another_caller_had_fetched_is_filtered_for_each(
+    shared: tuple[HttpApp, TokensFile],
+) -> None:
+    app, callers = shared
+    for path in ("/v1/topics", "/topics", "/v3/clusters/cluster/topics", "/v1/brokers/1"):
+        told = [app.get(path, headers=callers.of(name)) for name in ("whole", "part", "whole", "part")]
+        assert ["payroll" in answer.text for answer in told] == [True, False, True, False]
+        assert all("orders" in answer.text for answer in told)
+        assert told[0].headers["etag"] != told[1].headers["etag"]
+    assert len([call for call, _ in app.producer.calls if call == "listing"]) == 1
+
+
+def test_an_answer_that_was_prepared_for_another_caller_is_kept_from_who_may_not_read_it(
+    shared: tuple[HttpApp, TokensFile],
+) -> None:
+    app, callers = shared
+    for path in ("/v1/topics/payroll", "/v1/topics/payroll/leader?partition=0", "/topics/payroll"):
+        assert app.get(path, headers=callers.of("whole")).status_code == 200
+        etag = app.get(path, headers=callers.of("whole")).headers["etag"]
+        for headers in ({}, {"if-none-match": etag}, {"if-none-match": "*"}):
+            assert app.get(path, headers={**callers.of("part"), **headers}).status_code == 403
+
+
+def test_what_is_remembered_to_be_missing_tells_nothing_to_who_may_not_ask(
+    shared: tuple[HttpApp, TokensFile],
+) -> None:
+    app, callers = shared
+    unknown = app.app.sidecar.unknown
+    before = app.get("/v1/topics/payroll-gone", headers=callers.of("part"))
+    unknown.remember("payroll-gone", UnknownTopicOrPartitionError("gone"), app.producer.clock.now_ms())
+    assert app.get("/v1/topics/payroll-gone", headers=callers.of("whole")).status_code == 404
+    after = app.get("/v1/topics/payroll-gone", headers=callers.of("part"))
+    assert (before.status_code, before.text) == (after.status_code, after.text)
+    assert after.status_code == 403
+
+
+def test_an_id_of_another_callers_watch_leads_to_no_change_of_its_topics(
+    shared: tuple[HttpApp, TokensFile],
+) -> None:
+    app, callers = shared
+
+    async def scenario() -> None:
+        async with app.client() as client:
+
+            async def watch(name: str, query: str = "") -> Any:
+                headers = {**callers.of(name), "accept": "application/json"}
+                return (await client.get(f"/v1/watch?max_block_ms=0{query}", headers=headers)).json()
+
+            version = (await watch("whole"))["version"]
+            app.producer.name_leader("payroll", 0, 2, 9)
+            app.producer.name_leader("orders", 0, 2, 9)
+            await watch("whole")
+            told = {name: await watch(name, f"&last_event_id={version}") for name in ("whole", "part")}
+            assert "payroll" in str(told["whole"]["changes"])
+            assert "orders" in str(told["part"]["changes"])
+            assert "payroll" not in str(told["part"])
+
+    run(scenario())
+
+
+def test_the_status_names_no_topic_of_others(shared: tuple[HttpApp, TokensFile]) -> None:
+    app, callers = shared
+    for topic in ("orders", "payroll"):
+        app.app.events.emit(e.LeadersChanged(topic, [(0, (1, 4), (2, 5))]))
+        app.app.events.emit(e.BatchRetried(topic, 0, 1, Errors.NOT_ENOUGH_REPLICAS, 2))
+        app.app.events.emit(e.ProduceFinished(topic, 0, 1, 2, 80, 12, 0, Errors.TOPIC_AUTHORIZATION_FAILED))
+    waits = tuple(TopicWait(topic, Phase.METADATA, 3, 1_000) for topic in ("orders", "payroll"))
+    app.producer.waits = Backlog(topic_waits=waits)
+    told = {name: app.get("/v1/status", headers=callers.of(name)).text for name in ("whole", "part")}
+    assert "payroll" in told["whole"]
+    assert "orders" in told["part"]
+    assert "payroll" not in told["part"]

@@ -210,7 +210,7 @@ def test_a_form_without_an_origin_is_no_record_where_its_type_is_none(web: HttpA
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "http://localhost:8085"])
-def test_no_preflight_is_ever_answered(web: HttpApp, origin: str) -> None:
+def test_no_preflight_is_answered_unless_its_origin_is_allowed(web: HttpApp, origin: str) -> None:
     headers = {
         "host": "localhost:8085",
         "origin": origin,

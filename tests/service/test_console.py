@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import threading
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from starlette.requests import Request
 
 import service.console
-from service.console import OPEN_PATHS
-from tests.support.http_app import HttpApp
+from service.console import OPEN_PATHS, PAGE_PATHS
+from service.openapi import ReadyDocument
+from tests.support.counted_work import python_calls
+from tests.support.http_app import HttpApp, run
+from tests.support.tokens import TokensFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PAGE = Path(service.console.__file__).parent / "page"
-OWN_PATHS = sorted(OPEN_PATHS - {"/openapi.json"})
+OWN_PATHS = sorted(PAGE_PATHS)
 PAGES = ("/", "/docs")
 IMPORT = re.compile(r"""^import .* from "([^"]+)";$""", re.MULTILINE)
 #: Names of namespaces and formats: nothing is fetched from them.
@@ -111,7 +121,7 @@ def test_text_cannot_become_markup_on_the_console(app: HttpApp) -> None:
 def test_a_page_has_nothing_inline_and_loads_only_what_is_open_here(app: HttpApp, path: str) -> None:
     loads = Loads(app.get(path).text)
     assert loads.inline == []
-    assert {a for a in loads.addresses if not a.startswith("#")} <= OPEN_PATHS
+    assert {a for a in loads.addresses if not a.startswith("#")} <= OPEN_PATHS | {"/docs"}
 
 
 def test_every_module_that_a_module_imports_is_served() -> None:
@@ -144,7 +154,7 @@ def test_the_viewer_asks_no_validator(app: HttpApp) -> None:
 
 
 def test_the_pages_are_no_part_of_the_document(app: HttpApp) -> None:
-    assert not set(app.get("/openapi.json").json()["paths"]) & OPEN_PATHS
+    assert not set(app.get("/openapi.json").json()["paths"]) & {*PAGE_PATHS, "/openapi.json"}
 
 
 @pytest.mark.parametrize("path", OWN_PATHS)
@@ -167,3 +177,105 @@ def test_the_guards_stand_in_front_of_the_pages(app: HttpApp, path: str) -> None
 )
 def test_no_path_leads_to_another_file(app: HttpApp, path: str) -> None:
     assert app.get(path).status_code == 404
+
+
+# -- with tokens ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer wrong"}], ids=["none", "wrong"])
+def test_the_reference_needs_a_token_and_without_one_is_a_page_that_asks_for_it(
+    app: HttpApp, tmp_path: Path, headers: dict[str, str]
+) -> None:
+    tokens = TokensFile(tmp_path, all={"read": ["*"]})
+    guarded = HttpApp(tokens_file=tokens.setting)
+    refused, let_in = guarded.get("/docs", headers=headers), guarded.get("/docs", headers=tokens.of("all"))
+    assert (refused.status_code, let_in.status_code) == (401, 200)
+    assert refused.headers["www-authenticate"].startswith("Bearer")
+    assert refused.headers["content-type"] == "text/html; charset=utf-8"
+    assert refused.headers["content-security-policy"] == let_in.headers["content-security-policy"]
+    assert refused.headers["cache-control"] == "no-store"
+    assert refused.content == app.get("/docs").content
+    assert 'id="token-form"' in refused.text
+    assert guarded.get("/openapi.json", headers=headers).status_code == 401
+    for path in Loads(refused.text).addresses:
+        if path.startswith("/docs/"):
+            assert guarded.get(path).status_code == 200
+
+
+def test_what_is_wrong_with_a_request_for_the_reference_is_told_as_elsewhere(app: HttpApp) -> None:
+    for answer in (app.get("/docs", headers={"host": "rebound.example"}), app.ask("POST", "/docs")):
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+# -- the document --------------------------------------------------------------------------------------------
+
+
+def test_the_document_is_made_once_however_many_ask_and_is_not_sent_again(app: HttpApp) -> None:
+    made: list[int] = []
+
+    def make() -> dict[str, Any]:
+        made.append(1)
+        return {"openapi": "3.1.0"}
+
+    document = ReadyDocument(make)
+
+    async def asked(times: int, **headers: str) -> list[Any]:
+        request = Request({"type": "http", "headers": [(n.encode(), v.encode()) for n, v in headers.items()]})
+        return await asyncio.gather(*(document.answer(request) for _ in range(times)))
+
+    first = run(asked(20))
+    assert {bytes(answer.body) for answer in first} == {b'{"openapi":"3.1.0"}'}
+    assert made == [1]
+    etag = first[0].headers["etag"]
+    (held,) = run(asked(1, **{"if-none-match": etag}))
+    assert (held.status_code, held.body, held.headers["etag"]) == (304, b"", etag)
+    assert made == [1]
+
+
+def test_who_leaves_while_the_document_is_made_ends_it_for_nobody() -> None:
+    may_go_on = threading.Event()
+
+    def make() -> dict[str, Any]:
+        assert may_go_on.wait(10)
+        return {}
+
+    document = ReadyDocument(make)
+
+    async def scenario() -> None:
+        request = Request({"type": "http", "headers": []})
+        first, second = (asyncio.ensure_future(document.answer(request)) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.sleep(0)
+        may_go_on.set()
+        assert (await second).body == b"{}"
+        assert first.cancelled()
+
+    run(scenario())
+
+
+def test_a_making_that_failed_is_tried_again() -> None:
+    outcomes: Iterator[Any] = iter([ValueError("a bug"), {"openapi": "3.1.0"}])
+
+    def make() -> dict[str, Any]:
+        outcome = next(outcomes)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return dict(outcome)
+
+    document, request = ReadyDocument(make), Request({"type": "http", "headers": []})
+    with pytest.raises(ValueError, match="a bug"):
+        run(document.answer(request))
+    assert run(document.answer(request)).status_code == 200
+
+
+def test_no_request_for_the_document_makes_anything_anew() -> None:
+    """Counted, not timed: one that was made for each request took 10 ms, and 100,000 calls."""
+    web = HttpApp()
+    first = web.get("/openapi.json")
+    assert first.status_code == 200
+    calls = python_calls(lambda: web.get("/openapi.json"))
+    assert calls < 3 * python_calls(lambda: web.get("/v1.0/metadata"))
+    held = web.get("/openapi.json", headers={"if-none-match": first.headers["etag"]})
+    assert (held.status_code, held.content) == (304, b"")
+    assert web.app.api.openapi_schema is None, "its bytes are kept, and not the document as well"

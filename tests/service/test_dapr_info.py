@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
+from service.access.caller import ALL_TOPICS, ANYONE, Caller
 from service.dialects.dapr.sidecar_info import Labels
 from service.errors import ProblemError
 from tests.service.dapr_app import refusal, web
@@ -55,10 +58,30 @@ def test_labels_are_bounded_by_bytes_and_room_comes_back() -> None:
 
 def test_labels_are_one_apps_own() -> None:
     labels = Labels(4)
-    labels.put("ü", "ü")
+    labels.put(ANYONE, "ü", "ü")
     with pytest.raises(ProblemError):
-        labels.put("b", "")
-    assert labels.all() == {"ü": "ü"}
+        labels.put(ANYONE, "b", "")
+    assert labels.of(ANYONE) == {"ü": "ü"}
+
+
+def caller(name: str) -> Caller:
+    return Caller(name, ALL_TOPICS, ALL_TOPICS)
+
+
+def test_no_caller_fills_the_room_for_labels_and_all_of_them_stay_within_it() -> None:
+    labels, callers = Labels(1_000), [caller(f"caller-{number}") for number in range(20)]
+    for one in callers:
+        for number in range(1_000):
+            with suppress(ProblemError):
+                labels.put(one, f"{number}", "x" * 7)
+    held = [sum(len(n) + len(v) for n, v in labels.of(one).items()) for one in callers]
+    assert sum(held) <= 1_000
+    assert held[0] <= 500
+    assert held[1] > 200
+    assert all(held[:5])
+    labels.put(callers[0], "0", "y" * 7)  # what takes no more room is always taken
+    assert labels.of(callers[0])["0"] == "y" * 7
+    assert labels.of(callers[1])["0"] == "x" * 7
 
 
 def test_a_label_that_is_not_utf_8_and_a_stray_parameter_are_refused() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 
 from client_core.producer.results import MetadataResult
-from service.console import OPEN_PATHS
+from service.console import DOCS, OPEN_PATHS
 from service.dialects.dapr.sidecar_info import HEALTH_PATHS
 from tests.support.http_app import HttpApp, run
 from tests.support.tokens import TokensFile
@@ -24,8 +24,8 @@ from tests.support.tokens import TokensFile
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-#: A topic that is there and that `shop` may not use, and one that is not there.
-HIDDEN: Final = "hidden"
+#: A topic that is there and that `shop` may not use, and one that is not there; names of one length.
+HIDDEN: Final = "veiled"
 ABSENT: Final = "absent"
 TOPICS: Final = {"orders": 3, HIDDEN: 3}
 
@@ -122,10 +122,10 @@ def every_route(*, names_topic: bool) -> pytest.MarkDecorator:
 class Site:
     """An app with tokens and one without, and what they are asked."""
 
-    def __init__(self, tokens: TokensFile) -> None:
+    def __init__(self, tokens: TokensFile, **settings: Any) -> None:
         self.tokens = tokens
-        self.guarded = HttpApp(tokens_file=tokens.setting)
-        self.unguarded = HttpApp()
+        self.guarded = HttpApp(tokens_file=tokens.setting, **settings)
+        self.unguarded = HttpApp(**settings)
         for web in (self.guarded, self.unguarded):
             web.producer.set_topics(TOPICS)
             web.producer.on_brokers = dict(TOPICS)
@@ -254,6 +254,7 @@ def test_without_a_token_that_is_known_only_open_paths_are_read(site: Site, rout
             assert answer.status in (200, 204)
         else:
             assert answer.status == 401
+            assert route.template == DOCS or "html" not in answer.headers["content-type"]
             assert answer.headers["www-authenticate"].startswith('Bearer realm="pilotfish"')
             assert answer.headers["vary"] == "Authorization"
     assert site.guarded.producer.calls == []
@@ -308,6 +309,29 @@ def test_a_watch_tells_nothing_of_a_topic_that_is_not_allowed(site: Site, accept
     assert told[0].replace(HIDDEN, ABSENT) == told[1]
     assert there.status == missing.status == 200
     assert site.guarded.producer.calls == []
+
+
+METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE")
+
+
+@pytest.mark.parametrize("template", sorted({route.template for route in ROUTES}))
+@SPELLINGS
+def test_a_method_that_a_path_does_not_take_is_answered_with_all_that_it_takes(
+    site: Site, template: str, fast: bool
+) -> None:
+    path = Route("", template).path("orders", fast=fast)
+    statuses: dict[str, int] = {}
+    allowed: dict[str, str] = {}
+    for method in METHODS:
+        answer = site.ask(Route(method, template), path, web=site.unguarded)
+        statuses[method] = answer.status
+        if answer.status == 405:
+            allowed[method] = answer.headers["allow"]
+        else:
+            assert "allow" not in answer.headers
+    taken = sorted(method for method, status in statuses.items() if status != 405)
+    assert set(allowed.values()) == {", ".join(taken)}
+    assert {"OPTIONS", "DELETE"} <= allowed.keys()
 
 
 def test_many_look_ups_at_once_are_split(site: Site) -> None:

@@ -6,16 +6,19 @@ import asyncio
 import gc
 import json
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
+from service.asgi import BODY as TAKE_BODY
+from service.asgi import respond
 from service.listener.http_protocol import MAX_HEAD_BYTES
 from tests.support.http_app import HttpApp, run, until
 from tests.support.served import Served
 
 if TYPE_CHECKING:
-    from service.asgi import ASGIApp
+    from service.asgi import ASGIApp, Receive, Scope, Send
 
 HOST = b"Host: localhost\r\n"
 GET = b"GET /v1/topics/orders HTTP/1.1\r\n" + HOST
@@ -136,3 +139,133 @@ def test_who_offers_another_protocol_is_answered_in_this_one(
     said = exchange(app, *parts)
     assert said.count(b"HTTP/1.1 200 OK") == 2
     assert b'"results":[{"partition":0,' in said
+
+
+# -- reading goes on -----------------------------------------------------------------------------------------
+
+#: More than is kept of a body before reading pauses.
+LARGE: Final = b"x" * (4 * HIGH_WATER_LIMIT)
+
+
+#: The same, and little enough to come in one read.
+IN_ONE_READ: Final = b"x" * (HIGH_WATER_LIMIT + 1_000)
+
+
+def head_of(length: int, path: bytes = b"/") -> bytes:
+    return b"POST %s HTTP/1.1\r\n" % path + HOST + b"Content-Length: %d\r\n\r\n" % length
+
+
+async def answered(send: Send, body: bytes = b"") -> None:
+    await respond(send, 200, [(b"content-length", b"%d" % len(body))], body)
+
+
+def test_a_request_is_read_behind_a_large_body_that_nobody_wanted() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await answered(send, scope["path"].encode())
+
+    async def scenario() -> None:
+        async with Served(app) as served:
+            caller = await served.call()
+            for path in (b"/first", b"/second", b"/third"):
+                caller.send(head_of(len(LARGE), path) + LARGE)
+                assert (await caller.answer())[2] == path
+
+    run(scenario())
+
+
+def test_reading_goes_on_as_soon_as_a_large_body_was_taken_whole() -> None:
+    """Else nobody would hear that the caller leaves, as long as the application waits for something else."""
+    seen: list[Any] = []
+    taken, may_end = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(len(scope[TAKE_BODY]() or b""))
+        taken.set()
+        await may_end.wait()
+
+    async def scenario() -> None:
+        async with Served(app) as served:
+            caller = await served.call()
+            caller.send(head_of(len(IN_ONE_READ)) + IN_ONE_READ)
+            await taken.wait()
+            await caller.hang_up()
+            await until(lambda: not served.protocols)
+            may_end.set()
+
+    run(scenario())
+    assert seen == [len(IN_ONE_READ)]
+
+
+def test_who_leaves_while_a_pipelined_request_is_worked_on_is_missed() -> None:
+    may_answer, began, may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/first":
+            await may_answer.wait()
+            await answered(send)
+            return
+        began.set()
+        await may_end.wait()
+
+    async def scenario() -> None:
+        async with Served(app) as served:
+            caller = await served.call()
+            caller.send(head_of(0, b"/first") + head_of(0, b"/second"))
+            await until(lambda: bool(served.protocols) and bool(served.protocols[0].pipeline))
+            may_answer.set()
+            await began.wait()
+            await caller.hang_up()
+            await until(lambda: not served.protocols)
+            may_end.set()
+
+    run(scenario())
+
+
+def test_the_body_of_a_pipelined_request_is_read_when_its_turn_has_come() -> None:
+    may_answer = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/first":
+            await may_answer.wait()
+            await answered(send)
+            return
+        body = b""
+        while len(body) < len(BODY):
+            body += (await receive())["body"]
+        await answered(send, body)
+
+    async def scenario() -> None:
+        async with Served(app) as served:
+            caller = await served.call()
+            caller.send(head_of(0, b"/first") + head_of(len(BODY), b"/second"))
+            await until(lambda: bool(served.protocols) and bool(served.protocols[0].pipeline))
+            caller.send(BODY)
+            may_answer.set()
+            assert (await caller.answer())[0] == 200
+            assert (await caller.answer())[2] == BODY
+
+    run(scenario())
+
+
+def test_what_comes_behind_a_refusal_is_taken_from_its_caller_and_thrown_away() -> None:
+    """The body before it had paused reading; a caller who is still sending would never read the refusal."""
+    may_end = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await may_end.wait()
+
+    async def scenario() -> None:
+        async with Served(app) as served:
+            caller = await served.call()
+            chunk = b"%x\r\n%s\r\n" % (len(IN_ONE_READ), IN_ONE_READ)
+            head = b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
+            caller.send(head + chunk + b"no length\r\n")
+            assert (await caller.answer())[0] == 400
+            protocol = served.protocols[0]
+            for _ in range(64):
+                caller.send(LARGE)
+                await caller.writer.drain()
+            assert not protocol.flow.read_paused
+            may_end.set()
+
+    run(scenario())

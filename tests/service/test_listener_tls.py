@@ -102,6 +102,40 @@ def test_tls_of_today_is_spoken(loop: str, files: Files, version: ssl.TLSVersion
     assert on_loop(loop, scenario())[0] == version.name.replace("_", ".")
 
 
+@pytest.mark.parametrize("offered", [["h2", "http/1.1"], ["http/1.1"]])
+def test_of_the_protocols_that_a_caller_offers_http_1_1_is_chosen(
+    loop: str, files: Files, offered: list[str]
+) -> None:
+    context = files.caller()
+    context.set_alpn_protocols(offered)
+
+    async def scenario() -> str | None:
+        async with Served(said_scheme, context=files.tls().context) as served:
+            caller = await served.call(context=context)
+            chosen: str | None = caller.writer.get_extra_info("ssl_object").selected_alpn_protocol()
+            return chosen
+
+    assert on_loop(loop, scenario()) == "http/1.1"
+
+
+@pytest.mark.parametrize("asks_clients", [False, True])
+def test_renegotiation_and_compression_are_off_for_callers(files: Files, asks_clients: bool) -> None:
+    options = files.tls(asks_clients=asks_clients).context().options
+    assert options & ssl.OP_NO_RENEGOTIATION
+    assert options & ssl.OP_NO_COMPRESSION
+
+
+def test_after_a_change_of_files_all_of_this_holds_too(files: Files) -> None:
+    tls = files.tls()
+    first = tls.context()
+    files.put(files.authority.issue("localhost"))
+    for now_ms in range(0, 10 * SETTLE_MS, SETTLE_MS):
+        tls.look(now_ms)
+    assert tls.context() is not first
+    assert tls.context().options == first.options
+    assert tls.context().minimum_version == first.minimum_version
+
+
 def test_tls_1_1_is_not_spoken(files: Files) -> None:
     assert files.tls().context().minimum_version == ssl.TLSVersion.TLSv1_2
 

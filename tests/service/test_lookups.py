@@ -191,6 +191,23 @@ def test_min_version_waits_for_that_update_by_kafkas_own_limit(web: HttpApp) -> 
     assert answer.headers["pilotfish-metadata-version"] == f"{boot}-2"
 
 
+@pytest.mark.parametrize("behind", [0, 1])
+def test_a_version_that_is_there_already_is_answered_at_once(web: HttpApp, behind: int) -> None:
+    web.producer.set_topics({"orders": 3})
+    boot, number = web.version.split("-")
+    for path in ("/v1/topics/orders", "/v1/cluster"):
+        answer = web.get(f"{path}?min_version={boot}-{int(number) - behind}")
+        assert (answer.status_code, answer.headers["pilotfish-metadata-version"]) == (200, web.version)
+    assert web.producer.calls == []
+
+
+def test_an_answer_just_as_old_as_it_may_be_is_answered_at_once(web: HttpApp) -> None:
+    web.producer.clock.advance(5_000)
+    for path in ("/v1/topics/orders", "/v1/cluster"):
+        assert web.get(f"{path}?max_age_ms=5000").status_code == 200
+    assert web.producer.calls == []
+
+
 def test_a_version_of_another_boot_is_412_and_never_a_wait(web: HttpApp) -> None:
     assert web.get("/v1/topics/orders?min_version=other-1").status_code == 412
     assert web.producer.calls == []

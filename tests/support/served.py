@@ -22,6 +22,7 @@ import uvloop
 from uvicorn.server import ServerState
 
 from service.listener.connections import Connections, Limits
+from service.listener.cors import NO_CORS, Cors
 from service.listener.http_protocol import ApiProtocol
 from service.listener.listeners import Listener
 from tests.support.http_app import PATIENCE_S, until
@@ -66,7 +67,9 @@ class Served:
         context: Callable[[], ssl.SSLContext] | None = None,
         unix: UnixSocket | None = None,
         send_buffer_bytes: int | None = None,
+        cors: Cors = NO_CORS,
     ) -> None:
+        self._cors = cors
         self._config = uvicorn.Config(
             app,
             http=ApiProtocol,
@@ -93,7 +96,7 @@ class Served:
 
     async def __aenter__(self) -> Self:
         def protocol() -> ApiProtocol:
-            return ApiProtocol(self._config, self._state, {}, self.connections)
+            return ApiProtocol(self._config, self._state, {}, self.connections, self._cors)
 
         self.listener.open(protocol, self.connections)
         return self

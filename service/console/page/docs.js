@@ -1,13 +1,61 @@
 // Swagger UI over this sidecar's own document. Nothing is asked of any other host: no validator, no fonts.
+// Where tokens are in use, the page asks for one; it is kept here and nowhere else: for as long as the page.
 
-SwaggerUIBundle({
-  url: "/openapi.json",
-  dom_id: "#reference",
-  deepLinking: true,
-  defaultModelsExpandDepth: 0,
-  docExpansion: "list",
-  validatorUrl: null,
-  // Requests go to the origin that this page came from, whatever the document says.
-  presets: [SwaggerUIBundle.presets.apis],
-  layout: "BaseLayout",
+const form = document.getElementById("token-form");
+const field = document.getElementById("token-value");
+const said = document.getElementById("said");
+let token = null;
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  token = field.value;
+  show();
 });
+show();
+
+async function show() {
+  said.textContent = "";
+  const headers = token === null ? {} : { Authorization: `Bearer ${token}` };
+  let response;
+  try {
+    response = await fetch("/openapi.json", { headers });
+  } catch {
+    said.textContent = "The sidecar does not answer. Reload this page to try again.";
+    return;
+  }
+  if (response.status === 401) {
+    said.textContent = token === null ? "" : "The sidecar does not know this token.";
+    form.hidden = false;
+    field.focus();
+  } else if (response.ok) {
+    form.hidden = true;
+    field.value = "";
+    draw(await response.json());
+  } else {
+    said.textContent = `The sidecar refused the document: HTTP status ${response.status}.`;
+  }
+}
+
+function draw(spec) {
+  SwaggerUIBundle({
+    spec,
+    dom_id: "#reference",
+    deepLinking: true,
+    defaultModelsExpandDepth: 0,
+    docExpansion: "list",
+    validatorUrl: null,
+    // Requests go to the origin that this page came from, whatever the document says.
+    presets: [SwaggerUIBundle.presets.apis],
+    layout: "BaseLayout",
+    requestInterceptor: withToken,
+  });
+}
+
+/** A call that is tried out has the page's token, unless it has one of its own or goes elsewhere. */
+function withToken(request) {
+  const isOurs = new URL(request.url, location.href).origin === location.origin;
+  if (token !== null && isOurs && !("Authorization" in request.headers)) {
+    request.headers.Authorization = `Bearer ${token}`;
+  }
+  return request;
+}

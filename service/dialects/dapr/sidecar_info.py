@@ -1,17 +1,20 @@
 """What Dapr's SDKs ask of their sidecar before they publish: are you there, who are you, can you send.
 
-`/v1.0/metadata` names the pubsub components that can be published to, and the labels that callers have put
-there; labels are kept in memory until the sidecar ends, and are bounded. Event loop only.
+`/v1.0/metadata` names the pubsub components that can be published to, and the labels that the caller has put
+there. Each caller has labels of its own; they are kept in memory until the sidecar ends, and are bounded, all
+callers' together. Event loop only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from service.access.caller import caller_of
+from service.access.caller import ANYONE, Caller, caller_of
+from service.access.shares import FAIR_SHARE, exceeds_share
 from service.body import announced_bytes, read_body
 from service.deps import Sidecar, SidecarDep
 from service.dialects.dapr import errors
@@ -29,25 +32,46 @@ HEALTH_PATHS: Final = ("/v1.0/healthz", "/v1.0/healthz/outbound")
 _USUAL_NAME: Final = "pubsub"
 
 
+class _OfCaller:
+    """One caller's labels, and what they take."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self.bytes = 0
+
+
 class Labels:
-    """Key-value pairs that callers have put there, up to so many bytes in all."""
+    """Key-value pairs that callers have put there: each caller's own, up to so many bytes in all.
+
+    Callers with tokens share the room as they share all others (`access/shares.py`), so that none fills it.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._values: dict[str, str] = {}
+        self._by_caller: dict[str, _OfCaller] = {}
         self._bytes = 0
 
-    def put(self, name: str, value: str) -> None:
-        """Sets or replaces one. Raises ProblemError (413) where there is no room for it."""
-        before = self._values.get(name)
-        size = self._bytes + _size(name, value) - (0 if before is None else _size(name, before))
-        if size > self._max_bytes:
+    def put(self, caller: Caller, name: str, value: str) -> None:
+        """Sets or replaces one of the caller's. Raises ProblemError (413) where there is no room for it."""
+        own = self._by_caller.get(caller.name) or _OfCaller()
+        before = own.values.get(name)
+        more = _size(name, value) - (0 if before is None else _size(name, before))
+        if self._bytes + more > self._max_bytes:
             raise refused(413, f"labels may take {self._max_bytes} bytes in all (dapr_labels_max_bytes)")
-        self._values[name] = value
-        self._bytes = size
+        if more > 0 and caller is not ANYONE and exceeds_share(own.bytes, more, self._bytes, self._max_bytes):
+            detail = (
+                f"labels of {caller.name} take {own.bytes} of {self._max_bytes} bytes (dapr_labels_max_bytes)"
+            )
+            raise refused(413, f"{detail}: {FAIR_SHARE}")
+        own.values[name] = value
+        own.bytes += more
+        self._bytes += more
+        self._by_caller[caller.name] = own
 
-    def all(self) -> dict[str, str]:
-        return dict(self._values)
+    def of(self, caller: Caller) -> dict[str, str]:
+        """The caller's own."""
+        own = self._by_caller.get(caller.name)
+        return {} if own is None else dict(own.values)
 
 
 def add_info(router: APIRouter, sidecar: Sidecar) -> None:
@@ -56,9 +80,9 @@ def add_info(router: APIRouter, sidecar: Sidecar) -> None:
     labels = Labels(settings.dapr_labels_max_bytes)
 
     @router.get("/v1.0/metadata", response_model=MetadataAnswer, responses=dapr_errors(422))
-    async def metadata(_: Annotated[NoQuery, Query()]) -> Response:
-        """Who this sidecar is, what can be published to, and the labels that were put there."""
-        return of_json(msgspec.json.encode(_metadata(sidecar, labels)))
+    async def metadata(request: Request, _: Annotated[NoQuery, Query()]) -> Response:
+        """Who this sidecar is, what can be published to, and the labels that the caller has put there."""
+        return of_json(msgspec.json.encode(_metadata(sidecar, labels.of(caller_of(request.scope)))))
 
     @router.put(
         "/v1.0/metadata/{key}",
@@ -71,13 +95,13 @@ def add_info(router: APIRouter, sidecar: Sidecar) -> None:
     async def put_label(
         request: Request, sidecar: SidecarDep, key: str, _: Annotated[NoQuery, Query()]
     ) -> Response:
-        """Puts a label under `extended` of the metadata, until the sidecar ends."""
+        """Puts a label of the caller's own under `extended` of the metadata, until the sidecar ends."""
         with sidecar.room.enter(announced_bytes(request.scope), caller_of(request.scope)) as place:
             body = await read_body(request.scope, request.receive, place, sidecar.producing.times.timeout_ms)
         if NO_CHARACTER in key:
             raise refused(400, "invalid UTF-8", place="path.key")
         try:
-            labels.put(key, body.decode())
+            labels.put(caller_of(request.scope), key, body.decode())
         except UnicodeDecodeError as e:
             raise refused(400, "invalid UTF-8", place="body") from e
         return Response(status_code=204)
@@ -101,7 +125,7 @@ def add_info(router: APIRouter, sidecar: Sidecar) -> None:
         return Response(status_code=204)
 
 
-def _metadata(sidecar: Sidecar, labels: Labels) -> dict[str, Any]:
+def _metadata(sidecar: Sidecar, labels: Mapping[str, str]) -> dict[str, Any]:
     version = pilotfish_version()
     names = [name for name in sidecar.settings.dapr_pubsub_names if name != "*"] or [_USUAL_NAME]
     return {
@@ -113,7 +137,7 @@ def _metadata(sidecar: Sidecar, labels: Labels) -> dict[str, Any]:
             {"name": name, "type": "pubsub.kafka", "version": "v1", "capabilities": ["BULK_PUBSUB"]}
             for name in names
         ],
-        "extended": labels.all() | {"daprRuntimeVersion": version},
+        "extended": {**labels, "daprRuntimeVersion": version},
         "subscriptions": [],
         "httpEndpoints": [],
     }

@@ -9,7 +9,7 @@ A partition without a leader has leader -1. A record that was acknowledged is `{
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +17,7 @@ import msgspec
 from client_core import MetadataCache, Node, PartitionInfo, RecordMetadata, TopicTable
 from service.dialects.rest_v2.error_codes import message_of, record_code_of
 from service.errors import Problem
+from service.long_answers import joined
 from service.lookup.topic_configs import Configs
 from service.produce.producing import Told
 
@@ -26,31 +27,36 @@ _NO_SCHEMAS: Final = '"key_schema_id":null,"value_schema_id":null}'
 _encode = msgspec.json.Encoder().encode
 
 
-def names_body(names: Iterable[str]) -> bytes:
-    return _encode(list(names))
+def names_pieces(names: Iterable[str | None]) -> Iterator[bytes]:
+    """A list of names, in pieces; None is none of them."""
+    yield b"["
+    yield from joined(b"" if name is None else _encode(name) for name in names)
+    yield b"]"
 
 
 def brokers_body(cache: MetadataCache) -> bytes:
     return _encode({"brokers": sorted(cache.nodes_by_id)})
 
 
-def topic_body(topic: TopicTable, configs: Configs, nodes: Mapping[int, Node]) -> bytes:
-    return _encode({"name": topic.name, "configs": dict(configs), "partitions": _partitions(topic, nodes)})
+def topic_pieces(topic: TopicTable, configs: Configs, nodes: Mapping[int, Node]) -> Iterator[bytes]:
+    """A topic, its configs and its partitions, in pieces."""
+    yield _encode({"name": topic.name, "configs": dict(configs)})[:-1] + b',"partitions":'
+    yield from partitions_pieces(topic, nodes)
+    yield b"}"
 
 
-def partitions_body(topic: TopicTable, nodes: Mapping[int, Node]) -> bytes:
-    return _encode(_partitions(topic, nodes))
+def partitions_pieces(topic: TopicTable, nodes: Mapping[int, Node]) -> Iterator[bytes]:
+    """A topic's partitions, in pieces."""
+    found = (topic.partition(number, nodes) for number in topic.numbers)
+    yield b"["
+    yield from joined(_encode(_partition(info)) for info in found if info is not None)
+    yield b"]"
 
 
 def partition_body(topic: TopicTable, partition: int, nodes: Mapping[int, Node]) -> bytes | None:
     """None if there is no such partition."""
     info = topic.partition(partition, nodes)
     return None if info is None else _encode(_partition(info))
-
-
-def _partitions(topic: TopicTable, nodes: Mapping[int, Node]) -> list[dict[str, Any]]:
-    found = (topic.partition(number, nodes) for number in topic.numbers)
-    return [_partition(info) for info in found if info is not None]
 
 
 def _partition(info: PartitionInfo) -> dict[str, Any]:

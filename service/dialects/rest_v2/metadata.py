@@ -18,10 +18,10 @@ from service.deps import Sidecar
 from service.dialects.grown_topic import look_again
 from service.dialects.rest_v2.answers import (
     brokers_body,
-    names_body,
+    names_pieces,
     partition_body,
-    partitions_body,
-    topic_body,
+    partitions_pieces,
+    topic_pieces,
 )
 from service.dialects.rest_v2.error_codes import (
     LOOKED_UP_TOPIC_NOT_FOUND,
@@ -31,9 +31,10 @@ from service.dialects.rest_v2.error_codes import (
 )
 from service.dialects.rest_v2.media_types import ANSWER_TYPE, check_accept
 from service.errors import Problem, ProblemError
+from service.long_answers import LongBody
 from service.lookup.freshness import freshness_headers, version_text
 from service.lookup.lookups import NO_DEMANDS
-from service.responses import of_body
+from service.responses import of_long
 
 _TYPE: Final = ANSWER_TYPE.encode()
 
@@ -51,8 +52,11 @@ class MetadataV2:
         check_accept(header(request.scope, b"accept"))
         listed = await self._sidecar.listing.current(NO_DEMANDS)
         may_read = caller_of(request.scope).read.allow
-        topics = sorted(listed.listing.topics.items())
-        body = names_body(name for name, topic in topics if not topic.is_internal and may_read(name))
+        topics = listed.listing.topics
+        names = (
+            name if not topics[name].is_internal and may_read(name) else None for name in await listed.names()
+        )
+        body = await self._sidecar.slices.body(names_pieces(names))
         return self._answer(
             request, body, self._producer.cache, listed.refreshed_ms, listed.refreshed_wall_ms
         )
@@ -60,11 +64,13 @@ class MetadataV2:
     async def topic(self, request: Request, name: str) -> Response:
         cache, topic = await self._know(request, name)
         configs = await self._sidecar.configs.of(topic)
-        return self._of_topic(request, cache, topic, topic_body(topic, configs, cache.nodes_by_id))
+        body = await self._sidecar.slices.body(topic_pieces(topic, configs, cache.nodes_by_id))
+        return self._of_topic(request, cache, topic, body)
 
     async def partitions(self, request: Request, name: str) -> Response:
         cache, topic = await self._know(request, name)
-        return self._of_topic(request, cache, topic, partitions_body(topic, cache.nodes_by_id))
+        body = await self._sidecar.slices.body(partitions_pieces(topic, cache.nodes_by_id))
+        return self._of_topic(request, cache, topic, body)
 
     async def partition(self, request: Request, name: str, written: str) -> Response:
         """One partition, by its number as it stands in the path."""
@@ -79,7 +85,7 @@ class MetadataV2:
         if body is None:
             detail = f"topic {name} has no partition {number}, it has {topic.partition_count}"
             raise ProblemError(no_partition(detail))
-        return self._of_topic(request, cache, topic, body)
+        return self._of_topic(request, cache, topic, LongBody.of([body]))
 
     async def brokers(self, request: Request) -> Response:
         check_accept(header(request.scope, b"accept"))
@@ -88,7 +94,8 @@ class MetadataV2:
         refreshed_ms = cache.last_successful_refresh_ms
         age_ms = self._clock.now_ms() - (refreshed_ms or 0)
         refreshed_wall_ms = None if refreshed_ms is None else self._clock.wall_ms() - age_ms
-        return self._answer(request, brokers_body(cache), cache, refreshed_ms, refreshed_wall_ms)
+        body = LongBody.of([brokers_body(cache)])
+        return self._answer(request, body, cache, refreshed_ms, refreshed_wall_ms)
 
     async def _know(self, request: Request, name: str) -> tuple[MetadataCache, TopicTable]:
         """A snapshot and the topic in it, once it is known. Raises ProblemError."""
@@ -107,7 +114,9 @@ class MetadataV2:
         topic.use.touched = True
         return cache, topic
 
-    def _of_topic(self, request: Request, cache: MetadataCache, topic: TopicTable, body: bytes) -> Response:
+    def _of_topic(
+        self, request: Request, cache: MetadataCache, topic: TopicTable, body: LongBody
+    ) -> Response:
         return self._answer(
             request, body, cache, cache.refreshed_ms(topic.name), cache.refreshed_wall_ms(topic.name)
         )
@@ -115,14 +124,14 @@ class MetadataV2:
     def _answer(
         self,
         request: Request,
-        body: bytes,
+        body: LongBody,
         cache: MetadataCache,
         refreshed_ms: int | None,
         refreshed_wall_ms: int | None,
     ) -> Response:
         version = version_text(self._sidecar.boot, cache.update_version).encode()
         fresh: HeaderPairs = freshness_headers(version, refreshed_ms, refreshed_wall_ms, self._clock.now_ms())
-        return of_body(request, body, fresh, _TYPE)
+        return of_long(request, body, fresh, _TYPE)
 
 
 def _of_look_up(problem: Problem) -> Problem:

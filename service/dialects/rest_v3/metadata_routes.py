@@ -24,7 +24,7 @@ from service.dialects.rest_v3.resources import (
     Resource,
     TopicShape,
     clusters_url,
-    collection_body,
+    collection_pieces,
     resource_body,
 )
 from service.dialects.rest_v3.schemas import (
@@ -46,7 +46,7 @@ from service.dialects.rest_v3.schemas import (
 from service.errors import ProblemError, problem_of, refused
 from service.lookup.freshness import freshness_headers
 from service.lookup.lookups import NO_DEMANDS
-from service.responses import of_body
+from service.responses import of_body, of_long
 from service.routes.topics import missing
 
 _CLUSTER: Final = "/v3/clusters/{cluster_id}"
@@ -71,8 +71,8 @@ async def clusters(request: Request, sidecar: SidecarDep) -> Response:
     """The one cluster there is."""
     resources, cache = await _resources(sidecar, request, None)
     url = clusters_url(request.scope)
-    body = await collection_body("KafkaClusterList", url, [resources.cluster(cache.controller)])
-    return of_body(request, body, _freshness(sidecar, None))
+    pieces = collection_pieces("KafkaClusterList", url, [resources.cluster(cache.controller)])
+    return await _listed(sidecar, request, pieces, None)
 
 
 @router.get(_CLUSTER, response_model=ClusterData, responses=_OF_CLUSTER)
@@ -87,8 +87,8 @@ async def brokers(request: Request, sidecar: SidecarDep, cluster_id: ClusterId) 
     """The brokers, by their ids."""
     resources, cache = await _resources(sidecar, request, cluster_id)
     items = (resources.broker(node) for _, node in sorted(cache.nodes_by_id.items()))
-    body = await collection_body("KafkaBrokerList", f"{resources.url}/brokers", items)
-    return of_body(request, body, _freshness(sidecar, None))
+    pieces = collection_pieces("KafkaBrokerList", f"{resources.url}/brokers", items)
+    return await _listed(sidecar, request, pieces, None)
 
 
 @router.get(f"{_CLUSTER}/brokers/{{broker_id}}", response_model=BrokerData, responses=_OF_CLUSTER)
@@ -113,12 +113,14 @@ async def topics(request: Request, sidecar: SidecarDep, cluster_id: ClusterId) -
     resources, _ = await _resources(sidecar, request, cluster_id)
     listed = await sidecar.listing.current(NO_DEMANDS)
     rules = caller_of(request.scope).read
+    found = ((name, listed.listing.topics[name]) for name in await listed.names())
     items = (
         resources.topic(TopicShape(name, topic.is_internal, topic.replication_factor, topic.partition_count))
-        for name, topic in sorted(listed.listing.topics.items())
         if not topic.is_internal and not topic.error_code and rules.allow(name)
+        else None
+        for name, topic in found
     )
-    body = await collection_body("KafkaTopicList", f"{resources.url}/topics", items)
+    pieces = collection_pieces("KafkaTopicList", f"{resources.url}/topics", items)
     sidecar.table.find(b"/v1/cluster")
     freshness = freshness_headers(
         sidecar.table.version,
@@ -126,7 +128,7 @@ async def topics(request: Request, sidecar: SidecarDep, cluster_id: ClusterId) -
         listed.refreshed_wall_ms,
         sidecar.producer.clock.now_ms(),
     )
-    return of_body(request, body, freshness)
+    return of_long(request, await sidecar.slices.body(pieces), freshness)
 
 
 @router.get(_TOPIC, response_model=TopicData, responses=_OF_TOPIC)
@@ -142,8 +144,8 @@ async def partitions(request: Request, sidecar: SidecarDep, cluster_id: ClusterI
     resources, table, nodes = await _topic(sidecar, request, cluster_id, topic)
     items = (resources.partition(info) for info in _partitions(table, nodes))
     url = f"{resources.topic_url(topic)}/partitions"
-    body = await collection_body("KafkaPartitionList", url, items)
-    return of_body(request, body, _freshness(sidecar, topic))
+    pieces = collection_pieces("KafkaPartitionList", url, items)
+    return await _listed(sidecar, request, pieces, topic)
 
 
 @router.get(_PARTITION, response_model=PartitionData, responses=_OF_TOPIC)
@@ -163,8 +165,8 @@ async def replicas(
     resources, info = await _partition(sidecar, request, cluster_id, topic, partition_id)
     items = (resources.replica(info, node.id) for node in info.replicas)
     url = f"{resources.partition_url(topic, info.partition)}/replicas"
-    body = await collection_body("KafkaReplicaList", url, items)
-    return of_body(request, body, _freshness(sidecar, topic))
+    pieces = collection_pieces("KafkaReplicaList", url, items)
+    return await _listed(sidecar, request, pieces, topic)
 
 
 @router.get(f"{_PARTITION}/replicas/{{broker_id}}", response_model=ReplicaData, responses=_OF_TOPIC)
@@ -247,6 +249,12 @@ def _number(digits: str) -> int | None:
 
 def _answer(sidecar: Sidecar, request: Request, resource: Resource, topic: str | None) -> Response:
     return of_body(request, resource_body(resource), _freshness(sidecar, topic))
+
+
+async def _listed(sidecar: Sidecar, request: Request, pieces: Iterable[bytes], topic: str | None) -> Response:
+    """A list, as fresh as the metadata is when its making begins."""
+    freshness = _freshness(sidecar, topic)
+    return of_long(request, await sidecar.slices.body(pieces), freshness)
 
 
 def _freshness(sidecar: Sidecar, topic: str | None) -> HeaderPairs:

@@ -1,0 +1,350 @@
+"""Cross-origin requests: what a page of an allowed origin may send and read, and what any other may not."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import service
+from service.listener.cors import EXPOSED_HEADERS, Cors
+from service.settings import SettingsError
+from tests.service.test_every_path_is_guarded import ROUTES, Route, Site
+from tests.support.http_app import HttpApp
+from tests.support.running_server import RunningServer
+from tests.support.served import Served, on_loop
+from tests.support.tokens import TokensFile
+
+if TYPE_CHECKING:
+    import httpx
+
+    from service.asgi import Receive, Scope, Send
+
+ORIGIN: Final = "https://ops.example"
+OTHER: Final = "https://evil.example"
+RECORDS: Final = b'{"records":[{"value":1}]}'
+PRODUCE: Final = "/v1/topics/orders/records"
+EVERY_ROUTE: Final = pytest.mark.parametrize("route", ROUTES, ids=lambda route: " ".join(route))
+
+
+def preflight(
+    origin: str, method: str = "POST", headers: str = "content-type,authorization"
+) -> dict[str, str]:
+    return {
+        "origin": origin,
+        "access-control-request-method": method,
+        "access-control-request-headers": headers,
+        "sec-fetch-mode": "cors",
+        "sec-fetch-site": "cross-site",
+        "sec-fetch-dest": "empty",
+    }
+
+
+def cors_headers(answer: Any) -> list[str]:
+    return [name for name in answer.headers if name.startswith("access-control")]
+
+
+def names_in(answer: httpx.Response, header: str) -> set[str]:
+    return {name.strip().lower() for name in answer.headers[header].split(",")}
+
+
+@pytest.fixture
+def web() -> HttpApp:
+    app = HttpApp(allowed_origins=f"{ORIGIN},http://localhost:3000")
+    app.producer.set_topics({"orders": 3})
+    app.producer.calls.clear()
+    return app
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> TokensFile:
+    return TokensFile(
+        tmp_path_factory.mktemp("tokens"), all={"read": ["*"], "produce": ["*"]}, shop={"read": ["orders"]}
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tokens: TokensFile) -> Site:
+    """Apps with and without tokens, and allowed origins."""
+    return Site(tokens, allowed_origins=ORIGIN)
+
+
+# -- every path ----------------------------------------------------------------------------------------------
+
+
+@EVERY_ROUTE
+@pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])
+def test_every_answer_may_be_read_by_an_allowed_origin_and_by_no_other(
+    site: Site, route: Route, fast: bool
+) -> None:
+    path = route.path("orders", fast=fast)
+    for name in (None, "all", "shop"):  # 401, whatever it is, and 403 where a topic is written to
+        for origin in (ORIGIN, OTHER, None):
+            headers = {} if origin is None else {"origin": origin}
+            answer = site.ask(route, path, name=name, headers=headers)
+            assert "Origin" in re.split(", *", answer.headers["vary"])
+            allowed = answer.headers.get("access-control-allow-origin")
+            assert allowed == (ORIGIN if origin == ORIGIN else None)
+            assert ("access-control-expose-headers" in answer.headers) is (origin == ORIGIN)
+            assert origin != OTHER or answer.status == 403
+
+
+@EVERY_ROUTE
+def test_a_preflight_is_answered_on_every_path_without_a_token(site: Site, route: Route) -> None:
+    path = route.path("orders", fast=True)
+    asked = Route("OPTIONS", route.template)
+    answer = site.ask(asked, path, headers=preflight(ORIGIN, route.method))
+    assert answer.status == 204
+    assert answer.text == ""
+    assert answer.headers["access-control-allow-origin"] == ORIGIN
+    assert route.method in answer.headers["access-control-allow-methods"].split(", ")
+    refused = site.ask(asked, path, headers=preflight(OTHER, route.method))
+    assert (refused.status, cors_headers(refused)) == (403, [])
+
+
+@pytest.mark.parametrize(
+    "route", [r for r in ROUTES if r.method not in ("GET", "HEAD")], ids=lambda route: " ".join(route)
+)
+def test_no_form_of_another_origin_is_taken_an_allowed_one_included(site: Site, route: Route) -> None:
+    path = route.path("orders", fast=True)
+    for web, name in ((site.unguarded, None), (site.guarded, "all")):
+        web.producer.submitted.clear()
+        for origin in (ORIGIN, OTHER, "null"):
+            for media_type in ("application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+                answer = site.ask(
+                    route, path, web=web, name=name, headers={"origin": origin, "content-type": media_type}
+                )
+                assert answer.status == 403, media_type
+            navigated = {
+                "origin": origin,
+                "content-type": "text/plain",
+                "sec-fetch-mode": "navigate",
+                "sec-fetch-site": "cross-site",
+            }
+            assert site.ask(route, path, web=web, name=name, headers=navigated).status == 403
+        assert web.producer.submitted == []
+
+
+# -- preflight -----------------------------------------------------------------------------------------------
+
+
+def test_a_preflight_names_authorization_and_what_was_asked_for(web: HttpApp) -> None:
+    asked = "authorization, content-type,ce-specversion,X-Own"
+    answer = web.ask("OPTIONS", PRODUCE, headers=preflight(ORIGIN, headers=asked))
+    assert answer.status_code == 204
+    assert names_in(answer, "access-control-allow-headers") >= {
+        *("authorization", "content-type", "if-none-match", "idempotency-key", "last-event-id"),
+        *("pilotfish-key", "pilotfish-headers", "dapr-api-token", "ce-specversion", "x-own"),
+    }
+    assert "*" not in answer.headers["access-control-allow-headers"]
+    assert int(answer.headers["access-control-max-age"]) > 0
+    assert "access-control-allow-credentials" not in answer.headers
+    assert "access-control-allow-private-network" not in answer.headers
+
+
+def test_a_preflight_repeats_nothing_that_is_no_name_of_a_header(web: HttpApp) -> None:
+    answer = web.ask("OPTIONS", PRODUCE, headers=preflight(ORIGIN, headers='a b,x:y,"q",,'))
+    assert names_in(answer, "access-control-allow-headers") == names_in(
+        web.ask("OPTIONS", PRODUCE, headers=preflight(ORIGIN, headers="")), "access-control-allow-headers"
+    )
+
+
+def test_an_allowed_page_of_a_public_address_is_let_into_this_network(web: HttpApp) -> None:
+    asked = {**preflight(ORIGIN), "access-control-request-private-network": "true"}
+    assert (
+        web.ask("OPTIONS", PRODUCE, headers=asked).headers["access-control-allow-private-network"] == "true"
+    )
+    asked["origin"] = OTHER
+    assert cors_headers(web.ask("OPTIONS", PRODUCE, headers=asked)) == []
+
+
+def test_options_without_a_preflights_question_is_a_method_like_others(web: HttpApp) -> None:
+    answer = web.ask("OPTIONS", "/v1/topics/orders", headers={"origin": ORIGIN})
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+    assert answer.headers["access-control-allow-origin"] == ORIGIN
+
+
+def test_a_preflight_does_not_get_round_the_host(web: HttpApp) -> None:
+    asked = {**preflight(ORIGIN), "host": "rebound.example"}
+    assert web.ask("OPTIONS", PRODUCE, headers=asked).status_code == 421
+
+
+# -- answers -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("origin", [ORIGIN, "http://localhost:3000", "HTTPS://OPS.example"])
+def test_an_allowed_page_looks_up_produces_and_asks_again(web: HttpApp, origin: str) -> None:
+    sent = {"origin": origin, "sec-fetch-site": "cross-site", "sec-fetch-mode": "cors"}
+    found = web.get("/v1/topics/orders", headers=sent)
+    held = web.get("/v1/topics/orders", headers={**sent, "if-none-match": found.headers["etag"]})
+    written = web.post(PRODUCE, content=RECORDS, headers={**sent, "content-type": "application/json"})
+    assert (found.status_code, held.status_code, written.status_code) == (200, 304, 200)
+    for answer in (found, held, written):
+        assert answer.headers["access-control-allow-origin"] == origin
+        assert names_in(answer, "access-control-expose-headers") >= {"etag", "age", "retry-after"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "sent", "status"),
+    [
+        ("GET", "/nothing", {}, 404),
+        ("GET", "/v1/topics/a%2Fb", {}, 400),
+        ("GET", "/v1/topics/orders/leader", {}, 422),
+        ("POST", PRODUCE, {"content-type": "text/html"}, 415),
+        ("POST", PRODUCE, {"content-type": "application/json"}, 400),
+        ("POST", "/v1/topics/orders", {}, 405),
+        ("GET", "/topics/absent", {}, 404),
+        ("GET", "/v3/clusters/another", {}, 404),
+        ("PUT", "/v1.0/publish/pubsub", {}, 404),
+    ],
+)
+def test_refusals_may_be_read_too(
+    web: HttpApp, method: str, path: str, sent: dict[str, str], status: int
+) -> None:
+    web.app.sidecar.unknown.remember("absent", _unknown(), web.producer.clock.now_ms())
+    answer = web.ask(method, path, headers={"origin": ORIGIN, **sent})
+    assert answer.status_code == status
+    assert answer.headers["access-control-allow-origin"] == ORIGIN
+    assert answer.headers["vary"] == "Origin"
+
+
+def _unknown() -> Any:
+    from client_core import UnknownTopicOrPartitionError
+
+    return UnknownTopicOrPartitionError("topic absent is not there")
+
+
+def test_an_answer_that_says_too_many_may_be_read_with_its_retry_after() -> None:
+    app = HttpApp(allowed_origins=ORIGIN, max_waiting_requests=1)
+    with app.app.sidecar.room.enter(0):
+        answer = app.post(
+            PRODUCE, content=RECORDS, headers={"origin": ORIGIN, "content-type": "application/json"}
+        )
+    assert answer.status_code == 429
+    assert answer.headers["access-control-allow-origin"] == ORIGIN
+    assert "retry-after" in answer.headers
+
+
+def test_our_own_page_is_served_as_ever(web: HttpApp) -> None:
+    own = {"host": "localhost:8085", "origin": "http://localhost:8085", "sec-fetch-site": "same-origin"}
+    answer = web.post(PRODUCE, content=RECORDS, headers={**own, "content-type": "application/json"})
+    assert (answer.status_code, cors_headers(answer), answer.headers["vary"]) == (200, [], "Origin")
+
+
+def test_without_the_setting_nothing_of_cors_is_said() -> None:
+    app = HttpApp()
+    app.producer.set_topics({"orders": 3})
+    for sent in ({}, {"origin": "http://localhost"}, {"origin": ORIGIN}):
+        answer = app.get("/v1/topics/orders", headers=sent)
+        assert "vary" not in answer.headers
+        assert cors_headers(answer) == []
+
+
+def test_every_header_of_ours_may_be_read() -> None:
+    folder = Path(service.__file__).parent
+    written = {
+        name
+        for path in folder.rglob("*.py")
+        for name in re.findall(r'b"(pilotfish-[a-z-]+)"', path.read_text())
+    }
+    only_sent_to_us = {"pilotfish-key", "pilotfish-headers"}
+    assert written - only_sent_to_us == {n.lower() for n in EXPOSED_HEADERS if n.startswith("Pilotfish-")}
+
+
+# -- over a connection ---------------------------------------------------------------------------------------
+
+
+def test_prepared_answers_bear_the_headers_on_the_servers_short_way_too() -> None:
+    async def scenario() -> None:
+        running = RunningServer(allowed_origins=(ORIGIN,))
+        async with running.clients() as (api, _):
+            found = await api.get("/v1/topics/orders", headers={"origin": ORIGIN})
+            plain = await api.get("/v1/topics/orders")
+            held = await api.get(
+                "/v1/topics/orders", headers={"origin": ORIGIN, "if-none-match": found.headers["etag"]}
+            )
+        assert (found.status_code, held.status_code) == (200, 304)
+        for answer in (found, held):
+            assert answer.headers["access-control-allow-origin"] == ORIGIN
+            assert answer.headers["vary"] == "Origin"
+        assert (plain.headers["vary"], cors_headers(plain)) == ("Origin", [])
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_may_be_read_from_its_first_event_on() -> None:
+    async def scenario() -> None:
+        running = RunningServer(allowed_origins=(ORIGIN,))
+        async with (
+            running.clients() as (api, _),
+            api.stream("GET", "/v1/watch", headers={"origin": ORIGIN}) as answer,
+        ):
+            assert answer.headers["access-control-allow-origin"] == ORIGIN
+            assert {v.strip() for v in answer.headers["vary"].split(",")} == {"accept", "Origin"}
+            async for line in answer.aiter_lines():
+                if line.startswith("event: snapshot"):
+                    break
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("request_head", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nOrigin: %s\r\nX: 1\r\nBroken\r\n\r\n", 400),
+        (b"GET /#x HTTP/1.1\r\nHost: localhost\r\nOrigin: %s\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nOrigin: %s\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
+        (b"GET /" + b"x" * 40_000 + b" HTTP/1.1\r\nHost: localhost\r\nOrigin: %s\r\n\r\n", 414),
+    ],
+    ids=["line", "fragment", "coding", "length"],
+)
+@pytest.mark.parametrize("origin", [ORIGIN, OTHER])
+def test_what_is_no_request_is_refused_so_that_an_allowed_page_can_read_it(
+    request_head: bytes, status: int, origin: str
+) -> None:
+    async def scenario() -> None:
+        async with Served(_never, cors=Cors([ORIGIN])) as served:
+            caller = await served.call()
+            caller.send(request_head.replace(b"%s", origin.encode()))
+            told, headers, _ = await caller.answer()
+            assert told == status
+            assert headers["vary"] == "Origin"
+            assert headers.get("access-control-allow-origin") == (ORIGIN if origin == ORIGIN else None)
+
+    on_loop("asyncio", scenario())
+
+
+def test_what_is_no_http_at_all_says_that_answers_vary() -> None:
+    async def scenario() -> None:
+        async with Served(_never, cors=Cors([ORIGIN])) as served:
+            caller = await served.call()
+            caller.send(b"\x16\x03\x01")
+            status, headers, _ = await caller.answer()
+            assert (status, headers["vary"]) == (400, "Origin")
+
+    on_loop("asyncio", scenario())
+
+
+async def _never(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    raise AssertionError("none of these is a request")
+
+
+# -- the setting ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "entry", ["*", "null", "ops.example", "https://ops.example/", "https://ops.example/x", "https://", "a b"]
+)
+def test_an_entry_that_is_no_origin_is_refused_with_its_remedy(entry: str) -> None:
+    with pytest.raises(SettingsError, match=r"allowed_origins: .* is no origin; write scheme, host and port"):
+        HttpApp(allowed_origins=entry)
+
+
+@pytest.mark.parametrize(
+    "entry", ["https://ops.example", "http://localhost:3000", "http://[::1]:3000", "chrome-extension://abc"]
+)
+def test_an_origin_is_taken_as_browsers_send_it(entry: str) -> None:
+    assert Cors([entry]).allows(entry.encode())
