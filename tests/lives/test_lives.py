@@ -113,6 +113,7 @@ def delivered(cluster: FakeCluster) -> int:
 # -- the end of the process ----------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("LIFE-02", "LIFE-03")
 @pytest.mark.parametrize(("life", "code"), _ENDS.items(), ids=list(_ENDS))
 def test_a_process_that_ends_without_close_delivers_what_was_sent(
     python: str, cluster: FakeCluster, life: str, code: int
@@ -121,6 +122,7 @@ def test_a_process_that_ends_without_close_delivers_what_was_sent(
     assert (delivered(cluster), ended.lost, ended.code) == (RECORDS, [], code), ended.err
 
 
+@pytest.mark.behaviour("LIFE-03")
 @pytest.mark.parametrize(("life", "code"), _ENDS.items(), ids=list(_ENDS))
 def test_what_a_broker_does_not_answer_in_time_is_told_and_the_process_ends(
     python: str, cluster: FakeCluster, life: str, code: int
@@ -193,6 +195,7 @@ def test_the_exit_waits_5_seconds_where_nobody_says_otherwise() -> None:
 # -- garbage -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("LIFE-02")
 @pytest.mark.parametrize("life", ["dropped", "dropped_in_a_cycle"])
 def test_a_producer_that_is_dropped_sends_what_it_has_and_leaves_no_thread_and_no_descriptor(
     python: str, cluster: FakeCluster, life: str
@@ -216,6 +219,7 @@ def test_a_producer_that_never_began_frees_its_descriptors_and_tells_what_it_was
 # -- fork ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("LIFE-01")
 def test_the_child_of_a_fork_is_refused_by_every_call_whatever_locks_were_held(
     python: str, cluster: FakeCluster
 ) -> None:

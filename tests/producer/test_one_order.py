@@ -59,6 +59,7 @@ def left(report: CloseReport) -> int:
 # -- close (ORD-03) ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("ORD-03")
 @pytest.mark.parametrize("records", [1, 4])
 def test_close_sends_what_waits_for_memory(records: int) -> None:
     with FakeCluster(brokers=1) as cluster:
@@ -76,6 +77,7 @@ def test_close_sends_what_waits_for_memory(records: int) -> None:
         assert numbers(cluster) == list(range(60 * records))
 
 
+@pytest.mark.behaviour("ORD-03")
 def test_close_sends_what_waits_for_metadata() -> None:
     with FakeCluster(brokers=1) as cluster, live_producer(cluster.bootstrap_servers) as producer:
         told = [submit(producer, "orders", [large(n)]) for n in range(20)]
@@ -260,6 +262,7 @@ def test_a_close_from_a_callback_reports_what_is_open() -> None:
 # -- flush (ORD-02) ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("ORD-02")
 def test_a_flush_covers_what_waits_for_memory() -> None:
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("orders")
@@ -271,6 +274,7 @@ def test_a_flush_covers_what_waits_for_memory() -> None:
             assert failures(told) == []
 
 
+@pytest.mark.behaviour("ORD-02")
 def test_a_flush_covers_what_waits_for_metadata_and_lets_nothing_linger() -> None:
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("known")
@@ -324,6 +328,7 @@ def test_a_flush_does_not_wait_for_what_is_parked_after_it() -> None:
 # -- order (ORD-01) ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("ORD-01")
 def test_a_send_does_not_overtake_what_waits_for_memory() -> None:
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("orders")
@@ -340,6 +345,7 @@ def test_a_send_does_not_overtake_what_waits_for_memory() -> None:
         assert len(numbers(cluster)) == 101
 
 
+@pytest.mark.behaviour("ORD-01")
 def test_a_send_does_not_overtake_what_waits_for_metadata() -> None:
     with FakeCluster(brokers=1) as cluster, live_producer(cluster.bootstrap_servers) as producer:
         told = [submit(producer, "orders", [large(n)], partition=0) for n in range(5)]

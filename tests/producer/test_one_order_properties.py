@@ -89,6 +89,7 @@ def failed(callers: list[Caller]) -> int:
     )
 
 
+@pytest.mark.behaviour("ORD-01", "ORD-02", "ORD-03")
 @pytest.mark.parametrize("closed_in_ms", [0, 5, PATIENCE_MS])
 @pytest.mark.parametrize("seed", range(6))
 def test_order_flush_and_report_hold_for_any_schedule(seed: int, closed_in_ms: int) -> None:
