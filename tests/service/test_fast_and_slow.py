@@ -158,6 +158,7 @@ def test_the_document_knows_every_call_of_the_api(web: HttpApp) -> None:
         ("POST", "/v1/metadata/refresh"),
         ("GET", "/v1/status"),
         ("GET", "/v1/watch"),
+        ("POST", "/v1/spool/requeue"),
     }
 
 

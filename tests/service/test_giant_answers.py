@@ -90,7 +90,8 @@ def test_a_giant_answer_takes_no_memory_and_stops_nobody(name: str, tmp_path: Pa
             assert memory_mb(sidecar, "VmHWM:") <= MOST_MB
             assert not probes.failed
             if name in _PASSED_OVER:
-                assert sidecar.produce(ASKED, [{"value": "x"}]).status_code == 200
+                answer = sidecar.produce(ASKED, [{"value": "x"}])
+                assert answer.status_code == 200, answer.text + sidecar.log()
             elif name not in _FIRST_COUNTS:
                 said = re.search(r"disconnected \(protocol_error\): .* more than \d+", sidecar.log())
                 assert said, sidecar.log()

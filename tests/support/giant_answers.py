@@ -160,7 +160,7 @@ def _one_partition(size_bytes: int, name: str) -> Giant:
 def _long_lists(size_bytes: int, name: str) -> Giant:
     piece = partition_bytes(MetadataResponsePartition(0, 0, 1, 5, (1,), (1,) * 9_000))
     count, partitions = _repeated(piece, size_bytes)
-    return Giant(topics=(1, topic_of(name, count, partitions)), hides_asked=True)
+    return Giant(topics=(1, topic_of(name, count, partitions)), hides_asked=name == ASKED)
 
 
 #: By what they are made of; each for about so many bytes.
