@@ -145,7 +145,7 @@ def _append_groups(
         else:
             todo[0] = PartitionGroup(partition, indices[result.appended :])
     if needed_bytes is not None:
-        todo.extend(beyond)
+        todo.extendleft(reversed(beyond))  # before the next portions' records for the same partitions
         return Appending(Appended.UP_TO_FULL_BUFFER, wakes, needed_bytes)
     if beyond:
         todo.extend(beyond)

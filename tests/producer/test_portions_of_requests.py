@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from client_core.errors import RecordTooLargeError
+from client_core.errors import AuthenticationError, RecordTooLargeError
 from client_core.producer.appending import PORTION, PORTION_KEY_BYTES
 from client_core.producer.producer_record import ProducerRecord
+from client_core.producer.ticket import Phase
 from tests.support.producer_rig import ProducerRig, Waiting, full_buffer_rig
 from tests.support.sender_rig import ORDERS_0, produced
 
@@ -127,3 +128,47 @@ def test_records_are_checked_by_whoever_says_that_they_are() -> None:
         _submit(rig, [*_records(3), ProducerRecord("orders", b"x" * 2_000)])
     assert refused.value.record_index == 3
     assert _appended(rig) == 0
+
+
+def test_a_request_behind_portions_whose_time_is_over_is_not_told_that_the_topic_is_missing() -> None:
+    rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
+    _submit(rig, _records(3 * PORTION))
+    later = rig.submit("orders", b"later", block_ms=5)
+    rig.turn()
+    rig.clock.advance(5)
+    rig.turn()
+    (failure,) = later.failures
+    assert type(failure.error).__name__ == "BufferExhaustedError"
+    assert failure.phase is Phase.BUFFER
+
+
+def test_an_error_of_metadata_ends_no_portions_of_a_topic_that_is_known() -> None:
+    rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
+    _submit(rig, _records(4 * PORTION))
+    rig.turn()
+    rig.metadata.fatal_error(AuthenticationError("the password is wrong"))
+    rig.turn(4)
+    assert _appended(rig) == 4 * PORTION
+
+
+def test_portions_renew_the_time_for_which_their_topic_is_kept() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    use = rig.metadata.cache.topics["orders"].use
+    use.touched = False
+    _submit(rig, _records(1))
+    assert use.touched
+
+
+def test_records_for_a_partition_that_is_missing_keep_their_order_while_memory_is_short() -> None:
+    rig = ProducerRig(topics={"orders": 1}, buffer_memory=40_000, batch_size=20_000)
+    records = [
+        ProducerRecord("orders", b"%d" % n, None, 1 if n % 2 == 0 and n != PORTION else 0)
+        for n in range(2 * PORTION)
+    ]
+    _submit(rig, records)
+    for turn in range(20):
+        rig.turn()
+        for request in list(rig.client.requests):
+            rig.client.respond_to_request(request, produced(ORDERS_0, offset=turn * 100_000))
+    (parked,) = rig.producer._parked._aside["orders"].requests
+    assert [(group.partition, group.indices[0]) for group in parked.todo] == [(1, 0), (1, PORTION + 2)]
