@@ -138,7 +138,7 @@ class Once:
         if len(records) <= FEW_RECORDS:
             then(work())
             return
-        spelling = asyncio.ensure_future(self._aside.do(work))
+        spelling = asyncio.ensure_future(self._aside.tell(work))
         # Where that fails, for want of memory or in a shutdown, it is done here: somebody waits for it.
         spelling.add_done_callback(
             lambda spelt: then(work() if spelt.cancelled() or spelt.exception() else spelt.result())

@@ -142,7 +142,7 @@ class Producing:
             let_go(records)
             return answer
 
-        return await self._aside.do(spelled)
+        return await self._aside.tell(spelled)
 
     async def deliver(
         self,

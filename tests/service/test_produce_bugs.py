@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Sequence
 
 import pytest
 
-from tests.support.http_app import HttpApp
+from client_core import RecordFailure, RecordMetadata
+from service.aside import FEW_RECORDS
+from tests.support.http_app import HttpApp, run, until
 
 BODY = {"records": [{"value": 1}]}
+
+
+class _NoMemoryForIt:
+    """What became of records that were acknowledged, and are too many to be told of."""
+
+    error = None
+    any_acknowledged = True
+
+    @property
+    def outcomes(self) -> Sequence[RecordMetadata | RecordFailure]:
+        raise MemoryError
 
 
 @pytest.mark.parametrize("path", ["/v1/topics/orders/records", "/v1/topics/%6Frders/records"])
@@ -37,3 +52,22 @@ def test_the_next_produce_is_served() -> None:
     web.producer.refuses = None
     assert web.post("/v1/topics/orders/records", json=BODY).status_code == 200
     assert web.app.sidecar.room.requests == 0
+
+
+def test_many_records_that_were_sent_are_not_called_unwritten_where_memory_for_the_answer_is_lacking() -> (
+    None
+):
+    web = HttpApp()
+    web.producer.set_topics({"orders": 3})
+    web.producer.holds_records = True
+
+    async def scenario() -> tuple[int, str]:
+        async with web.client() as client:
+            body = {"records": [{"value": 1}] * (FEW_RECORDS + 1)}
+            asked = asyncio.create_task(client.post("/v1/topics/orders/records", json=body))
+            await until(lambda: web.producer.waiting or asked.done())
+            web.producer.finish(web.producer.waiting[-1], _NoMemoryForIt())
+            answer = await asked
+            return answer.status_code, answer.json()["written"]
+
+    assert run(scenario()) == (500, "unknown")
