@@ -9,7 +9,7 @@ import pytest
 from client_core.errors import AuthenticationError, RecordTooLargeError
 from client_core.producer.appending import PORTION, PORTION_KEY_BYTES
 from client_core.producer.producer_record import ProducerRecord
-from client_core.producer.ticket import Phase
+from client_core.producer.ticket import Phase, Written
 from tests.support.producer_rig import ProducerRig, Waiting, full_buffer_rig
 from tests.support.sender_rig import ORDERS_0, produced
 
@@ -172,3 +172,40 @@ def test_records_for_a_partition_that_is_missing_keep_their_order_while_memory_i
             rig.client.respond_to_request(request, produced(ORDERS_0, offset=turn * 100_000))
     (parked,) = rig.producer._parked._aside["orders"].requests
     assert [(group.partition, group.indices[0]) for group in parked.todo] == [(1, 0), (1, PORTION + 2)]
+
+
+def test_of_a_request_whose_deadline_is_over_no_further_portion_is_appended() -> None:
+    rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
+    waiting, now_ms = Waiting(), rig.clock.now_ms()
+    rig.producer.submit(
+        "orders",
+        _records(3 * PORTION),
+        block_deadline_ms=now_ms,
+        deadline_ms=now_ms,
+        done=waiting,
+        in_portions=True,
+    )
+    rig.turn()
+    assert [failure.phase for failure in waiting.failures].count(Phase.BUFFER) == 2 * PORTION
+    assert {failure.written for failure in waiting.failures} == {Written.NO}
+
+
+def test_what_is_settled_late_is_told_of_each_record_though_its_caller_has_let_go_of_them() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    settled, now_ms = Waiting(), rig.clock.now_ms()
+    records = _records(3)
+    rig.producer.submit(
+        "orders",
+        records,
+        block_deadline_ms=now_ms + 500,
+        deadline_ms=now_ms + 500,
+        done=Waiting(),
+        settled=settled,
+        in_portions=True,
+    )
+    rig.turn(2)
+    rig.clock.advance(500)
+    rig.turn()
+    records.clear()
+    _settle(rig, settled)
+    assert settled.offsets == [0, 1, 2]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 
-from client_core import RecordFailure, RecordMetadata
 from service.aside import FEW_RECORDS
 from tests.support.http_app import HttpApp, run, until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from client_core import RecordFailure, RecordMetadata
 
 BODY = {"records": [{"value": 1}]}
 
