@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -209,3 +210,15 @@ def test_what_is_settled_late_is_told_of_each_record_though_its_caller_has_let_g
     records.clear()
     _settle(rig, settled)
     assert settled.offsets == [0, 1, 2]
+
+
+def test_portions_for_a_missing_partition_fail_once_the_io_thread_is_over() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    rig.producer.io_thread.initiate_close()
+    rig.producer.io_thread.join(0)
+    told: list[Waiting] = []
+    records = [ProducerRecord("orders", b"x", None, 7)] * (PORTION + 1)
+    thread = threading.Thread(target=lambda: told.append(_submit(rig, records)), daemon=True)
+    thread.start()
+    thread.join(30)  # it would take its own lock twice
+    assert [len(waiting.failures) for waiting in told] == [PORTION + 1]
