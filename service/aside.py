@@ -1,14 +1,15 @@
 """Large bodies are understood aside, on threads of their own: the event loop serves everybody else meanwhile.
 
     async def …:  records = await aside.read(parse, body)     a light body at once, a heavy one on a thread
-                  answer = await aside.do(spell)              on a thread in any case
+                  checked = await aside.do(check)             on a thread in any case
+                  answer = await aside.tell(spell)            the same, once records may be written
 
 A thread shares the interpreter, and a call into C keeps it until it returns: what runs here must make no long
 ones. The parsers see to that (`json_parts.py`, `payload.py`): they take a large text in parts. Between two of
 their calls the interpreter goes to whoever waits for it, after 0.5 ms at most (`server.py`); several threads
 share it evenly, so that a body of a moment does not wait for one of a second.
 
-`read` and `do` on the event loop; the work touches nothing that belongs to the loop.
+`read`, `do` and `tell` on the event loop; the work touches nothing that belongs to the loop.
 """
 
 from __future__ import annotations
@@ -73,11 +74,18 @@ class Aside:
 
         ProblemError (503) where memory does not hold it.
         """
-        within = partial(copy_context().run, work)  # whose trace it is, and the like
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, within)
+            return await self.tell(work)
         except MemoryError as e:
             raise out_of_memory() from e
+
+    async def tell(self, work: Callable[[], T]) -> T:
+        """The same for an answer about records that were sent: a MemoryError is raised as it is.
+
+        Nobody may be told then that nothing was written.
+        """
+        within = partial(copy_context().run, work)  # whose trace it is, and the like
+        return await asyncio.get_running_loop().run_in_executor(self._threads, within)
 
     def close(self) -> None:
         """Begins nothing more. Does not wait."""

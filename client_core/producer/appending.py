@@ -88,6 +88,8 @@ def append(
             request, accumulator, cache, judged.partition_count, now_ms, wall_ms, was_parked=was_parked
         )
         if request.ungrouped and went.needed_bytes is None:
+            if accumulator.appender.ended:  # there is no other turn; partitions that exist have refused it
+                raise ProducerClosedError("Producer closed while send in progress")
             return went._replace(so_far=Appended.A_PORTION)
         return went
     except ProducerClosedError as error:
@@ -145,7 +147,7 @@ def _append_groups(
         else:
             todo[0] = PartitionGroup(partition, indices[result.appended :])
     if needed_bytes is not None:
-        todo.extend(beyond)
+        todo.extendleft(reversed(beyond))  # before the next portions' records for the same partitions
         return Appending(Appended.UP_TO_FULL_BUFFER, wakes, needed_bytes)
     if beyond:
         todo.extend(beyond)

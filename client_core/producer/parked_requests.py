@@ -202,8 +202,10 @@ class ParkedRequests:
             elif went.so_far is Appended.ALL:
                 self._unpark(request, "success", now_ms)
             elif went.so_far is Appended.A_PORTION:
-                if now_ms >= request.block_deadline_ms:
+                if request.block_deadline_ms <= now_ms < request.deadline_ms:
                     continue  # it waits for nothing: that its time to wait is over must not end it
+                # Who stands behind it waits for a place in memory: the topic is known.
+                self._set_phase(queue, Phase.BUFFER, now_ms)
                 queue.goes_on = True
                 self._on_portion(topic)
                 return

@@ -70,6 +70,7 @@ class PendingRequest:
     """A submitted request. The fields without a lock belong to whoever holds the request: see the module."""
 
     __slots__ = (
+        "_count",
         "_done",
         "_finish",
         "_has_ended",
@@ -115,7 +116,9 @@ class PendingRequest:
         `in_portions`: no thread is to append many of its records in one go.
         """
         self.topic: Final = topic
+        #: Its caller's. Once the request has ended for its caller they may be gone: `_count` counts them.
         self.records: Final = records
+        self._count: Final = len(records)
         self.submitted_ms: Final = submitted_ms
         self.block_deadline_ms: Final = block_deadline_ms
         self.deadline_ms: Final = deadline_ms
@@ -148,7 +151,7 @@ class PendingRequest:
 
     def __repr__(self) -> str:
         return (
-            f"<PendingRequest topic={self.topic} records={len(self.records)} remaining={self._remaining} "
+            f"<PendingRequest topic={self.topic} records={self._count} remaining={self._remaining} "
             f"parked={self.is_parked}>"
         )
 
@@ -227,7 +230,7 @@ class PendingRequest:
             taken_back = [index for index in cancelled if index not in known]
             known.update(taken_back)
             ends, self._has_ended = not self._has_ended, True
-            under_way = [index for index in range(len(self.records)) if ends and index not in known]
+            under_way = [index for index in range(self._count) if ends and index not in known]
             for indices, written in ((taken_back, Written.NO), (under_way, Written.UNKNOWN)):
                 if indices:
                     failure = RecordFailure(error, Phase.DELIVERY, written, waited_ms)
@@ -250,4 +253,4 @@ class PendingRequest:
         Of records that were on their way at its deadline more is known once it is settled: what is said last
         holds.
         """
-        return ProduceResult(len(self.records), tuple(self._spans), now_ms - self.submitted_ms, self.waits)
+        return ProduceResult(self._count, tuple(self._spans), now_ms - self.submitted_ms, self.waits)

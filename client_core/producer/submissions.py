@@ -112,11 +112,11 @@ class Submissions:
         return tuple(self._under_way.values())
 
     def _take(self, request: PendingRequest, now_ms: int) -> None:
+        cache = self._metadata.cache
+        mark_used(cache, request.topic)
         if request.in_portions or (self._held_topics and self.parked.held_back.holds_back(request.topic)):
             self._park(request)
             return
-        cache = self._metadata.cache
-        mark_used(cache, request.topic)
         went = append(
             request,
             self._accumulator,

@@ -14,6 +14,7 @@ Event loop only.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -21,7 +22,7 @@ from typing import Final, NamedTuple
 from client_core import Clock, Phase, ProducerRecord, Result, Ticket
 from service.asgi import Receive
 from service.aside import FEW_RECORDS, Aside
-from service.errors import Problem
+from service.errors import Problem, problem_of_bug
 from service.produce.idempotency import REPLAYED, Attempt, IdempotencyKeys, Name, digest_of
 from service.produce.produce_answers import Answer, answer_of, answer_of_problem
 from service.produce.produce_forms import Form
@@ -29,6 +30,8 @@ from service.produce.producing import Producing, Times, Told
 from service.tally import Counter
 from service.waiting import wait_for_result
 from service.waiting_room import Place
+
+_log: Final = logging.getLogger(__name__)
 
 
 class _Outcome(NamedTuple):
@@ -136,12 +139,14 @@ class Once:
         """Has `then` told what the records became: at once where they are few, else once it is spelled."""
         work = partial(self._outcome, attempt.name.topic, records, result)
         if len(records) <= FEW_RECORDS:
-            then(work())
+            then(_or_unknown(work))
             return
-        spelling = asyncio.ensure_future(self._aside.do(work))
+        spelling = asyncio.ensure_future(self._aside.tell(work))
         # Where that fails, for want of memory or in a shutdown, it is done here: somebody waits for it.
         spelling.add_done_callback(
-            lambda spelt: then(work() if spelt.cancelled() or spelt.exception() else spelt.result())
+            lambda spelt: then(
+                _or_unknown(work) if spelt.cancelled() or spelt.exception() else spelt.result()
+            )
         )
 
     def _outcome(self, topic: str, records: Sequence[ProducerRecord], result: Result) -> _Outcome:
@@ -155,6 +160,16 @@ class Once:
     def _end(self, attempt: Attempt, outcome: _Outcome) -> None:
         """What the records became is known, or never will be."""
         attempt.end(outcome.answer, keep=outcome.written)
+
+
+def _or_unknown(work: Callable[[], _Outcome]) -> _Outcome:
+    """The outcome; an unknown one where it can't be spelled: somebody waits for it."""
+    try:
+        return work()
+    except Exception:  # noqa: BLE001 -- a bug, or a lack of memory
+        _log.exception("what became of records can't be told")
+        answer = answer_of_problem(problem_of_bug(written="unknown"))
+        return _Outcome(answer, written=True, is_unknown=True)
 
 
 def _is_unknown(told: Told) -> bool:

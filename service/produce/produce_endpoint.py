@@ -181,7 +181,7 @@ class ProduceEndpoint:
             )
         if len(records) <= FEW_RECORDS:
             return self._told(topic, records, result)
-        return await self._aside.do(lambda: self._told_of_many(topic, records, result))
+        return await self._aside.tell(lambda: self._told_of_many(topic, records, result))
 
     def _told_of_many(self, topic: str, records: Sequence[ProducerRecord], result: Result) -> Answer:
         answer = self._told(topic, records, result)

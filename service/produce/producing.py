@@ -36,7 +36,7 @@ from service.errors import Problem, ProblemError, problem_of, problem_of_failure
 from service.face import Producer
 from service.http_metrics import produce_outcome
 from service.lookup.unknown_topics import UnknownTopics
-from service.request_trace import REQUEST_TRACE
+from service.request_trace import REQUEST_TRACE, marked
 from service.retry_after import RetryAfter
 from service.settings import Settings
 from service.topic_names import fault_of_topic_name
@@ -86,6 +86,7 @@ class Producing:
         self._retry_after = retry_after
         self._aside = aside
         self._create = settings.auto_create_topics
+        self._marks = settings.trace_headers
         self._unknown_topic_wait_ms = settings.unknown_topic_wait_ms
         #: Kafka's own settings: max.block.ms and delivery.timeout.ms.
         self.times: Final = Times(config.max_block_ms, config.delivery_timeout_ms)
@@ -114,15 +115,24 @@ class Producing:
         wait_ms = min(self._unknown_topic_wait_ms + read_ms, self.times.max_block_ms)
         return self.times._replace(max_block_ms=wait_ms)
 
-    async def check_many(self, topic: str, records: Sequence[ProducerRecord]) -> bool:
+    async def check_many(
+        self, topic: str, records: Sequence[ProducerRecord], *, in_envelopes: bool = False
+    ) -> bool:
         """Checks the records aside where they are many; False: they are few, and `submit` does it.
 
-        Raises ProblemError for the first that can't be sent.
+        As they will be sent, with the headers of their trace. Raises ProblemError for the first that can't be
+        sent.
         """
         if len(records) <= FEW_RECORDS:
             return False
+        trace = REQUEST_TRACE.get() if self._marks and not in_envelopes else None
+        context = None if trace is None else trace.context
+
+        def check() -> None:
+            self._producer.check(topic, records if context is None else marked(records, context))
+
         try:
-            await self._aside.do(partial(self._producer.check, topic, records))
+            await self._aside.do(check)
         except KafkaError as e:
             raise ProblemError(refusal_of(e)) from e
         return True
@@ -142,7 +152,7 @@ class Producing:
             let_go(records)
             return answer
 
-        return await self._aside.do(spelled)
+        return await self._aside.tell(spelled)
 
     async def deliver(
         self,
@@ -161,7 +171,7 @@ class Producing:
         their values say which trace they belong to. Raises ProblemError where nothing was taken on,
         CallerGoneError where the caller left. `receive` must have given the whole body.
         """
-        checked = await self.check_many(topic, records)
+        checked = await self.check_many(topic, records, in_envelopes=in_envelopes)
         forget = self._count_if_unknown(topic, since_ms, place.caller)
         try:
             return await wait_for_result(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
-from client_core.errors import RecordTooLargeError
+from client_core.errors import AuthenticationError, RecordTooLargeError
 from client_core.producer.appending import PORTION, PORTION_KEY_BYTES
 from client_core.producer.producer_record import ProducerRecord
+from client_core.producer.ticket import Phase, Written
 from tests.support.producer_rig import ProducerRig, Waiting, full_buffer_rig
 from tests.support.sender_rig import ORDERS_0, produced
 
@@ -127,3 +129,96 @@ def test_records_are_checked_by_whoever_says_that_they_are() -> None:
         _submit(rig, [*_records(3), ProducerRecord("orders", b"x" * 2_000)])
     assert refused.value.record_index == 3
     assert _appended(rig) == 0
+
+
+def test_a_request_behind_portions_whose_time_is_over_is_not_told_that_the_topic_is_missing() -> None:
+    rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
+    _submit(rig, _records(3 * PORTION))
+    later = rig.submit("orders", b"later", block_ms=5)
+    rig.turn()
+    rig.clock.advance(5)
+    rig.turn()
+    (failure,) = later.failures
+    assert type(failure.error).__name__ == "BufferExhaustedError"
+    assert failure.phase is Phase.BUFFER
+
+
+def test_an_error_of_metadata_ends_no_portions_of_a_topic_that_is_known() -> None:
+    rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
+    _submit(rig, _records(4 * PORTION))
+    rig.turn()
+    rig.metadata.fatal_error(AuthenticationError("the password is wrong"))
+    rig.turn(4)
+    assert _appended(rig) == 4 * PORTION
+
+
+def test_portions_renew_the_time_for_which_their_topic_is_kept() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    use = rig.metadata.cache.topics["orders"].use
+    use.touched = False
+    _submit(rig, _records(1))
+    assert use.touched
+
+
+def test_records_for_a_partition_that_is_missing_keep_their_order_while_memory_is_short() -> None:
+    rig = ProducerRig(topics={"orders": 1}, buffer_memory=40_000, batch_size=20_000)
+    records = [
+        ProducerRecord("orders", b"%d" % n, None, 1 if n % 2 == 0 and n != PORTION else 0)
+        for n in range(2 * PORTION)
+    ]
+    _submit(rig, records)
+    for turn in range(20):
+        rig.turn()
+        for request in list(rig.client.requests):
+            rig.client.respond_to_request(request, produced(ORDERS_0, offset=turn * 100_000))
+    (parked,) = rig.producer._parked._aside["orders"].requests
+    assert [(group.partition, group.indices[0]) for group in parked.todo] == [(1, 0), (1, PORTION + 2)]
+
+
+def test_of_a_request_whose_deadline_is_over_no_further_portion_is_appended() -> None:
+    rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
+    waiting, now_ms = Waiting(), rig.clock.now_ms()
+    rig.producer.submit(
+        "orders",
+        _records(3 * PORTION),
+        block_deadline_ms=now_ms,
+        deadline_ms=now_ms,
+        done=waiting,
+        in_portions=True,
+    )
+    rig.turn()
+    assert [failure.phase for failure in waiting.failures].count(Phase.BUFFER) == 2 * PORTION
+    assert {failure.written for failure in waiting.failures} == {Written.NO}
+
+
+def test_what_is_settled_late_is_told_of_each_record_though_its_caller_has_let_go_of_them() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    settled, now_ms = Waiting(), rig.clock.now_ms()
+    records = _records(3)
+    rig.producer.submit(
+        "orders",
+        records,
+        block_deadline_ms=now_ms + 500,
+        deadline_ms=now_ms + 500,
+        done=Waiting(),
+        settled=settled,
+        in_portions=True,
+    )
+    rig.turn(2)
+    rig.clock.advance(500)
+    rig.turn()
+    records.clear()
+    _settle(rig, settled)
+    assert settled.offsets == [0, 1, 2]
+
+
+def test_portions_for_a_missing_partition_fail_once_the_io_thread_is_over() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    rig.producer.io_thread.initiate_close()
+    rig.producer.io_thread.join(0)
+    told: list[Waiting] = []
+    records = [ProducerRecord("orders", b"x", None, 7)] * (PORTION + 1)
+    thread = threading.Thread(target=lambda: told.append(_submit(rig, records)), daemon=True)
+    thread.start()
+    thread.join(30)  # it would take its own lock twice
+    assert [len(waiting.failures) for waiting in told] == [PORTION + 1]

@@ -57,6 +57,8 @@ def test_what_the_work_raises_comes_through_and_want_of_memory_is_503() -> None:
             with pytest.raises(ProblemError) as refused:
                 await aside.read(lambda body: fail(MemoryError()), body)
             assert refused.value.problem.status == 503
+        with pytest.raises(MemoryError):  # records were sent: it is no 503 that says that none were
+            await aside.tell(lambda: fail(MemoryError()))
 
     run(scenario())
     aside.close()

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.http_app import HttpApp
+from service.aside import FEW_RECORDS
+from tests.support.http_app import HttpApp, run, until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from client_core import ProducerRecord, RecordFailure, RecordMetadata
 
 BODY = {"records": [{"value": 1}]}
+
+
+class _NoMemoryForIt:
+    """What became of records that were acknowledged, and are too many to be told of."""
+
+    error = None
+    any_acknowledged = True
+
+    @property
+    def outcomes(self) -> Sequence[RecordMetadata | RecordFailure]:
+        raise MemoryError
 
 
 @pytest.mark.parametrize("path", ["/v1/topics/orders/records", "/v1/topics/%6Frders/records"])
@@ -37,3 +56,39 @@ def test_the_next_produce_is_served() -> None:
     web.producer.refuses = None
     assert web.post("/v1/topics/orders/records", json=BODY).status_code == 200
     assert web.app.sidecar.room.requests == 0
+
+
+@pytest.mark.parametrize("records", [1, FEW_RECORDS + 1])
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "order-7"}])
+def test_records_that_were_sent_are_not_called_unwritten_where_memory_for_the_answer_is_lacking(
+    records: int, headers: dict[str, str]
+) -> None:
+    web = HttpApp()
+    web.producer.set_topics({"orders": 3})
+    web.producer.holds_records = True
+
+    async def scenario() -> tuple[int, str]:
+        async with web.client() as client:
+            body = {"records": [{"value": 1}] * records}
+            asked = asyncio.create_task(client.post("/v1/topics/orders/records", json=body, headers=headers))
+            await until(lambda: web.producer.waiting or asked.done())
+            web.producer.finish(web.producer.waiting[-1], _NoMemoryForIt())
+            answer = await asked
+            return answer.status_code, answer.json()["written"]
+
+    assert run(scenario()) == (500, "unknown")
+
+
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "order-7"}])
+def test_many_records_are_checked_with_the_headers_that_they_are_sent_with(
+    headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web = HttpApp()
+    web.producer.set_topics({"orders": 3})
+    checked: list[Sequence[ProducerRecord]] = []
+    monkeypatch.setattr(web.producer, "check", lambda topic, records: checked.append(records))
+    traced = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", **headers}
+    body = {"records": [{"value": 1}] * (FEW_RECORDS + 1)}
+    assert web.post("/v1/topics/orders/records", json=body, headers=traced).status_code == 200
+    assert checked == web.producer.submitted
+    assert checked[0][0].headers

@@ -45,7 +45,7 @@ class PostedBody:
             if len(told) <= FEW_RECORDS:
                 timed.outcome, body = self._told(awaited, told)
             else:
-                timed.outcome, body = await self._sidecar.aside.do(lambda: self._told(awaited, told))
+                timed.outcome, body = await self._sidecar.aside.tell(lambda: self._told(awaited, told))
             return body
 
     async def _produce(
