@@ -112,7 +112,7 @@ def main(tables: str = ALL) -> int:
         few = Path(name) / "few"
         run_killed_at((), events, few, FEW)
         stuck = kill_first_runs(events, Path(name) / "first", kept_tables(few / KINDS[0]), FEW)
-        torn = run_on_each_state(events, Path(name) / "states", kept_tables(few / KINDS[0]))
+        torn = run_on_each_state(events, Path(name) / "states")
         return 1 if any(wrong.values()) or any(stuck.values()) or torn else 0
 
 

@@ -1,15 +1,16 @@
 """A driver to be killed: the job into both stores, held at a named point in each until SIGKILL ends it.
 
-    python -m tests.pipeline.killed_job INPUT OUT none|few|all [POINT]
+    python -m tests.pipeline.killed_job INPUT OUT none|one|few|all [POINT]
 
-All tables, a few of each kind, or bronze alone, as each costs a second of every start. POINT is a name that `Job` calls its
-`at` with, and how often it has to: `offsets:2` is held when the second batch is known. Two of them, with a
-comma between, are Parquet's and Delta's. Both jobs run in one Spark, each up to its point; then the whole
-process group, Java included, is gone without another word. A start of Spark is what such a test costs, so two
-jobs die of one. Without POINT they run to their end; a point that one of them never comes to ends the process
-with 3. `after:delta:250` is no point: the job into that store alone, gone 250 ms after it began, wherever it
-is then; if it ended before that, the process ends with 3. `first:delta` is none either: the first write
-of all into Delta, bronze_events, gone when the table has a log and no commit.
+All tables, a few of silver and gold, one of each, or bronze alone, as each costs a second of every start.
+POINT is a name that `Job` calls its `at` with, and how often it has to: `offsets:2` is held when the second
+batch is known. Two of them, with a comma between, are Parquet's and Delta's. Both jobs run in one Spark, each
+up to its point; then the whole process group, Java included, is gone without another word. A start of Spark
+is what such a test costs, so two jobs die of one. Without POINT they run to their end; a point that one of
+them never comes to ends the process with 3. `after:delta:250` is no point: the job into that store alone,
+gone 250 ms after it began, wherever it is then; if it ended before that, the process ends with 3.
+`first:delta` is none either: the first write of all into Delta, bronze_events, gone when the table has a log
+and no commit.
 """
 
 from __future__ import annotations
@@ -32,7 +33,13 @@ from pipeline.silver.topic_ends import TOPIC_ENDS
 from pipeline.sources import FilesSource
 from pipeline.stores.opening import open_store
 from pipeline.stores.store import DELTA, KINDS
-from pipeline.tables import BRONZE_EVENTS, GOLD_CURRENT_LEADER, GOLD_DATA_QUALITY, GOLD_LEADER_HISTORY
+from pipeline.tables import (
+    BRONZE_EVENTS,
+    GOLD_CURRENT_LEADER,
+    GOLD_DATA_QUALITY,
+    GOLD_LEADER_HISTORY,
+    GOLD_REJECTS,
+)
 from tests.support.spark import spark_of_the_session
 
 if TYPE_CHECKING:
@@ -45,14 +52,17 @@ FEW: Final = "few"
 ALL: Final = "all"
 #: Bronze alone.
 NONE: Final = "none"
+ONE: Final = "one"
 _SILVER: Final = {
     ALL: SILVER,
     NONE: (),
+    ONE: (EPOCH_SIGHTS,),
     FEW: (EPOCH_SIGHTS, LEADER_EPOCHS, TOPIC_ENDS, SIDECARS, SEQS),
 }
 _GOLD: Final = {
     ALL: GOLD,
     NONE: {},
+    ONE: {GOLD_REJECTS: GOLD[GOLD_REJECTS]},
     FEW: {name: GOLD[name] for name in (GOLD_DATA_QUALITY, GOLD_LEADER_HISTORY, GOLD_CURRENT_LEADER)},
 }
 NEVER_CAME: Final = 3
