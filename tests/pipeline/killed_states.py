@@ -2,7 +2,7 @@
 
     python -m tests.pipeline.killed_states [MOST]   prints how many states there were, and what came of them
 
-MOST: no more of each store's states than that, evenly far apart. A run takes seconds, and there are a hundred.
+MOST: no more of each store's states than that, evenly far apart. A run takes seconds; there are about 90.
 
 A thread looks at the store's folder as often as it can while a job fills it, and keeps a copy, by hard
 links, whenever there is a file or folder that was not there before, or one is gone. Each copy is what a
