@@ -1,14 +1,16 @@
 """A driver to be killed: the job into both stores, held at a named point in each until SIGKILL ends it.
 
-    python -m tests.pipeline.killed_job INPUT OUT few|all [POINT]
+    python -m tests.pipeline.killed_job INPUT OUT none|one|few|all [POINT]
 
-All tables, or a few of each kind, as each costs a second of every start. POINT is a name that `Job` calls its
-`at` with, and how often it has to: `offsets:2` is held when the second batch is known. Two of them, with a
-comma between, are Parquet's and Delta's. Both jobs run in one Spark, each up to its point; then the whole
-process group, Java included, is gone without another word. A start of Spark is what such a test costs, so two
-jobs die of one. Without POINT they run to their end; a point that one of them never comes to ends the process
-with 3. `after:delta:250` is no point: the job into that store alone, gone 250 ms after it began, wherever it
-is then; if it ended before that, the process ends with 3.
+All tables, a few of silver and gold, one of each, or bronze alone, as each costs a second of every start.
+POINT is a name that `Job` calls its `at` with, and how often it has to: `offsets:2` is held when the second
+batch is known. Two of them, with a comma between, are Parquet's and Delta's. Both jobs run in one Spark, each
+up to its point; then the whole process group, Java included, is gone without another word. A start of Spark
+is what such a test costs, so two jobs die of one. Without POINT they run to their end; a point that one of
+them never comes to ends the process with 3. `after:delta:250` is no point: the job into that store alone,
+gone 250 ms after it began, wherever it is then; if it ended before that, the process ends with 3.
+`first:delta` is none either: the first write of all into Delta, bronze_events, gone when the table has a log
+and no commit.
 """
 
 from __future__ import annotations
@@ -30,8 +32,14 @@ from pipeline.silver.sidecars import SEQS, SIDECARS
 from pipeline.silver.topic_ends import TOPIC_ENDS
 from pipeline.sources import FilesSource
 from pipeline.stores.opening import open_store
-from pipeline.stores.store import KINDS
-from pipeline.tables import GOLD_CURRENT_LEADER, GOLD_DATA_QUALITY, GOLD_LEADER_HISTORY
+from pipeline.stores.store import DELTA, KINDS
+from pipeline.tables import (
+    BRONZE_EVENTS,
+    GOLD_CURRENT_LEADER,
+    GOLD_DATA_QUALITY,
+    GOLD_LEADER_HISTORY,
+    GOLD_REJECTS,
+)
 from tests.support.spark import spark_of_the_session
 
 if TYPE_CHECKING:
@@ -42,12 +50,23 @@ if TYPE_CHECKING:
 FILES_A_BATCH: Final = 2
 FEW: Final = "few"
 ALL: Final = "all"
-_SILVER: Final = {ALL: SILVER, FEW: (EPOCH_SIGHTS, LEADER_EPOCHS, TOPIC_ENDS, SIDECARS, SEQS)}
+#: Bronze alone.
+NONE: Final = "none"
+ONE: Final = "one"
+_SILVER: Final = {
+    ALL: SILVER,
+    NONE: (),
+    ONE: (EPOCH_SIGHTS,),
+    FEW: (EPOCH_SIGHTS, LEADER_EPOCHS, TOPIC_ENDS, SIDECARS, SEQS),
+}
 _GOLD: Final = {
     ALL: GOLD,
+    NONE: {},
+    ONE: {GOLD_REJECTS: GOLD[GOLD_REJECTS]},
     FEW: {name: GOLD[name] for name in (GOLD_DATA_QUALITY, GOLD_LEADER_HISTORY, GOLD_CURRENT_LEADER)},
 }
 NEVER_CAME: Final = 3
+FIRST_WRITE: Final = "first:delta"
 
 
 class _Held:
@@ -99,6 +118,9 @@ def main(source: str, out: str, tables: str, point: str = "") -> int:
             _kill_after(int(after_ms))
             job_on(spark, source, f"{out}/{kind}", kind, tables).run()
             return NEVER_CAME
+        if point == FIRST_WRITE:
+            _hold_the_first_write(spark, f"{out}/{DELTA}")
+            return NEVER_CAME
         points = point.split(",")
         for kind, own_point in zip(KINDS, points * (len(KINDS) // len(points)), strict=True):
             held = _Held(own_point)
@@ -109,6 +131,20 @@ def main(source: str, out: str, tables: str, point: str = "") -> int:
         if all(held.is_at_point for held in holds):
             os.killpg(0, signal.SIGKILL)
     return NEVER_CAME if point else 0
+
+
+def _hold_the_first_write(spark: SparkSession, out: str) -> None:
+    """Writes a row that takes ten minutes; Delta makes a table's log before it asks for rows."""
+    log = Path(out, BRONZE_EVENTS, "_delta_log")
+
+    def kill_at_the_log() -> None:
+        while not log.is_dir():
+            threading.Event().wait(0.01)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=kill_at_the_log, daemon=True).start()
+    held = spark.range(1).selectExpr("java_method('java.lang.Thread', 'sleep', 600000L) AS never")
+    open_store(spark, out, DELTA, to_write=True).replace(BRONZE_EVENTS, held)
 
 
 def _kill_after(after_ms: int) -> None:

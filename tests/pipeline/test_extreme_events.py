@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from pyspark.sql import functions as f
 
 from pipeline import event_v1, tables
 from pipeline.gold import GOLD
@@ -20,7 +21,7 @@ from pipeline.reject_reasons import REASONS
 from pipeline.silver import SILVER
 from pipeline.sources import FilesSource
 from pipeline.stores.opening import open_store
-from pipeline.stores.store import KINDS
+from pipeline.stores.store import DELTA, KINDS, PARQUET, BatchId
 from tests.pipeline.event_lines import good
 from tests.pipeline.extreme_events import extreme_lines
 from tests.pipeline.whole_pipeline import Tables
@@ -28,13 +29,19 @@ from tests.pipeline.whole_pipeline import Tables
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+    from pipeline.job import Summary
+    from pipeline.silver.silver_table import SilverTable
+    from pipeline.stores.store import Store
     from tests.pipeline.fleets import Event
 
 NEVER_MS: Final = 2**63 - 1
 _RECEIVED_S: Final = datetime.fromisoformat("2026-11-21T10:00:05Z").timestamp()
-_TABLES: Final = (tables.BRONZE_EVENTS, tables.BRONZE_REJECTS, *(table.name for table in SILVER), *GOLD)
+_BRONZE: Final = (tables.BRONZE_EVENTS, tables.BRONZE_REJECTS)
+_SILVER: Final = tuple(table.name for table in SILVER)
+#: What is said of a sound fleet. A table costs seconds, so all the others are made only once, further down.
+_JUDGING: Final = {name: GOLD[name] for name in (tables.GOLD_DATA_QUALITY, tables.GOLD_STALENESS)}
 
 
 def _sound_fleet() -> list[str]:
@@ -52,30 +59,39 @@ def _sound_fleet() -> list[str]:
     return lines
 
 
-def _write(folder: Path, lines: list[str], files: int) -> None:
-    """In an order in which nobody wrote them; a file is a batch."""
+def _write(folder: Path, lines: list[str]) -> None:
+    """In an order in which nobody wrote them."""
     random.Random(3).shuffle(lines)
     folder.mkdir()
-    for name, part in ((f"{n}.jsonl", lines[n::files]) for n in range(files)):
-        (folder / name).write_text("\n".join(part) + "\n", encoding="utf-8")
-        os.utime(folder / name, (_RECEIVED_S, _RECEIVED_S))
+    (folder / "events.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    os.utime(folder / "events.jsonl", (_RECEIVED_S, _RECEIVED_S))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_extreme_values_stop_no_table_and_leave_a_sound_fleet_as_it_is(
-    kind: str, spark: SparkSession, tmp_path: Path
-) -> None:
-    lines = [*extreme_lines(drawn=200), *_sound_fleet()]
-    store = open_store(spark, str(tmp_path / "out"), kind, to_write=True)
-    _write(tmp_path / "events", lines, files=2 if store.merges_in_place else 1)
+def _rows(rows: DataFrame) -> list[str]:
+    """All of them, as text: no type of Python's holds every time that Spark has."""
+    return sorted(row[0] for row in rows.select(f.to_json(f.struct(*sorted(rows.columns)))).collect())
+
+
+@pytest.fixture(scope="module")
+def filled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Summary, int]:
+    """A store that the job filled from extremes and a sound fleet, what the job said, and how many lines."""
+    root = tmp_path_factory.mktemp("filled")
+    lines = [*extreme_lines(drawn=100), *_sound_fleet()]
+    _write(root / "events", lines)
+    store = open_store(spark, str(root / "out"), PARQUET, to_write=True)
     progress = Progress(sys.stderr, lambda: 0.0, shows=False)
-    source = FilesSource(str(tmp_path / "events"), max_files_per_batch=1)
+    source = FilesSource(str(root / "events"), max_files_per_batch=1)
+    job = Job(spark, source, store, progress, stop=threading.Event(), gold=_JUDGING)
+    return store, job.run(), len(lines)
 
-    summary = Job(spark, source, store, progress, stop=threading.Event()).run()
 
+def test_extreme_values_stop_no_table_and_leave_a_sound_fleet_as_it_is(
+    filled: tuple[Store, Summary, int],
+) -> None:
+    store, summary, lines = filled
     assert summary.failed == {}
-    assert [*summary.rows] == [*_TABLES]
-    assert summary.lines == len(lines)
+    assert [*summary.rows] == [*_BRONZE, *_SILVER, *_JUDGING]
+    assert summary.lines == lines
     assert summary.rejects.keys() <= {*REASONS}
     assert summary.rejects["out_of_range"] > 100
     assert summary.rejects["inconsistent"] > 10
@@ -88,10 +104,25 @@ def test_extreme_values_stop_no_table_and_leave_a_sound_fleet_as_it_is(
     assert {row["is_beyond_twice_the_interval"] for row in waits} == {False}
 
 
+@pytest.mark.parametrize("table", _BRONZE)
+def test_delta_holds_extreme_lines_too(
+    table: str, filled: tuple[Store, Summary, int], spark: SparkSession, tmp_path: Path
+) -> None:
+    kept, _, _ = filled
+    delta = open_store(spark, str(tmp_path / "out"), DELTA, to_write=True)
+
+    delta.append(table, kept.read(table), BatchId("files-1", 0))
+
+    assert _rows(delta.read(table)) == _rows(kept.read(table))
+
+
+# -- of whatever a bronze holds that was filled without rules ------------------------------------------------
+
+
 def _of_an_older_bronze() -> list[Event]:
-    """Events with any values that the types allow, as a store may hold them that was filled without rules."""
+    """Events with any values that the types allow; those that pass today, and a sound fleet, among them."""
     events = []
-    for text in extreme_lines(drawn=300):
+    for text in (*extreme_lines(drawn=300), *_sound_fleet()):
         event = json.loads(text)
         if len(text) > 50_000:
             continue
@@ -99,22 +130,39 @@ def _of_an_older_bronze() -> list[Event]:
             if event.get(name) is not None:
                 event[name] = datetime.fromisoformat(event[name])
         events.append(event)
+    random.Random(5).shuffle(events)
     return events
 
 
 @pytest.fixture(scope="module")
-def older(spark: SparkSession) -> tuple[Tables, Tables]:
-    """What is made of them at once, and merged in three batches."""
-    events = _of_an_older_bronze()
-    merged = Tables(spark, events[::3])
-    merged.merge([events[1::3], events[2::3]])
-    return Tables(spark, events), merged
+def older(spark: SparkSession) -> Tables:
+    """What is made of them."""
+    return Tables(spark, _of_an_older_bronze())
 
 
-@pytest.mark.parametrize("table", [*(table.name for table in SILVER), *GOLD])
-def test_a_table_is_made_of_whatever_bronze_holds(table: str, older: tuple[Tables, Tables]) -> None:
-    at_once, merged = older
-    # None of these lines was rejected, and no leader goes to and fro.
-    is_empty = table in (tables.GOLD_REJECTS, tables.GOLD_FLAPPING)
-    assert (at_once(table).count() == 0) == is_empty
-    assert merged(table).count() == at_once(table).count()
+@pytest.mark.parametrize("table", SILVER, ids=lambda table: table.name)
+def test_a_silver_table_is_the_same_whether_made_at_once_or_merged_by_delta(
+    table: SilverTable, older: Tables, spark: SparkSession, tmp_path: Path
+) -> None:
+    source = older(table.source)
+    is_first = f.crc32(f.to_json(f.struct("*")).cast("binary")) % 2 == 0
+    delta = open_store(spark, str(tmp_path / "out"), DELTA, to_write=True)
+
+    # Some rows twice.
+    delta.merge(table, table.of(source.where(is_first)))
+    delta.merge(table, table.of(source))
+
+    assert _rows(older(table.name)) == _rows(delta.read(table.name)) != []
+
+
+@pytest.mark.parametrize("table", GOLD)
+def test_a_gold_table_is_made_of_whatever_bronze_holds_and_both_stores_keep_it(
+    table: str, older: Tables, spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = _rows(older(table))
+    # None of these lines was rejected.
+    assert (rows == []) == (table == tables.GOLD_REJECTS)
+    for kind in KINDS:
+        store = open_store(spark, str(tmp_path / kind), kind, to_write=True)
+        store.replace(table, older(table))
+        assert _rows(store.read(table)) == rows

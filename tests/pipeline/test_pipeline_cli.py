@@ -21,7 +21,7 @@ from pipeline.silver import SILVER
 from pipeline.simulate import plan_for, write
 from pipeline.stores.mark import MARK, mark_of
 from pipeline.stores.store import DELTA, LAYOUT, PARQUET
-from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS
+from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS, GOLD_REJECTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -231,3 +231,29 @@ def test_a_run_ends_with_what_it_read_and_where_it_is(spark: SparkSession, tmp_p
     assert "No broker at 127.0.0.1:9 answered" in _refused(
         "run", "--source", "kafka", "--bootstrap-servers", "127.0.0.1:9", "--out", out
     )
+
+
+def test_a_run_in_which_tables_fail_makes_the_others_names_them_and_ends_with_1(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    events, out = tmp_path / "events", tmp_path / "out"
+    write(plan_for(1_000, seed=5, broken=0.05), events, tmp_path / "truth.json")
+    out.mkdir()
+    # Where silver is written on its way, nobody can write: not even root.
+    for table in SILVER:
+        (out / f".{table.name}.new").symlink_to("/proc/nowhere")
+
+    done = CliRunner().invoke(main, ["run", "--source", "files", "--input", str(events), "--out", str(out)])
+
+    assert done.exit_code == 1, done.output
+    said = done.stderr.splitlines()
+    failed = [*(table.name for table in SILVER), *(name for name in GOLD if name != GOLD_REJECTS)]
+    for name, line in zip(failed, said, strict=True):
+        assert line.startswith(f"pilotfish-pipeline: {name} was not made, and is as it was before: ")
+    assert f"{out}/.silver_epoch_sights.new/" in said[0]
+    assert said[-1].endswith("which failed.")
+    lines = done.stdout.splitlines()[2:]
+    assert [line.split()[0] for line in lines if line.endswith(" not made")] == failed
+    rows = dict(line.split() for line in lines if not line.endswith(" not made"))
+    assert list(rows) == [BRONZE_EVENTS, BRONZE_REJECTS, GOLD_REJECTS]
+    assert "0" not in rows.values()
