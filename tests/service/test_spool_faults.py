@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,14 +27,13 @@ from service.spool.lane import memory_bytes_of
 from service.spool.requeue import Requeue, Requeued
 from service.spool.segments import Segments
 from service.spool.verdict import DETAIL_CHARACTERS, verdict_of, verdict_of_refusal
-from service.spool.writer import Spooled
+from service.spool.writer import QUEUE_BYTES, Spooled
 from tests.support.crash_disk import CrashDisk
 from tests.support.mock_clock import MockClock
 from tests.support.spooling import BadDisk, SpoolRig, aside, fail_values, failure, record, records, timed_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from client_core import ProducerRecord
     from service.spool.writer import Told
@@ -297,6 +298,12 @@ def test_the_duration_of_each_fsync_is_observed_in_seconds(tmp_path: Path) -> No
     assert (rig.spool.writer.fsync_seconds.count, rig.spool.writer.fsync_seconds.sum) == (2, 0.5)
 
 
+def test_what_may_wait_for_the_disk_is_what_the_docs_say() -> None:
+    page = Path(__file__).parents[2] / "docs" / "spool.md"
+    (said,) = re.findall(r"Up to (\d+) MiB wait for a disk", page.read_text())
+    assert int(said) * 1024 * 1024 == QUEUE_BYTES
+
+
 def test_a_file_that_is_gone_does_not_count_again_by_what_was_written_to_it(tmp_path: Path) -> None:
     segments = Segments(tmp_path, Disk())
     segment, descriptor = segments.begin(1)
@@ -335,14 +342,15 @@ def test_a_requeue_waits_for_the_disk_only_while_it_has_not_answered(tmp_path: P
     rig.spool_in(records(2))
     rig.settle()
     requeue = Requeue(rig.spool.aside, put_back, lambda _: True, wake=lambda: None, ended=lambda _: None)
-    assert not requeue.waits
+    waits = [requeue.waits]
     requeue.go_on()
-    assert requeue.waits
+    waits.append(requeue.waits)
     told[0](Spooled(3, 2))
-    assert not requeue.waits
+    waits.append(requeue.waits)
     requeue.go_on()
-    assert not requeue.waits
+    waits.append(requeue.waits)
     requeue.go_on()
+    assert waits == [False, True, False, False]
     assert requeue.is_over
 
 
