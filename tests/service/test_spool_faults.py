@@ -256,7 +256,9 @@ def broken(index: int, one: ProducerRecord) -> Outcome:
 
 
 @pytest.mark.parametrize("fault", ["disk", "bug"])
-def test_after_a_turn_that_failed_the_thread_pauses(tmp_path: Path, fault: str) -> None:
+def test_after_a_turn_that_failed_the_thread_pauses(
+    tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
     clock = NotedClock()
     rig = SpoolRig(tmp_path / "spool", clock=clock)
     rig.producer.set_topics({"orders": 3})
@@ -273,6 +275,26 @@ def test_after_a_turn_that_failed_the_thread_pauses(tmp_path: Path, fault: str) 
     assert waited
     assert clock.first_deadline_ms == clock.now_ms() + PAUSE_MS
     assert rig.spool.delivery.failed_turns == (fault == "bug")
+    assert "the disk did not answer" not in caplog.text  # the thread has ended
+
+
+def test_a_record_that_is_committed_wakes_the_thread(tmp_path: Path) -> None:
+    clock = NotedClock()
+    rig = SpoolRig(tmp_path / "spool", clock=clock)
+    rig.producer.set_topics({"orders": 3})
+    sent = threading.Event()
+
+    def noted(index: int, one: ProducerRecord) -> Outcome:
+        sent.set()
+        return rig.producer.receipt(index, one)
+
+    rig.producer.outcome_of = noted
+    rig.spool.delivery.start()
+    assert clock.waited.wait(20)
+    rig.spool_in(records(1))
+    woken = sent.wait(20)
+    rig.spool.delivery.close(10_000)
+    assert woken
 
 
 # -- writer, segments, requeue -------------------------------------------------------------------------------
