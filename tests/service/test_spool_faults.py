@@ -1,0 +1,393 @@
+"""What the spool keeps, counts and logs after a fault, and how long its thread waits then."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from client_core import (
+    IllegalArgumentError,
+    InvalidRecordError,
+    NotEnoughReplicasError,
+    RecordTooLargeError,
+    TopicAuthorizationError,
+    UnknownTopicOrPartitionError,
+)
+from service.spool import aside as aside_module
+from service.spool.aside import read_aside
+from service.spool.delivery import PAUSE_MS
+from service.spool.disk import Disk
+from service.spool.lane import memory_bytes_of
+from service.spool.requeue import Requeue, Requeued
+from service.spool.segments import Segments
+from service.spool.verdict import DETAIL_CHARACTERS, verdict_of, verdict_of_refusal
+from service.spool.writer import QUEUE_BYTES, Spooled
+from tests.support.crash_disk import CrashDisk
+from tests.support.mock_clock import MockClock
+from tests.support.spooling import BadDisk, SpoolRig, aside, fail_values, failure, record, records, timed_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from client_core import ProducerRecord
+    from service.spool.writer import Told
+    from tests.support.fake_producer import Outcome
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> SpoolRig:
+    rig = SpoolRig(tmp_path / "spool")
+    rig.producer.set_topics({"orders": 3, "payments": 3})
+    return rig
+
+
+def damage(path: Path, value: bytes) -> None:
+    data = bytearray(path.read_bytes())
+    data[data.index(value)] ^= 0xFF
+    path.write_bytes(bytes(data))
+
+
+def three_files(rig: SpoolRig) -> SpoolRig:
+    """One record in each of three files; those of the first two are damaged."""
+    for value in ("first", "second", "third"):
+        rig.spool_in([record(value)])
+        rig = rig.again()
+    rig.producer.set_topics({"orders": 3})
+    damage(rig.segments[0], b"first")
+    damage(rig.segments[1], b"second")
+    return rig
+
+
+def bytes_of(paths: Sequence[Path]) -> int:
+    return sum(path.stat().st_size for path in paths)
+
+
+# -- damaged files -------------------------------------------------------------------------------------------
+
+
+def test_each_damaged_file_is_counted_once_and_its_bytes_where_it_lies(rig: SpoolRig) -> None:
+    rig = three_files(rig)
+    held_bytes = bytes_of(rig.segments)
+    rig.settle()
+    assert rig.sent == ["third"]
+    assert (rig.spool.delivery.lost, rig.spool.aside.damaged_files) == (2, 2)
+    moved = list((rig.folder / "aside").iterdir())
+    assert (len(moved), len(rig.segments)) == (2, 1)
+    assert rig.spool.aside.total_bytes == bytes_of(moved)
+    assert rig.spool.segments.total_bytes == bytes_of(rig.segments)
+    assert rig.spool.writer.held_bytes == held_bytes
+
+
+def test_a_damaged_file_that_is_deleted_before_it_is_moved_is_not_counted(rig: SpoolRig) -> None:
+    rig = three_files(rig)
+    rig.deliver()
+    rig.segments[0].unlink()
+    rig.deliver_after(1_000)
+    assert (rig.spool.aside.damaged_files, len(rig.segments)) == (1, 1)
+    assert rig.spool.segments.total_bytes == bytes_of(rig.segments)
+
+
+# -- dead letters --------------------------------------------------------------------------------------------
+
+
+def test_dead_letters_are_not_written_to_a_file_whose_name_is_not_on_the_disk(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    (folder / "aside").mkdir(parents=True)
+    disk = CrashDisk(folder)
+    rig = SpoolRig(folder, disk=disk)
+    rig.producer.set_topics({"orders": 3})
+    fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
+    rig.spool_in(records(1))
+    rig.settle()
+    disk.fails["sync_folder"] = 1
+    rig.wait_out()
+    assert (aside(rig), rig.spool.entries) == ([], 1)
+    rig.settle()
+    rig.settle()
+    assert (aside(rig), rig.spool.entries) == ([("orders-0", "forbidden")], 0)
+    rig.let_go()
+    disk.cut_power()
+    assert aside(rig) == [("orders-0", "forbidden")]
+
+
+def test_the_bytes_of_a_file_of_dead_letters_that_are_not_sound_are_counted(
+    rig: SpoolRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    fail_values(rig, timed_out(UnknownTopicOrPartitionError()), "orders-0", "orders-1", "orders-2")
+    rig.spool_in(records(3))
+    rig.deliver()
+    (path,) = (rig.folder / "aside").iterdir()
+    assert read_aside(path).unsound_bytes == 0
+    path.write_bytes(path.read_bytes() + b"noise")
+    found = read_aside(path)
+    assert (len(found.records), found.unsound_bytes) == (3, 5)
+    rig.again().let_go()
+    assert "5 bytes of it are passed over" in caplog.text
+
+
+def test_a_dead_letter_of_a_topic_that_lags_is_set_aside_once_though_the_mark_is_beyond(
+    rig: SpoolRig,
+) -> None:
+    def refuse(rig: SpoolRig) -> None:
+        gone = timed_out(UnknownTopicOrPartitionError())
+        rig.producer.outcome_of = lambda _, one: (
+            gone if one.value == b"orders-1" else failure(NotEnoughReplicasError())
+        )
+
+    refuse(rig)
+    rig.spool_in(records(2))
+    rig.settle()
+    rig = rig.again()
+    refuse(rig)
+    rig.settle()
+    assert rig.sent[:2] == ["orders-0", "orders-1"]
+    assert aside(rig) == [("orders-1", "topic_gone")]
+
+
+def gone_twice(rig: SpoolRig) -> list[str]:
+    """Two records are set aside, the mark is not written, and the next process sets them aside again."""
+    for _ in range(2):
+        rig.producer.outcome_of = lambda *_: timed_out(UnknownTopicOrPartitionError())
+        if not rig.spool.entries:
+            rig.spool_in(records(2))
+        rig.deliver()
+        found = [value for value, _ in aside(rig)]
+        rig = rig.again()
+    return found
+
+
+def test_the_numbers_that_are_known_to_lie_aside_are_bounded(
+    rig: SpoolRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aside_module, "_MOST_KNOWN", 1)
+    assert gone_twice(rig) == ["orders-0", "orders-1", "orders-1"]
+
+
+def test_a_dead_letter_that_the_mark_covers_takes_no_place_among_those_known(
+    rig: SpoolRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aside_module, "_MOST_KNOWN", 1)
+    rig.producer.outcome_of = lambda *_: timed_out(UnknownTopicOrPartitionError())
+    rig.spool_in([record("covered")])
+    rig.settle()
+    rig.spool_in([record("known")])
+    rig.deliver()
+    rig = rig.again()
+    rig.producer.outcome_of = lambda *_: timed_out(UnknownTopicOrPartitionError())
+    rig.deliver()
+    assert rig.sent == ["known"]
+    assert [value for value, _ in aside(rig)] == ["covered", "known"]
+
+
+# -- delivery ------------------------------------------------------------------------------------------------
+
+
+def test_a_lane_counts_the_memory_of_records_that_came_back(rig: SpoolRig) -> None:
+    fail_values(rig, timed_out(), *(f"orders-{n}" for n in range(3)))
+    rig.spool_in(records(3))
+    rig.deliver()
+    (lane,) = rig.spool.delivery.lanes
+    assert len(lane.waiting) == 3
+    assert lane.waiting_bytes == memory_bytes_of(lane.waiting)
+
+
+def test_the_next_turn_is_due_when_the_first_of_the_topics_resumes(rig: SpoolRig) -> None:
+    rig.producer.outcome_of = lambda *_: failure(NotEnoughReplicasError())
+    rig.spool_in(records(1))
+    rig.deliver()
+    rig.clock.advance(300)
+    rig.spool_in(records(1, "payments"))
+    rig.deliver()
+    for _ in range(3):  # and the mark is written, so that no turn is due for it
+        rig.deliver_after(700)
+        rig.deliver_after(300)
+    now_ms = rig.clock.now_ms()
+    assert rig.spool.delivery.turn(now_ms) == now_ms + PAUSE_MS - 300
+
+
+def test_that_records_are_delivered_again_is_logged_once_and_only_after_a_fault(
+    rig: SpoolRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "service.spool.delivery")
+
+    def logged() -> list[str]:
+        return [r.message.rpartition("; ")[2] for r in caplog.records if r.name == "service.spool.delivery"]
+
+    rig.spool_in(records(1))
+    rig.deliver()
+    assert logged() == []
+    fail_values(rig, failure(NotEnoughReplicasError()), "late")
+    rig.spool_in([record("late")])
+    for _ in range(3):
+        rig.deliver_after(1_000)
+    assert logged() == ["records wait"]
+    rig.producer.outcome_of = None
+    rig.spool_in(records(1))
+    for _ in range(3):
+        rig.deliver_after(1_000)
+    assert logged() == ["records wait", "spool: records are delivered again"]
+
+
+class NotedClock(MockClock):
+    """Notes until when a thread waits first."""
+
+    def __init__(self) -> None:
+        super().__init__(now_ms=1_000_000)
+        self.first_deadline_ms: int | None = None
+        self.waited = threading.Event()
+
+    def wait_for(
+        self, condition: threading.Condition, predicate: Callable[[], bool], deadline_ms: int
+    ) -> bool:
+        if self.first_deadline_ms is None:
+            self.first_deadline_ms = deadline_ms
+        self.waited.set()
+        return super().wait_for(condition, predicate, deadline_ms)
+
+
+def broken(index: int, one: ProducerRecord) -> Outcome:
+    raise ZeroDivisionError(index)
+
+
+@pytest.mark.parametrize("fault", ["disk", "bug"])
+def test_after_a_turn_that_failed_the_thread_pauses(
+    tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = NotedClock()
+    rig = SpoolRig(tmp_path / "spool", clock=clock)
+    rig.producer.set_topics({"orders": 3})
+    rig.spool_in(records(1))
+    if fault == "disk":
+        rig.disk.fails["read"] = 1
+        rig.disk.errno = 24  # EMFILE
+    else:
+        rig.producer.outcome_of = broken
+    rig.spool.delivery.start()
+    waited = clock.waited.wait(20)
+    rig.producer.outcome_of = None
+    rig.spool.delivery.close(10_000)
+    assert waited
+    assert clock.first_deadline_ms == clock.now_ms() + PAUSE_MS
+    assert rig.spool.delivery.failed_turns == (fault == "bug")
+    assert "the disk did not answer" not in caplog.text  # the thread has ended
+
+
+def test_a_record_that_is_committed_wakes_the_thread(tmp_path: Path) -> None:
+    clock = NotedClock()
+    rig = SpoolRig(tmp_path / "spool", clock=clock)
+    rig.producer.set_topics({"orders": 3})
+    sent = threading.Event()
+
+    def noted(index: int, one: ProducerRecord) -> Outcome:
+        sent.set()
+        return rig.producer.receipt(index, one)
+
+    rig.producer.outcome_of = noted
+    rig.spool.delivery.start()
+    assert clock.waited.wait(20)
+    rig.spool_in(records(1))
+    woken = sent.wait(20)
+    rig.spool.delivery.close(10_000)
+    assert woken
+
+
+# -- writer, segments, requeue -------------------------------------------------------------------------------
+
+
+class SlowDisk(BadDisk):
+    """Takes 250 ms for each fsync."""
+
+    def __init__(self, clock: MockClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def fsync(self, descriptor: int) -> None:
+        super().fsync(descriptor)
+        self._clock.advance(250)
+
+
+def test_the_duration_of_each_fsync_is_observed_in_seconds(tmp_path: Path) -> None:
+    clock = MockClock(now_ms=1_000_000)
+    rig = SpoolRig(tmp_path / "spool", clock=clock, disk=SlowDisk(clock))
+    rig.spool_in(records(1))
+    rig.spool_in(records(1))
+    assert (rig.spool.writer.fsync_seconds.count, rig.spool.writer.fsync_seconds.sum) == (2, 0.5)
+
+
+def test_what_may_wait_for_the_disk_is_what_the_docs_say() -> None:
+    page = Path(__file__).parents[2] / "docs" / "spool.md"
+    (said,) = re.findall(r"Up to (\d+) MiB wait for a disk", page.read_text())
+    assert int(said) * 1024 * 1024 == QUEUE_BYTES
+
+
+def test_a_file_that_is_gone_does_not_count_again_by_what_was_written_to_it(tmp_path: Path) -> None:
+    segments = Segments(tmp_path, Disk())
+    segment, descriptor = segments.begin(1)
+    os.close(descriptor)
+    segments.has_size(segment, 100)
+    assert segments.total_bytes == 100
+    segments.forget(segment)
+    segments.has_size(segment, 200)
+    assert segments.total_bytes == 0
+
+
+def test_between_two_files_a_requeue_goes_on_at_once_and_waits_only_for_the_disk(rig: SpoolRig) -> None:
+    rig.producer.outcome_of = lambda *_: timed_out(UnknownTopicOrPartitionError())
+    rig.spool_in(records(2))
+    rig.settle()
+    rig.producer.outcome_of = None
+    ends: list[Requeued] = []
+    assert rig.spool.requeue(lambda _: True, ends.append)
+    now_ms = rig.clock.now_ms()
+    assert rig.spool.delivery.turn(now_ms) > now_ms  # the disk has not answered
+    rig.spool.writer.turn()
+    assert rig.spool.delivery.turn(now_ms) == now_ms
+    assert ends == []
+    rig.spool.delivery.turn(now_ms)
+    assert ends == [Requeued(2)]
+
+
+def test_a_requeue_waits_for_the_disk_only_while_it_has_not_answered(tmp_path: Path) -> None:
+    told: list[Told] = []
+
+    def put_back(given: Sequence[ProducerRecord], tell: Told) -> None:
+        told.append(tell)
+
+    rig = SpoolRig(tmp_path / "spool")
+    rig.producer.outcome_of = lambda *_: timed_out(UnknownTopicOrPartitionError())
+    rig.spool_in(records(2))
+    rig.settle()
+    requeue = Requeue(rig.spool.aside, put_back, lambda _: True, wake=lambda: None, ended=lambda _: None)
+    waits = [requeue.waits]
+    requeue.go_on()
+    waits.append(requeue.waits)
+    told[0](Spooled(3, 2))
+    waits.append(requeue.waits)
+    requeue.go_on()
+    waits.append(requeue.waits)
+    requeue.go_on()
+    assert waits == [False, True, False, False]
+    assert requeue.is_over
+
+
+# -- what is kept of an error --------------------------------------------------------------------------------
+
+
+def test_the_detail_of_a_refusal_names_the_error_and_its_message() -> None:
+    argument = verdict_of_refusal(IllegalArgumentError("no such partition"))
+    assert (argument.reason, argument.detail) == ("invalid", "IllegalArgumentError: no such partition")
+    large = verdict_of_refusal(RecordTooLargeError("9 bytes"))
+    assert (large.reason, large.detail) == ("too_large", "RecordTooLargeError: 9 bytes")
+
+
+def test_the_detail_is_one_line_without_control_characters_and_bounded() -> None:
+    error = failure(InvalidRecordError("a\x1b[31m\nb"))
+    assert verdict_of(error, 1, lacks_partition=False).detail == "InvalidRecordError: a [31m b"
+    error = failure(InvalidRecordError("n" * 5_000))
+    assert len(verdict_of(error, 1, lacks_partition=False).detail) == DETAIL_CHARACTERS
