@@ -517,3 +517,22 @@ def test_a_metadata_change_and_a_new_request_each_keep_the_poll_from_sleeping() 
     assert io_thread.poll_limit_ms(rig.clock.now_ms()) > 0
     rig.submit("orders", b"a")
     assert io_thread.poll_limit_ms(rig.clock.now_ms()) == 0
+
+
+@pytest.mark.parametrize("ask", [_list_topics, _ask_for_configs])
+def test_when_a_look_up_is_over_its_next_try_no_longer_keeps_the_poll_from_sleeping(
+    ask: Callable[[ProducerRig, int], None],
+) -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    io_thread = rig.producer.io_thread
+    rig.turn()
+    node = rig.client.least_loaded_node(0).node
+    assert node is not None
+    rig.client.set_unreachable(node, 10_000)
+    ask(rig, rig.clock.now_ms() + 150)
+    rig.turn()
+    assert io_thread.poll_limit_ms(rig.clock.now_ms()) <= 100
+    rig.clock.advance(150)
+    rig.turn(2)  # its time is up
+    assert io_thread._lookups.count + io_thread._configs.count == 0
+    assert io_thread.poll_limit_ms(rig.clock.now_ms()) > 1_000
