@@ -388,3 +388,151 @@ def test_a_forced_close_does_not_wait_for_a_new_id() -> None:
     assert not rig.producer._accumulator.has_undrained
     assert [type(one.failures[0].error) for one in waiting] == [ProducerClosedError] * 2
     assert rig.producer._pool.available_bytes == rig.producer._pool.total_bytes
+
+
+def test_look_ups_are_failed_before_the_last_records_are_waited_for() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    record = rig.submit("orders", b"a")
+    look_up = rig.look_up("unknown", settle=False)
+    rig.turn()
+    assert not look_up.told
+    failed_by_then: list[bool] = []
+    run_once = rig.producer._sender.run_once
+
+    def answer_and_run(now_ms: int | None = None) -> None:
+        failed_by_then.append(bool(look_up.told))
+        rig.respond(produced(ORDERS_0, offset=0))
+        run_once(now_ms)
+
+    rig.producer._sender.run_once = answer_and_run  # type: ignore[method-assign]
+    rig.producer.io_thread.initiate_close()
+    rig.producer.io_thread._run()
+    assert failed_by_then == [True]
+    assert isinstance(look_up.looked_up.error, ProducerClosedError)
+    assert record.offsets == [0]
+
+
+def _nothing(rig: ProducerRig) -> None:
+    rig.turn()
+
+
+def _a_queued_batch(rig: ProducerRig) -> None:
+    rig.submit("orders", b"a")
+    rig.producer.io_thread._requests.clear()
+
+
+def _a_batch_in_flight(rig: ProducerRig) -> None:
+    rig.submit("orders", b"a")
+    rig.turn()
+
+
+def _a_request_without_metadata(rig: ProducerRig) -> None:
+    rig.submit("unknown", b"a")
+    rig.turn()
+
+
+def _a_new_request(rig: ProducerRig) -> None:
+    rig.submit("unknown", b"a")
+
+
+def _a_new_command(rig: ProducerRig) -> None:
+    rig.producer.io_thread.do(lambda now_ms: None)
+
+
+@pytest.mark.parametrize(
+    ("bring", "has_work"),
+    [
+        (_nothing, False),
+        (_a_queued_batch, True),
+        (_a_batch_in_flight, True),
+        (_a_request_without_metadata, True),
+        (_a_new_request, True),
+        (_a_new_command, True),
+    ],
+)
+def test_each_kind_of_work_alone_keeps_a_closing_thread_running(
+    bring: Callable[[ProducerRig], None], has_work: bool
+) -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    rig.turn()
+    bring(rig)
+    assert rig.producer.io_thread._has_work() is has_work
+
+
+def _list_topics(rig: ProducerRig, deadline_ms: int) -> None:
+    rig.producer.list_topics(deadline_ms=deadline_ms, done=Waiting())
+
+
+def _ask_for_configs(rig: ProducerRig, deadline_ms: int) -> None:
+    rig.producer.describe_topic_configs("orders", deadline_ms=deadline_ms, done=Waiting())
+
+
+@pytest.mark.parametrize("ask", [_list_topics, _ask_for_configs])
+def test_one_kind_of_look_up_alone_is_sent_and_bounds_the_sleep(
+    ask: Callable[[ProducerRig, int], None],
+) -> None:
+    rig = ProducerRig(topics={"orders": 1}, linger_ms=100_000)
+    rig.submit("orders", b"a", timeout_ms=50_000)
+    ask(rig, rig.clock.now_ms() + 3_000)
+    rig.turn()
+    assert rig.client.in_flight_request_count() == 1
+    assert rig.producer.io_thread.poll_limit_ms(rig.clock.now_ms()) == 3_000
+
+
+@pytest.mark.parametrize("ask", [_list_topics, _ask_for_configs])
+def test_a_look_up_that_no_node_can_take_yet_is_tried_again_before_its_deadline(
+    ask: Callable[[ProducerRig, int], None],
+) -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    rig.turn()
+    node = rig.client.least_loaded_node(0).node
+    assert node is not None
+    rig.client.set_unreachable(node, 10_000)
+    ask(rig, rig.clock.now_ms() + 3_000)
+    rig.turn()
+    assert rig.client.in_flight_request_count() == 0
+    assert 0 < rig.producer.io_thread.poll_limit_ms(rig.clock.now_ms()) <= 100
+
+
+def test_a_thread_that_is_awake_is_not_woken_for_an_earlier_deadline() -> None:
+    rig = ProducerRig(topics={"orders": 1}, linger_ms=100_000)
+    io_thread = rig.producer.io_thread
+    rig.submit("orders", b"a", timeout_ms=50_000)
+    rig.turn()
+    wakeups = rig.client.wakeups
+    rig.submit("orders", b"b", timeout_ms=5_000)
+    assert rig.client.wakeups == wakeups, "the turn is over, the next one has not slept yet"
+    assert io_thread.poll_limit_ms(rig.clock.now_ms()) == 0
+    rig.submit("orders", b"c", timeout_ms=4_000)
+    assert rig.client.wakeups == wakeups, "the poll does not sleep"
+
+
+def test_a_metadata_change_and_a_new_request_each_keep_the_poll_from_sleeping() -> None:
+    rig = ProducerRig(topics={"orders": 1}, linger_ms=100_000)
+    io_thread = rig.producer.io_thread
+    rig.turn()
+    rig.know({"orders": 2})
+    assert io_thread.poll_limit_ms(rig.clock.now_ms()) == 0
+    rig.turn()
+    assert io_thread.poll_limit_ms(rig.clock.now_ms()) > 0
+    rig.submit("orders", b"a")
+    assert io_thread.poll_limit_ms(rig.clock.now_ms()) == 0
+
+
+@pytest.mark.parametrize("ask", [_list_topics, _ask_for_configs])
+def test_when_a_look_up_is_over_its_next_try_no_longer_keeps_the_poll_from_sleeping(
+    ask: Callable[[ProducerRig, int], None],
+) -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    io_thread = rig.producer.io_thread
+    rig.turn()
+    node = rig.client.least_loaded_node(0).node
+    assert node is not None
+    rig.client.set_unreachable(node, 10_000)
+    ask(rig, rig.clock.now_ms() + 150)
+    rig.turn()
+    assert io_thread.poll_limit_ms(rig.clock.now_ms()) <= 100
+    rig.clock.advance(150)
+    rig.turn(2)  # its time is up
+    assert io_thread._lookups.count + io_thread._configs.count == 0
+    assert io_thread.poll_limit_ms(rig.clock.now_ms()) > 1_000

@@ -20,6 +20,7 @@ from tests.support.sender_rig import (
     ORDERS_1,
     RETRY_BACKOFF_MS,
     SenderRig,
+    SleepRecorder,
     produced,
     together,
 )
@@ -291,3 +292,15 @@ def test_an_idle_topic_expires_and_is_held_again_when_a_record_waits_for_it() ->
         rig.clock.advance(300_000)
         rig.update_leaders(2)
         assert not rig.metadata.contains_topic("orders")
+
+
+def test_it_sleeps_until_a_lost_leader_is_to_be_tried_again() -> None:
+    rig = SenderRig()
+    sleeps = SleepRecorder(rig)
+    lost = rig.sender._lost_leaders = LostLeaders(1_000)
+    lost.lost(rig.node.id, rig.clock.now_ms())
+    rig.turn()
+    assert sleeps.last_ms() == 1_000
+    rig.clock.advance(400)
+    rig.turn()
+    assert sleeps.last_ms() == 600

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -30,6 +30,9 @@ from tests.support.sender_rig import (
     producer_id_refused,
     together,
 )
+
+if TYPE_CHECKING:
+    from client_core.cluster import Node
 
 LEFT_OUT: Final = {
     "SenderTest.DoNotPollWhenNoRequestSent": (
@@ -308,3 +311,40 @@ def test_after_a_refusal_nothing_is_waited_for_that_had_a_sequence_of_an_earlier
     rig.respond(together(produced(ORDERS_0, offset=0), produced(ORDERS_1, offset=0)))
     rig.turn()
     assert [future.result(0).offset for future in later] == [0, 0]
+
+
+class NeverReady(MockClient):
+    """A client whose node can't be sent to, and could be tried again at once."""
+
+    def ready(self, node: Node, now_ms: int) -> bool:
+        return False
+
+    def poll_delay_ms(self, node: Node, now_ms: int) -> int:
+        return 0
+
+
+@pytest.mark.behaviour("IDM-01")
+def test_while_the_node_to_ask_connects_it_sleeps_for_the_retry_backoff() -> None:
+    rig = waiting_rig()
+    sleeps = SleepRecorder(rig)
+    rig.client.delay_ready(rig.node, 1_000)
+    rig.turn()
+    assert sleeps.last_ms() == RETRY_BACKOFF_MS
+
+
+@pytest.mark.behaviour("IDM-01")
+def test_while_the_node_to_ask_is_throttled_it_sleeps_as_long_as_that() -> None:
+    rig = waiting_rig()
+    sleeps = SleepRecorder(rig)
+    rig.client.ready(rig.node, rig.clock.now_ms())
+    rig.client.throttle(rig.node, RETRY_BACKOFF_MS - 20)
+    rig.turn()
+    assert sleeps.last_ms() == RETRY_BACKOFF_MS - 20
+
+
+@pytest.mark.behaviour("IDM-01")
+def test_it_does_not_spin_while_the_node_to_ask_takes_nothing() -> None:
+    rig = SenderRig(idempotent=True, has_producer_id=False, client_type=NeverReady)
+    sleeps = SleepRecorder(rig)
+    rig.turn()
+    assert sleeps.last_ms() == 1

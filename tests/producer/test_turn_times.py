@@ -75,3 +75,15 @@ def test_a_selector_knows_how_long_it_has_waited() -> None:
         assert selector.waited_ms == 1
     finally:
         selector.close()
+
+
+def test_only_the_sleep_of_this_turn_is_taken_from_its_time() -> None:
+    rig = ProducerRig(topics={"orders": 1}, linger_ms=1_000)
+    rig.submit("orders", b"a")
+    rig.client.advance_time_during_poll = True
+    rig.turn()
+    assert rig.client.waited_ms == 1_000
+    rig.producer.io_thread.do(lambda _: rig.clock.advance(30))
+    rig.turn()
+    assert counts(rig) == {1: 1, 50: 1}
+    assert rig.producer.loop_work().total_ms == 30
