@@ -22,6 +22,7 @@ ALL: Final = (
     "encoding",
     "lookups",
     "waiting",
+    "deadlines",
     "produce_library",
     "produce_http",
     "footprint",
