@@ -3,14 +3,15 @@
 msgspec says what is wrong but not in which of a hundred thousand records, so the list is taken apart into
 their texts, and each is read by itself until one does not fit. That is done for refusals only, and not where
 the list may be so long that the outline of it would take fifty times its length. The native API and REST
-Proxy v2, whose envelopes share that list, have a `RecordList` each. Pure; event loop only.
+Proxy v2, whose envelopes share that list, have a `RecordList` each. Pure; any thread: large bodies are read
+on threads of their own (`service/aside.py`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -18,6 +19,8 @@ from msgspec import UNSET, Raw, UnsetType
 from service.json_items import BodyLimits, items_of
 from service.json_parts import ArrayParts, array_of_member
 from service.strict_json import BodyError, compact, find_fault, misfit
+
+T = TypeVar("T")
 
 #: How many commas a body may have for its records to be taken apart, at some 60 bytes for each.
 _MAX_OUTLINED: Final = 500_000
@@ -73,8 +76,21 @@ class RecordList:
         texts = list(ArrayParts(written, 1, limits.record_text_bytes))
         return text.replace(written, b"[]", 1), texts
 
-    def fault_of_part(self, part: bytes, first: int, error: msgspec.ValidationError) -> BodyError:
-        """What `error` says of a part whose first record is `records[first]`."""
+    def decode_part(
+        self, decoder: msgspec.json.Decoder[list[T]], part: bytes, first: int, limits: BodyLimits
+    ) -> list[T]:
+        """The items of a part whose first record is `records[first]`.
+
+        Raises BodyError: 413 for more records than a body may bring, or naming the record that does not fit.
+        """
+        try:
+            items = decoder.decode(part)
+        except msgspec.ValidationError as e:
+            raise self._fault_of_part(part, first, e) from e
+        limits.check_count(first + len(items))
+        return items
+
+    def _fault_of_part(self, part: bytes, first: int, error: msgspec.ValidationError) -> BodyError:
         for index, raw in enumerate(_ITEMS.decode(part), first):
             try:
                 self._decode_one(raw)

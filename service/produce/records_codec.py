@@ -125,11 +125,7 @@ def _parse_parts(topic: str, body: bytes, limits: BodyLimits) -> list[ProducerRe
     records: list[ProducerRecord] = []
     for part in parts:
         first = len(records)
-        try:
-            items = _ITEMS.decode(part)
-        except msgspec.ValidationError as e:
-            raise _LIST.fault_of_part(part, first, e) from e
-        limits.check_count(first + len(items))
+        items = _LIST.decode_part(_ITEMS, part, first, limits)
         some, understood = _records(topic, items, decode_key, decode_value, part, len(_BRACKETS), first)
         if understood != len(part):
             _LIST.refuse_unfit_part(part, first)

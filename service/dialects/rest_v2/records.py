@@ -126,11 +126,7 @@ def _parse_parts(
     greatest = -1
     for part in parts:
         first = len(records)
-        try:
-            items = _ITEMS.decode(part)
-        except msgspec.ValidationError as e:
-            raise _LIST.fault_of_part(part, first, e) from e
-        limits.check_count(first + len(items))
+        items = _LIST.decode_part(_ITEMS, part, first, limits)
         some, greatest_of_part, of_records = _records(topic, items, form, path_partition, first)
         if of_records + len(items) + 1 != len(part):
             _LIST.refuse_unfit_part(part, first)
