@@ -42,14 +42,23 @@ class LoopThread:
         """Cancels what still runs and ends the thread. Idempotent."""
         if self._loop.is_closed():
             return
-        self.run(_cancel_the_others())
+        self.run(end_other_tasks())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_PATIENCE_S)
         assert not self._thread.is_alive(), f"{self._thread.name} does not end"
 
 
-async def _cancel_the_others() -> None:
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+async def end_other_tasks() -> None:
+    """Cancels every other task of this loop, and those that they begin, until none is left.
+
+    Each of them begins first: one that is cancelled before it begins runs nothing, not even the `finally`
+    that closes its connection.
+    """
+    while True:
+        await asyncio.sleep(0)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        if not tasks:
+            return
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,51 @@
+"""The loop that servers of tests run on ends without leaving anything open."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.support.loop_thread import end_other_tasks
+
+
+def test_a_task_that_has_not_begun_when_the_loop_ends_still_closes_what_it_was_given() -> None:
+    closed: list[str] = []
+
+    async def serve(connection: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            closed.append(connection)
+
+    async def accept_and_end() -> None:
+        accepted = asyncio.create_task(serve("accepted in this very turn"))
+        await end_other_tasks()
+        assert accepted.cancelled()
+
+    asyncio.run(accept_and_end())
+    assert closed == ["accepted in this very turn"]
+
+
+def test_a_task_that_another_begins_as_it_ends_is_ended_too() -> None:
+    ended: list[str] = []
+
+    async def last() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("last")
+
+    async def first() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            followers.append(asyncio.create_task(last()))
+
+    followers: list[asyncio.Task[None]] = []
+
+    async def run() -> None:
+        started = asyncio.create_task(first())
+        await end_other_tasks()
+        assert started.cancelled()
+
+    asyncio.run(run())
+    assert ended == ["last"]
