@@ -84,7 +84,7 @@ behaviours: setup  ## which test shows which behaviour, as a table; fails on one
 	$(BIN)/python -m tests.behaviours
 
 test: setup java kafka-jars pipeline-jars  ## all tests, those on a real three-broker Kafka too
-	$(BIN)/pytest --numprocesses 4 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses 4 --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 
 test-pipeline-killed: setup java pipeline-jars  ## the pipeline's driver killed with SIGKILL at every point: minutes
 	$(BIN)/python -m tests.pipeline.killed_chain

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _GOLDEN: Final = Path(__file__).parent / "golden" / "data"
-#: A tool may have to be installed first, and another process may be installing one.
-_INSTALLING_S: Final = 600
 #: Marks of tests that share what takes long to start; a test goes with the first that it bears.
 _LONG_GROUPS: Final = ("kafka_http", "kafka", "spark")
 _OPTIONAL_FOLDERS: Final = ("tables", "captured")
@@ -67,8 +65,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group_of(item)))
-        if item.get_closest_marker("tools") is not None:
-            item.add_marker(pytest.mark.timeout(_INSTALLING_S), append=False)
     absent = [item for item in items if _is_over_nothing(config, item)]
     if absent:
         config.hook.pytest_deselected(items=absent)

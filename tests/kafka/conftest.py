@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _HERE: Final = Path(__file__).parent
-_TIMEOUT_S: Final = 300
 #: The clusters of this session, for the logs in a failed test's report.
 _CLUSTERS: Final = pytest.StashKey[list[KraftCluster]]()
 
@@ -90,8 +89,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.kafka_http)
             if "spark" in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.filterwarnings(LEFT_SOCKETS))
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
 
 
 @pytest.hookimpl(wrapper=True)

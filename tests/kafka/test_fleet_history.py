@@ -35,9 +35,6 @@ PARTITIONS: Final = [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 3, 2]]
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 
-#: Brokers that die and come back, and a start of Spark.
-pytestmark = pytest.mark.timeout(700)
-
 Row = dict[str, Any]
 
 

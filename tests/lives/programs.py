@@ -516,4 +516,6 @@ LIVES: Final[dict[str, Callable[[], None]]] = {
 
 
 if __name__ == "__main__":
+    # A shell has its background jobs ignore SIGINT, and what they start inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     LIVES[sys.argv[1]]()

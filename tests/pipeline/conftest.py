@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _HERE: Final = Path(__file__).parent
-_TIMEOUT_S: Final = 300
 
 
 @pytest.hookimpl(tryfirst=True)  # the conftest above looks at the mark
@@ -46,8 +45,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
         if item.get_closest_marker("spark") is not None:
             item.add_marker(pytest.mark.filterwarnings(LEFT_SOCKETS))
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")

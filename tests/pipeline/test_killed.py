@@ -42,7 +42,6 @@ def wanted(spark: SparkSession, events: Path) -> Tables:
     return kept
 
 
-@pytest.mark.timeout(600)
 def test_a_driver_killed_halfway_leaves_what_an_undisturbed_one_does(
     events: Path, wanted: Tables, tmp_path: Path
 ) -> None:
@@ -52,7 +51,6 @@ def test_a_driver_killed_halfway_leaves_what_an_undisturbed_one_does(
         assert differences(kept_tables(tmp_path / kind), wanted) == {}, kind
 
 
-@pytest.mark.timeout(600)
 def test_a_driver_killed_in_its_first_write_to_delta_is_in_no_later_ones_way(
     spark: SparkSession, events: Path, wanted: Tables, tmp_path: Path
 ) -> None:
