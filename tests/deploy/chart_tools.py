@@ -36,7 +36,7 @@ EXAMPLES: Final = tuple(
 )
 OLDEST: Final = "1.29.0"
 NEWEST: Final = "1.34.0"
-_TIMEOUT_S: Final = 60
+_TIMEOUT_S: Final = 120
 
 Manifest = dict[str, Any]
 

@@ -81,7 +81,6 @@ def _with_custom_kinds(server: ApiServer, say: Callable[[str], None]) -> Sequenc
         wait_until(
             lambda kind=kind: server.has_kind(f"{_GROUP}/v1", kind),  # type: ignore[misc]
             what=f"a server that knows {kind}",
-            timeout_s=30,
             every_s=0.1,
         )
     return ()

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from tests.deploy.image_builder import ImageConfig
 
-_START_TIMEOUT_S: Final = 30
-_EXECUTE_TIMEOUT_S: Final = 60
+_START_TIMEOUT_S: Final = 120
+_EXECUTE_TIMEOUT_S: Final = 120
 _TMP_BYTES: Final = 16 * 1024 * 1024
 _NO_CAPABILITIES: Final = {
     kind: list[str]() for kind in ("bounding", "effective", "inheritable", "permitted", "ambient")

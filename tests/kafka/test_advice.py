@@ -43,7 +43,6 @@ def test_advised_topics_are_known_before_anyone_asks_and_missing_ones_are_not_cr
         wait_until(
             lambda: "1 of 2 topics are there and kept known" in sidecar.log(),
             what="a line about the advice",
-            timeout_s=30,
             last_seen=sidecar.log,
         )
         metadata = sidecar.api.get("/v1/status").json()["metadata"]

@@ -99,7 +99,6 @@ def test_a_secret_that_is_rotated_under_a_running_pod_costs_no_record(
         wait_until(
             lambda: "it is made anew" in kubelet.log("pilotfish"),
             what="a connection with the new password",
-            timeout_s=30,
             last_seen=lambda: kubelet.log("pilotfish"),
         )
         play.wait_for_records(50, what="records behind the rotation")

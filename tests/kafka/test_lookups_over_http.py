@@ -108,7 +108,6 @@ def test_a_topic_deleted_and_created_again_is_followed_by_lookups_and_produces(
     after = wait_until(
         lambda: (found := sidecar.api.get(f"/v1/topics/{topic}").json())["id"] != before["id"] and found,
         what="the new topic's id",
-        timeout_s=30,
     )
     assert len(after["partitions"]) == 4
     assert [(r.partition, r.value) for r in kafka.read_back(topic)] == [(3, b"after")]

@@ -201,7 +201,7 @@ def test_a_wrong_password_that_is_put_right_needs_no_restart(
                 assert isinstance(outcome.error, SaslAuthenticationError)  # of an attempt from before
             return isinstance(outcome, RecordMetadata)
 
-        wait_until(produced, what="a record with the right password", timeout_s=30, every_s=0.0)
+        wait_until(produced, what="a record with the right password", every_s=0.0)
 
 
 # -- certificates ------------------------------------------------------------------------------------------
@@ -270,7 +270,6 @@ def test_a_right_that_is_taken_and_given_back_needs_no_restart(
                 lambda: [told for told in [outcome()] if isinstance(told, RecordFailure)],
                 what="a record that is refused",
                 every_s=0.0,
-                timeout_s=30,
             )
             assert isinstance(refused[0].error, TopicAuthorizationError)
             assert topic in str(refused[0].error)
@@ -278,7 +277,6 @@ def test_a_right_that_is_taken_and_given_back_needs_no_restart(
             lambda: isinstance(outcome(), RecordMetadata),
             what="a record that is taken again",
             every_s=0.0,
-            timeout_s=30,
         )
     assert set(_values(secured_kafka, topic)) == {b"x"}
 

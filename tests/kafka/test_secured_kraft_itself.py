@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.kafka.conftest import NewTopic
     from tests.support.secured_kraft import SecuredKraft
 
-_PATIENCE_S: Final = 5.0
+_PATIENCE_S: Final = 60.0
 
 
 class _Client:

@@ -129,5 +129,5 @@ def test_a_second_sigterm_ends_at_once(kafka: KraftCluster, new_topic: NewTopic,
             sidecar.process.terminate()  # counts as the first one for a while
             return not sidecar.is_running
 
-        wait_until(told_again, what="the end", timeout_s=30)
+        wait_until(told_again, what="the end")
         assert asked.join() is None, "the connection ended without an answer"

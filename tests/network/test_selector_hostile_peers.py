@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-PATIENCE_MS = 10_000
+PATIENCE_MS = 60_000
 DEFAULTS = NetworkConfig()
 
 

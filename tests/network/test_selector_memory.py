@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator
 
-PATIENCE_MS = 10_000
+PATIENCE_MS = 60_000
 BUFFER_BYTES = 4 * 1024
 
 #: More than one read brings: it must be reserved.

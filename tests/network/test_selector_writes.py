@@ -15,7 +15,7 @@ from tests.support.tcp_peers import ScriptedPeer, echo
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PATIENCE_MS: Final = 20_000
+PATIENCE_MS: Final = 60_000
 BUFFER_BYTES: Final = 4_096
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TOPICS: Final = ("orders", "orders-eu", "customers", "streamed")
 #: Of each topic of the embedded cluster.
 PARTITIONS: Final = 4
-PATIENCE_S: Final = 20.0
+PATIENCE_S: Final = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 UNKNOWN, INVALID = 3, 17
-PATIENCE_S: Final = 30
+PATIENCE_S: Final = 120
 
 LEFT_OUT: Final = {
     "KafkaProducerTest.ConstructorWithSerializers": "keys and values are bytes here, without serializers",

@@ -45,7 +45,6 @@ def wait_for_error(sidecar: Sidecar, words: str) -> dict[str, Any]:
     wait_until(
         lambda: words in (bootstrap_node(sidecar)["last_error"] or ""),
         what=f"{words!r} in the status",
-        timeout_s=30,
         last_seen=lambda: sidecar.api.get("/v1/status").text + sidecar.log(),
     )
     return bootstrap_node(sidecar)
@@ -85,7 +84,6 @@ def test_a_sidecar_whose_brokers_have_no_name_yet_says_so_and_is_ready_when_they
             wait_until(
                 lambda: sidecar.admin.get("/startupz").status_code == 200,
                 what="a start that goes on without brokers",
-                timeout_s=30,
             )
             assert not is_ready(sidecar)
             assert sidecar.admin.get("/livez").status_code == 200
@@ -95,16 +93,15 @@ def test_a_sidecar_whose_brokers_have_no_name_yet_says_so_and_is_ready_when_they
             assert spooled.status_code == 202, spooled.text
 
             dns.answer(HOST, ["127.0.0.1"])
-            wait_until(lambda: is_ready(sidecar), what="a ready sidecar", timeout_s=30, last_seen=sidecar.log)
+            wait_until(lambda: is_ready(sidecar), what="a ready sidecar", last_seen=sidecar.log)
             assert sidecar.produce("orders", [{"value": "at once"}]).status_code == 200
             # By the producers of the spool and of the events.
             wait_until(
                 lambda: b"spooled" in {record.value for record in cluster.records("orders")},
                 what="the spooled record",
-                timeout_s=30,
                 last_seen=sidecar.log,
             )
-            wait_until(lambda: cluster.batches("events"), what="events", timeout_s=30, last_seen=sidecar.log)
+            wait_until(lambda: cluster.batches("events"), what="events", last_seen=sidecar.log)
             assert sidecar.terminate() == 0
 
 
@@ -141,7 +138,7 @@ def test_a_hung_look_up_that_is_answered_at_last_is_good(tmp_path: Path, dns: St
     ):
         wait_for_error(sidecar, f"{HOST} was not resolved within")
         dns.answer(HOST, ["127.0.0.1"])
-        wait_until(lambda: is_ready(sidecar), what="a ready sidecar", timeout_s=30, last_seen=sidecar.log)
+        wait_until(lambda: is_ready(sidecar), what="a ready sidecar", last_seen=sidecar.log)
 
 
 @pytest.mark.parametrize(

@@ -37,11 +37,8 @@ def test_what_a_killed_sidecar_told_is_finished_by_the_next_and_that_one_ends_in
         wait_until(
             lambda: sidecar.metric("pilotfish_events_total", type="produce.window"),
             what="a window",
-            timeout_s=20,
         )
-        wait_until(
-            lambda: not sidecar.metric("pilotfish_events_waiting_bytes"), what="an empty queue", timeout_s=20
-        )
+        wait_until(lambda: not sidecar.metric("pilotfish_events_waiting_bytes"), what="an empty queue")
         (being_written,) = folder.iterdir()
         assert being_written.name.startswith(".events-pod-1-")
         sidecar.process.kill()
@@ -49,7 +46,7 @@ def test_what_a_killed_sidecar_told_is_finished_by_the_next_and_that_one_ends_in
         with being_written.open("a") as file:
             file.write('{"v":1,"type":"hear')
         sidecar.start()
-        wait_until(lambda: not being_written.exists(), what="the first file to be finished", timeout_s=20)
+        wait_until(lambda: not being_written.exists(), what="the first file to be finished")
         assert sidecar.produce("orders", [{"value": "x"}]).status_code == 200
         assert sidecar.terminate() == 0
     first, second = sorted(folder.iterdir())

@@ -63,7 +63,7 @@ _FAILED: Final = re.compile(r'"error(_code)?": ?([45]|{)')
 _FORBIDDEN: Final = re.compile(r'TOPIC_AUTHORIZATION_FAILED|"error_code": ?403|ERR_PUBSUB_FORBIDDEN')
 
 #: Longer than any answer takes.
-PATIENCE_S: Final = 10.0
+PATIENCE_S: Final = 60.0
 
 
 class Route(NamedTuple):

@@ -25,7 +25,7 @@ _BYTES: Final = 38_000_000
 MOST_MB: Final = 200
 _TIMEOUT_MS: Final = 3_000
 #: For the answer to a produce: its deadline, and patience for a machine that does other things too.
-_PATIENCE_S: Final = 20.0
+_PATIENCE_S: Final = 60.0
 #: These are passed over, and what was asked for is there all the same.
 _PASSED_OVER: Final = frozenset(
     {

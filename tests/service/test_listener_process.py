@@ -78,7 +78,7 @@ def test_all_listeners_answer_and_are_gone_at_the_end(
         check_all_listeners(secured, sidecar)
         began = time.monotonic()
         assert sidecar.terminate() == 0  # both clients keep their connection open
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 30  # they would be dropped for idleness after 75
         assert not secured.socket.exists()
 
 

@@ -246,22 +246,22 @@ def test_two_hundred_slow_callers_do_not_slow_anybody() -> None:
     async def scenario() -> tuple[float, float]:
         async with Served(large, send_buffer_bytes=SMALL_BUFFERS) as served:
             caller = await served.call()
-            alone = await median_s(caller)
+            alone = await quickest_s(caller)
             for number in range(200):
                 slow = await served.call(receive_buffer_bytes=SMALL_BUFFERS)
                 slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
                 slow.send((GET, POST + b"a", GET[:-10], b"")[number % 4])
             await until(lambda: served.connections.open == 201)
-            return alone, await median_s(caller)
+            return alone, await quickest_s(caller)
 
-    async def median_s(caller: Caller) -> float:
+    async def quickest_s(caller: Caller) -> float:
         took = []
         for _ in range(300):
             began = time.perf_counter()
             caller.send(GET.replace(b"/ ", b"/quick ", 1))
             await caller.answer()
             took.append(time.perf_counter() - began)
-        return sorted(took)[len(took) // 2]
+        return min(took)  # others on the machine make any other of them longer
 
     alone, among_them = on_loop("uvloop", scenario())
     assert among_them < 3 * alone

@@ -282,7 +282,7 @@ def test_at_the_end_an_idle_caller_who_never_says_goodbye_is_not_waited_for(loop
             await until(lambda: not served.connections.open)
             return time.monotonic() - began
 
-    assert on_loop(loop, scenario()) < 5
+    assert on_loop(loop, scenario()) < 20  # asyncio itself would wait for 30
 
 
 def test_an_answer_that_goes_on_slowly_is_not_cut_by_the_goodbye(loop: str, files: Files) -> None:

@@ -175,4 +175,4 @@ def test_hostile_streams_cost_linear_time(stream: bytes) -> None:
     for start in range(0, len(stream), 4_096):
         records.feed(stream[start : start + 4_096])
     records.end()
-    assert process_time() - began_s < 3.0  # some 0.1 s; in quadratic time it would be minutes
+    assert process_time() - began_s < 30.0  # some 0.1 s; in quadratic time it would be minutes

@@ -176,7 +176,7 @@ def test_a_second_sigterm_ends_it_at_once() -> None:
             process.send_signal(signal.SIGTERM)  # counts as the first one for a while
             return process.poll() is not None
 
-        wait_until(told_again, what="the end", timeout_s=20)
+        wait_until(told_again, what="the end")
         assert process.returncode == 128 + signal.SIGTERM
         assert "again: ending at once" in process.stderr.read()
 

@@ -49,7 +49,7 @@ def sidecar_of(cluster: FakeCluster, folder: Path, **kafka: str) -> Iterator[Sid
         cluster.move_leader("orders", 0, 1)
         produce_to_all(sidecar)
         # What broker 1 was slow with, by its death, is over for the judgement of this moment.
-        wait_until(lambda: "node 1" not in what_is_slow(sidecar), what="a node 1 that is well", timeout_s=30)
+        wait_until(lambda: "node 1" not in what_is_slow(sidecar), what="a node 1 that is well")
         yield sidecar
 
 
@@ -81,9 +81,7 @@ def what_is_slow(sidecar: Sidecar) -> str:
 
 def wait_until_node_2_is_named(sidecar: Sidecar) -> str:
     """What is slow, as the first status has it that names anybody."""
-    said = wait_until(
-        lambda: what_is_slow(sidecar), what="something slow", timeout_s=30, last_seen=lambda: status(sidecar)
-    )
+    said = wait_until(lambda: what_is_slow(sidecar), what="something slow", last_seen=lambda: status(sidecar))
     assert set(re.findall(r"node (\d)", said)) == {"2"}, said
     return said
 
@@ -121,7 +119,7 @@ def test_a_broker_that_is_slow_below_the_limit_is_named_by_comparison(
             produce_to_all(sidecar)
             return what_is_slow(sidecar)
 
-        said = wait_until(named, what="a slow broker", timeout_s=60, last_seen=lambda: status(sidecar))
+        said = wait_until(named, what="a slow broker", last_seen=lambda: status(sidecar))
         assert "node 2 answers far later than the others" in said
         assert set(re.findall(r"node (\d)", said)) == {"2"}, said
 
@@ -134,7 +132,6 @@ def test_a_broker_that_is_slow_with_metadata_alone_is_named(cluster: FakeCluster
             wait_until(
                 lambda: sidecar.api.post("/v1/metadata/refresh", params={"max_block_ms": 50}).is_error,
                 what="a refresh that is not answered",
-                timeout_s=30,
             )
             wait_until_node_2_is_named(sidecar)
         finally:
@@ -153,7 +150,6 @@ def test_a_broker_that_answers_nothing_any_more_is_named_while_its_connection_is
         wait_until(
             lambda: re.search(r"was not answered.*s ago", status(sidecar)),
             what="the timeout of a request",
-            timeout_s=30,
             last_seen=lambda: status(sidecar),
         )
         wait_until_node_2_is_named(sidecar)

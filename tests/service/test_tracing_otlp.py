@@ -84,7 +84,6 @@ def test_a_collector_that_is_away_costs_produce_nothing_and_is_told_of_once(tmp_
                     > failed
                 ),
                 what="spans given up",
-                timeout_s=40,
             )
         assert sidecar.log().count("spans can't be sent") == 1
         assert "connection refused" in sidecar.log()

@@ -23,7 +23,7 @@ from tests.support.debian_packages import PackagesMissingError, install
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_PAGE_LOAD_TIMEOUT_S: Final = 30
+_PAGE_LOAD_TIMEOUT_S: Final = 120
 
 #: Alone, without a screen, and without the errands that a browser runs for itself.
 _FLAGS: Final = (

@@ -36,6 +36,24 @@ def python_calls(run: Callable[[], object]) -> int:
     return calls
 
 
+def lines_of(run: Callable[[], object]) -> int:
+    """How many lines of Python this thread runs meanwhile."""
+    lines = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        run()
+    finally:
+        sys.settrace(before)
+    return lines
+
+
 def kept_blocks(run: Callable[[], object]) -> int:
     """How many more blocks of memory are in use when `run` is over than before, what it returns included."""
     with no_collector():

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: In real time; a scenario that takes longer hangs.
-PATIENCE_S = 30.0
+PATIENCE_S = 300.0
 
 
 class HttpApp:

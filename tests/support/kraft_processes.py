@@ -42,9 +42,9 @@ _JAVA_OPTIONS: Final = (
     *(f"-Dorg.slf4j.simpleLogger.log.{name}=warn" for name in _CHATTY_LOGGERS),
 )
 #: A start takes about 5 s on an idle machine with two cores; the deadline is for a laden one.
-START_TIMEOUT_S: Final = 90.0
+START_TIMEOUT_S: Final = 120.0
 #: Controlled shutdown moves leaders first and takes a second or two; then we stop asking nicely.
-_STOP_TIMEOUT_S: Final = 30.0
+_STOP_TIMEOUT_S: Final = 120.0
 
 
 class KafkaProcesses:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from client_core import Ticket
 
-PATIENCE_S: Final = 20
+PATIENCE_S: Final = 60
 PATIENCE_MS: Final = PATIENCE_S * 1_000
 
 #: Kafka's defaults with pauses that a test can afford.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: How long a call may take in real time before the calling itself is the failure.
-_PATIENCE_S: Final = 30.0
+_PATIENCE_S: Final = 300.0
 
 
 class LoopThread:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 RequestMatcher = Callable[[RequestBuilder], bool]
 
 #: How long a test may block in poll, in real time, before the missing wakeup is the failure.
-_PATIENCE_S: Final = 30.0
+_PATIENCE_S: Final = 120.0
 
 #: The timeout of requests that name none. Source: MockClient.
 _REQUEST_TIMEOUT_MS: Final = 5_000

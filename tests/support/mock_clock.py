@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 #: How long a test may wait in real time before the waiting itself is the failure.
-_PATIENCE_S: Final = 30.0
+_PATIENCE_S: Final = 120.0
 
 
 class MockClock:

@@ -82,7 +82,7 @@ class OtlpReceiver:
 
     def wait_for_spans(self, count: int) -> list[Span]:
         """The spans, once there are so many."""
-        wait_until(lambda: len(self.spans) >= count, what=f"{count} spans", timeout_s=20)
+        wait_until(lambda: len(self.spans) >= count, what=f"{count} spans")
         return self.spans
 
 

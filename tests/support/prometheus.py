@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 INTERVAL: Final = "500ms"
 
-_START_TIMEOUT_S: Final = 30.0
+_START_TIMEOUT_S: Final = 120.0
 
 _CONFIG: Final = """\
 global:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-START_TIMEOUT_S: Final = 30.0
+START_TIMEOUT_S: Final = 120.0
 #: A produce may wait for max.block.ms and delivery.timeout.ms before it is answered.
 ANSWER_TIMEOUT_S: Final = 190.0
 
@@ -71,9 +71,9 @@ class Sidecar:
         self.api = httpx.Client(
             base_url=self.api_url, timeout=ANSWER_TIMEOUT_S, limits=limits, verify=verify, headers=headers
         )
-        self.admin = httpx.Client(base_url=f"http://127.0.0.1:{self.admin_port}", timeout=10, verify=NO_TLS)
+        self.admin = httpx.Client(base_url=f"http://127.0.0.1:{self.admin_port}", timeout=60, verify=NO_TLS)
         unix = None if socket_path is None else httpx.HTTPTransport(uds=str(socket_path), verify=NO_TLS)
-        self.over_unix = httpx.Client(base_url="http://localhost", timeout=10, transport=unix, verify=NO_TLS)
+        self.over_unix = httpx.Client(base_url="http://localhost", timeout=60, transport=unix, verify=NO_TLS)
 
     @property
     def api_url(self) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 #: How long a peer waits for the client before the waiting itself is the failure.
-PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = 120.0
 
 _SIZE: Final = struct.Struct(">i")
 

@@ -3,6 +3,8 @@
 Look, wait a little, look again, and after a deadline fail with a sentence that says what was awaited and what
 was last seen. For what is in this process a condition, an event or a future is better; this is for Kafka's
 brokers, operating system processes and peers behind a socket. Blocks; any thread.
+
+The deadline is a net for what never comes, not a bound on how long it may take: a busy machine needs long.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ def wait_until(
     look: Callable[[], T],
     *,
     what: str,
-    timeout_s: float = 60.0,
+    timeout_s: float = 120.0,
     every_s: float = 0.1,
     last_seen: Callable[[], object] | None = None,
 ) -> T:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from client_core.protocol.api_keys import ApiKey
 
 _SIZE: Final = struct.Struct(">i")
-_PATIENCE_S: Final = 10.0
+_PATIENCE_S: Final = 120.0
 
 
 class Wire:

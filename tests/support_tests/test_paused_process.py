@@ -27,4 +27,4 @@ def test_nothing_of_a_paused_process_runs_any_more_though_it_waited_for_a_proces
             assert thread_states(process.pid) == ["T"]
         resumed = processes[0]
         resumed.send_signal(signal.SIGCONT)
-        wait_until(lambda: thread_states(resumed.pid) == ["R"], what="the process runs again", timeout_s=30)
+        wait_until(lambda: thread_states(resumed.pid) == ["R"], what="the process runs again")

@@ -55,8 +55,8 @@ def test_a_killed_session_takes_its_processes_and_their_folder_with_it(tmp_path:
         sleeper = int(session.stdout.readline())
         os.kill(sleeper, 0)
         session.send_signal(signal.SIGKILL)
-    wait_until(_is_gone(sleeper), what=f"process {sleeper} is gone", timeout_s=30)
-    wait_until(lambda: not (tmp_path / "data").exists(), what="the folder is gone", timeout_s=30)
+    wait_until(_is_gone(sleeper), what=f"process {sleeper} is gone")
+    wait_until(lambda: not (tmp_path / "data").exists(), what="the folder is gone")
 
 
 def test_closing_kills_what_still_runs_and_spares_what_was_let_go(tmp_path: Path) -> None:

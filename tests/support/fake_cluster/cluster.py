@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from tests.support.fake_cluster.sasl_handshake import SaslDemand, SaslSession
 
 _HOST: Final = "127.0.0.1"
-_PATIENCE_S: Final = 30.0
+_PATIENCE_S: Final = 120.0
 
 
 class FakeCluster:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _SIZE: Final = struct.Struct(">i")
 _SIZE_AND_CORRELATION: Final = struct.Struct(">ii")
-_PATIENCE_S: Final = 30.0
+_PATIENCE_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
