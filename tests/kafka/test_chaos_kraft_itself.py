@@ -189,7 +189,10 @@ def test_leaders_are_moved_and_elected(chaos: ChaosCluster, topic: str) -> None:
 def test_a_topics_config_is_changed_and_taken_back(chaos: ChaosCluster, topic: str) -> None:
     admin = chaos.kafka.admin
     admin.set_topic_config(topic, "max.message.bytes", "10")
-    assert _produce({"bootstrap.servers": chaos.bootstrap_servers}, topic) == "MSG_SIZE_TOO_LARGE"
+    wait_until(  # each broker learns of it in its own time
+        lambda: _produce({"bootstrap.servers": chaos.bootstrap_servers}, topic) == "MSG_SIZE_TOO_LARGE",
+        what="records are too large",
+    )
     admin.set_topic_config(topic, "max.message.bytes", None)
     wait_until(
         lambda: _produce({"bootstrap.servers": chaos.bootstrap_servers}, topic) is None,

@@ -311,7 +311,11 @@ def test_an_unknown_outcome_is_said() -> None:
 
 def test_produce_to_an_unknown_topic_ends_when_the_user_said(cli: Cli) -> None:
     said = cli.refused("produce", "nope-2", "x", "--max-block-ms", "50")
-    assert said == "Topic nope-2 not present in metadata after 50 ms. [UNKNOWN_TOPIC_OR_PARTITION]"
+    # On a busy machine the broker may not have answered by then.
+    assert said in {
+        f"Topic nope-2 not present in metadata after 50 ms. [{error}]"
+        for error in ("UNKNOWN_TOPIC_OR_PARTITION", "REQUEST_TIMED_OUT")
+    }
 
 
 @pytest.mark.parametrize(
