@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.plain_http import NO_TLS
 from tests.support.sidecar import ANSWER_TIMEOUT_S, Sidecar
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,7 +133,7 @@ def test_lookups_are_answered_from_memory_while_every_broker_is_down(
 
     started_s = time.monotonic()
     answer = sidecar.produce(topic, [{"value": "never sent"}], timeout_ms=1_500)
-    assert time.monotonic() - started_s < 5
+    assert time.monotonic() - started_s < patient(30.0)
     assert answer.status_code == 503, answer.text
     problem = answer.json()
     # Where the client has begun anew from its bootstrap list it waits for metadata, else for its leader.

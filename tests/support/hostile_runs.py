@@ -38,6 +38,7 @@ from tests.support.hostile_load import (
     submit,
 )
 from tests.support.hostile_simulation import survive_in_process
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     import socket
@@ -58,9 +59,11 @@ _SETTINGS: Final[Mapping[str, str | int | bool]] = {
 _MOST_CONNECTS_A_SECOND: Final = 400
 #: A turn for each request, answer, end and pause; thousands in half a second would be a loop.
 _MOST_TURNS: Final = 20_000
-_LONGEST_CLOSE_S: Final = 4.0
+#: How late a request may be answered on a busy machine.
+_LATE_MS: Final = patient(10_000)
+_LONGEST_CLOSE_S: Final = patient(20.0)
 #: A busy machine may fail honest records by their deadline of 600 ms; a producer that is harmed fails all.
-_HEALS_S: Final = 30.0
+_HEALS_S: Final = patient(60.0)
 
 
 class _OurPorts:
@@ -98,7 +101,7 @@ def survive_over_sockets(
         producer.start()
         try:
             requests = _submit_for(seconds, producer, random)
-            check_told(seed, requests, 1_000)
+            check_told(seed, requests, _LATE_MS)
             turns = producer.io_thread.turns
             assert turns < _MOST_TURNS, f"seed {seed}: {turns} turns"
             most_connects = _MOST_CONNECTS_A_SECOND * (1 + seconds)
@@ -167,7 +170,7 @@ def _produce_to_honest_brokers(
     while True:  # on a busy machine honest answers may come too late, but not for ever
         three = [submit(producer, random, "later") for _ in range(3)]
         _wait_until_told(producer, three)
-        check_told(seed, three, 1_000)
+        check_told(seed, three, _LATE_MS)
         late += three
         _, failed = counts(three)
         if not failed or is_fatal(producer):
@@ -200,8 +203,8 @@ def _pause(producer: KafkaProducer, seconds: float) -> None:
 
 
 def _wait_until_told(producer: KafkaProducer, requests: Sequence[Request]) -> None:
-    """Waits as long as they may take, and a second more."""
-    until_s = time.monotonic() + (BLOCK_MS + DEADLINE_MS) / 1_000 + 1
+    """Waits as long as they may take, and some more."""
+    until_s = time.monotonic() + (BLOCK_MS + DEADLINE_MS + _LATE_MS) / 1_000
     while not all(request.told for request in requests) and time.monotonic() < until_s:
         _pause(producer, 0.002)
 
