@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -195,7 +196,7 @@ def test_many_who_want_long_lists_at_a_time_share_each_turn() -> None:
 def test_a_caller_who_may_read_little_of_a_long_list_gets_it_in_slices_too(tmp_path: Path) -> None:
     tokens = TokensFile(tmp_path, shop={"read": ["topic-with-a-name-000007"]})
 
-    def asked(turns: Turns) -> None:
+    def asked(path: str, turns: Turns) -> None:
         web = HttpApp(tokens_file=tokens.setting)
         web.producer.set_topics({"orders": 3})
         web.producer.on_brokers = {f"topic-with-a-name-{number:06d}": 6 for number in range(TOPICS)}
@@ -205,7 +206,7 @@ def test_a_caller_who_may_read_little_of_a_long_list_gets_it_in_slices_too(tmp_p
         assert len(turns.ms) > 3
 
     for path in ("/topics", "/v1/topics", "/v3/clusters/cluster/topics"):
-        in_short_turns(asked)
+        in_short_turns(partial(asked, path))
 
 
 def test_the_answer_about_a_long_topic_is_spelled_as_that_about_a_short_one_and_kept() -> None:
