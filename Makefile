@@ -33,7 +33,7 @@ endif
 # imports, and each process of pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo pipeline-demo check format docs dashboard behaviours test test-pipeline-killed test-lowest test-long check-deploy test-fast audit fuzz chaos soak lives bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
+.PHONY: help setup run demo pipeline-demo check format docs dashboard behaviours test test-pipeline-killed test-lowest test-stress test-long check-deploy test-fast audit fuzz chaos soak lives bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -97,6 +97,9 @@ test-lowest: .cache/lowest-venv/.complete  ## the tests that need no Java, with 
 	$(UV) pip sync --quiet --python .cache/lowest-venv/bin/python --require-hashes requirements/lowest.txt
 	$(UV) pip install --quiet --python .cache/lowest-venv/bin/python --no-deps --no-build-isolation --editable .
 	@touch $@
+
+test-stress: setup java kafka-jars pipeline-jars  ## all tests in fresh orders beside spinning processes: hours; it resumes. RUNS=2 NO_BROKER_RUNS=6, STRESS="--seed 1"
+	$(BIN)/python -m tests.stress $(if $(RUNS),--runs $(RUNS)) $(if $(NO_BROKER_RUNS),--no-broker-runs $(NO_BROKER_RUNS)) $(STRESS)
 
 test-long: test-pipeline-killed test-lowest  ## what is too long for every commit
 

@@ -26,6 +26,10 @@ _OPTIONAL_FOLDERS: Final = ("tables", "captured")
 # Derandomised: a run must not depend on chance. No deadline: a busy machine is no bug.
 hypothesis.settings.register_profile("pilotfish", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("pilotfish")
+# Other cases with each `--hypothesis-profile fresh --hypothesis-seed N`; tests/stress.py draws N.
+hypothesis.settings.register_profile(
+    "fresh", deadline=None, derandomize=False, database=None, print_blob=True
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -34,6 +34,7 @@ from tests.support.mock_clock import MockClock
 from tests.support.mock_resolver import MockResolver
 from tests.support.mock_selector import MockSelector
 from tests.support.recorded_events import RecordedEvents
+from tests.support.waiting import patient
 
 CLOSED = Disconnection("closed", "it is gone", logging.INFO)
 UNSUPPORTED_VERSION = 35
@@ -495,6 +496,6 @@ def test_statuses_are_read_while_the_io_thread_goes_on() -> None:
         bench.answer(NODE.id, ProduceResponse())
         bench.poll()
     stop.set()
-    watcher.join(30)
+    watcher.join(patient(30))
     assert not watcher.is_alive()
     assert failures == []

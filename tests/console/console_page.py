@@ -15,12 +15,14 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+from tests.support.waiting import patient
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from selenium.webdriver import Chrome
 
-PATIENCE_S: Final = 120.0
+PATIENCE_S: Final = patient(15.0)
 _EVERY_S: Final = 0.1
 
 _SHOWN_TEXT: Final = """

@@ -13,6 +13,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from tests.console.conftest import sidecar_over
 from tests.console.console_page import PATIENCE_S, ConsolePage
 from tests.support.fake_cluster import FakeCluster
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -64,7 +65,7 @@ def test_contrast_holds_with_findings_and_when_the_sidecar_is_gone(
     console.until(lambda: "under-replicated" in console.text("findings"))
     assert audit_in_both_colours(console) == []
     sidecar.process.kill()
-    sidecar.process.wait(timeout=10)
+    sidecar.process.wait(timeout=patient(30))
     console.until(lambda: "has not answered" in console.banner)
     assert audit_in_both_colours(console) == []
 

@@ -10,6 +10,7 @@ from tests.console.console_page import ConsolePage
 from tests.support.fake_cluster import FakeCluster
 from tests.support.paused_process import pause_process
 from tests.support.tokens import TokensFile
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,7 +113,7 @@ def test_a_sidecar_that_dies_leaves_a_banner_and_greyed_data_until_it_is_back(
     console: ConsolePage, sidecar: Sidecar
 ) -> None:
     sidecar.process.kill()
-    sidecar.process.wait(timeout=10)
+    sidecar.process.wait(timeout=patient(30))
     console.until(lambda: GONE in console.banner)
     console.until(lambda: console.headline == "Not known. Last heard: everything is in order")
     assert "ago" in console.text("brokers-title")

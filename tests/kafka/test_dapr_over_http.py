@@ -19,6 +19,7 @@ from tests.support.npm_packages import NodeMissingError, find_node, install
 from tests.support.shared_sidecar import SharedSidecar
 from tests.support.sidecar import Sidecar
 from tests.support.tokens import TokensFile
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tests.support.kraft import KraftCluster
 
 _CLIENT: Final = Path(__file__).parent / "dapr_client"
-_TIMEOUT_S: Final = 120
+_TIMEOUT_S: Final = patient(120)
 
 #: A topic that was just made may take a busy broker longer to know than a caller waits for an unknown one.
 PATIENT: Final = ("--unknown-topic-wait-ms", "10000")

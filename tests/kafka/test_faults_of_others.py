@@ -20,7 +20,7 @@ import pytest
 
 from tests.support.plain_http import NO_TLS
 from tests.support.sidecar import Sidecar
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -120,7 +120,7 @@ def test_a_leaderless_partition_and_an_abandoned_produce_to_it_hold_nobody_up(
         ended = sidecar.produce(topic, [{"value": "x", "partition": 0}], timeout_ms=1_500)
         assert ended.status_code == 503
         assert ended.json()["written"] == "no"
-        assert time.monotonic() - began_s > 1.4
+        assert 1.4 < time.monotonic() - began_s < patient(30.0)
         for _ in range(20):
             assert sidecar.produce(topic, [{"value": "y", "partition": 1}]).status_code == 200
             assert sidecar.api.get(f"/v1/topics/{topic}/leader?partition=1", timeout=5).status_code == 200
@@ -149,7 +149,7 @@ def test_an_unknown_topic_costs_one_wait_however_many_records_there_are(
     media_type = {"content-type": "application/vnd.kafka.json.v2+json"}
     began_s = time.monotonic()
     answer = sidecar.api.post(f"/topics/{topic_name()}", json=body, headers=media_type)
-    assert time.monotonic() - began_s < 50  # a second for each record would be 100
+    assert time.monotonic() - began_s < patient(30.0)  # not 100
     assert (answer.status_code, answer.json()["error_code"]) == (404, 40401)
 
 

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.support.other_consumers import read_by_aiokafka
 from tests.support.shared_sidecar import SharedSidecar
 from tests.support.sidecar import Sidecar
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -412,10 +412,10 @@ def test_an_unknown_topic_costs_its_caller_a_second_and_not_one_for_each_record(
 ) -> None:
     topic = topic_name()
     began = time.monotonic()
-    answer = post(sidecar, f"/topics/{topic}", records(*({"value": n} for n in range(20))))
+    answer = post(sidecar, f"/topics/{topic}", records(*({"value": n} for n in range(100))))
     took_s = time.monotonic() - began
     assert (answer.status_code, answer.json()["error_code"]) == (404, 40401)
-    assert took_s < 15  # one wait of a second, where one for each record would be 20
+    assert took_s < patient(30.0)  # not 100
     assert topic not in kafka.admin.topics()
 
 
@@ -505,7 +505,7 @@ def test_a_partition_without_a_leader_is_answered_at_once_and_slows_nothing_else
     failed, written = answer.json()["offsets"]
     assert failed["error_code"] == 50003
     assert (written["partition"], written["error_code"]) == (0, None)
-    assert took_s > 3  # delivery.timeout.ms is 4 s
+    assert 3 < took_s < patient(30.0)  # delivery.timeout.ms is 4 s
     alone = post(sidecar, path, ONE)
     assert (alone.status_code, alone.json()["error_code"]) == (503, 50302)
     assert post(sidecar, f"/topics/{topic}/partitions/0", ONE).status_code == 200
@@ -527,6 +527,7 @@ def test_with_all_brokers_away_look_ups_go_on_and_a_produce_ends_in_time(
         assert answer.json() == told
     answer = post(sidecar, f"/topics/{topic}", ONE)
     assert (answer.status_code, answer.json()["error_code"]) in ((503, 50302), (500, 50003))
+    assert time.monotonic() - began < patient(30.0)
 
 
 def test_configs_that_an_acl_hides_are_an_empty_object(

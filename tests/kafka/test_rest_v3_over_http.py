@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pytest
 
 from tests.support.shared_sidecar import SharedSidecar
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Kafka's default: a record may be no larger.
 MAX_REQUEST_BYTES: Final = 1_048_576
-PATIENCE_S: Final = 120.0
+PATIENCE_S: Final = patient(30.0)
 
 
 @pytest.fixture(scope="module")
@@ -305,7 +305,7 @@ def test_an_unknown_topic_is_40401_within_the_short_wait_and_is_not_created(
     began_s = time.monotonic()
     told = reports(sidecar, f"{root}/topics/{missing}/records", {}, {"partition_id": 0})
     assert [report["error_code"] for report in told] == [40401, 40401]
-    assert time.monotonic() - began_s < 30  # max.block.ms is 60 s
+    assert time.monotonic() - began_s < patient(20.0)
     assert missing not in kafka.admin.topics()
 
 
@@ -316,7 +316,7 @@ def test_a_partition_that_the_topic_lacks_is_40402_within_the_short_wait(
     began_s = time.monotonic()
     (report,) = reports(sidecar, f"{root}/topics/{topic}/records", {"partition_id": 3})
     assert report["error_code"] == 40402
-    assert time.monotonic() - began_s < 30  # max.block.ms is 60 s
+    assert time.monotonic() - began_s < patient(20.0)
 
 
 def test_what_http_refuses(topic: str, sidecar: Sidecar, root: str) -> None:
@@ -449,6 +449,6 @@ def test_a_leaderless_partition_is_answered_at_once_and_a_produce_to_it_ends_at_
     began_s = time.monotonic()
     (failed,) = reports(sidecar, f"{path}/records", {"partition_id": 0})
     assert failed["error_code"] == 50003
-    assert time.monotonic() - began_s > 3.0
+    assert 3.0 < time.monotonic() - began_s < patient(30.0)
     (written,) = reports(sidecar, f"{path}/records", {"partition_id": 1})
     assert written["error_code"] == 200

@@ -35,6 +35,7 @@ from tests.support.secured_settings import (
     with_token_endpoint,
     with_token_file,
 )
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
     from tests.support.secured_kraft import SecuredKraft
     from tests.support.secured_settings import Settings
 
-#: Far from max.block.ms (60 s), and far above a broker's pause after a failed authentication.
-_AT_ONCE_S: Final = 30.0
+#: Far from max.block.ms (20 s), and above a broker's pause after a failed authentication.
+_AT_ONCE_S: Final = patient(15.0)
 _WRONG: Final = "looking-glass-9Kd"
 _KEY_PASSWORD: Final = "jabberwocky-2Vm"
 _CLIENT: Final = "pilotfish"

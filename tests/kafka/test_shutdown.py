@@ -13,7 +13,7 @@ import httpx
 
 from tests.support.plain_http import NO_TLS
 from tests.support.sidecar import ANSWER_TIMEOUT_S, Sidecar
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,7 +107,7 @@ def test_new_work_is_refused_while_the_old_is_flushed(
         assert refused.headers["connection"] == "close"
         for broker_id in kafka.broker_ids:
             kafka.resume(broker_id)
-        assert sidecar.process.wait(timeout=60) == 0
+        assert sidecar.process.wait(timeout=patient(60)) == 0
         assert asked.answered().status_code == 200
     values = [r.value for r in kafka.read_back(topic)]
     assert b"old" in values

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.support.sidecar import Sidecar
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,7 @@ def test_what_was_spooled_while_kafka_was_away_arrives_in_order_after_a_kill(
             assert spool(sidecar, topic, f"{request}-a", f"{request}-b").status_code == 202
         assert entries(sidecar) == 2 * REQUESTS + 1
         sidecar.process.kill()
-        sidecar.process.wait(timeout=10)
+        sidecar.process.wait(timeout=patient(30))
         for broker_id in kafka.broker_ids:
             kafka.resume(broker_id)
         kafka.admin.delete_topic(gone)

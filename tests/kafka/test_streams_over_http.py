@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.sidecar import Sidecar
 from tests.support.stream_connection import StreamConnection
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +55,7 @@ class Sender:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._thread.join(60)
+        self._thread.join(patient(60))
         assert not self._thread.is_alive()
 
     def _send(self) -> None:
@@ -121,7 +121,7 @@ def test_a_leader_killed_during_a_stream_loses_nothing_that_was_acknowledged(
             before = max(acknowledged)
             wait_until(lambda: max(acknowledged) > before + 400, what="records after the election")
             enough.set()
-        reader.join(190)
+        reader.join(patient(190))
     count = next(numbers)
     assert last == [{"records": count, "acknowledged": count, "failed": 0, "ended": "complete"}]
     read_back = [int(r.value or b"") for r in kafka.read_back(topic)]
@@ -174,7 +174,7 @@ def test_a_shutdown_ends_an_open_stream_with_all_that_was_taken_on(
         ending = threading.Thread(target=lambda: exit_codes.append(sidecar.terminate()))
         ending.start()
         told = [first, *stream]
-        ending.join(60)
+        ending.join(patient(60))
     assert exit_codes == [0]
     assert told[-1]["summary"] == {"records": 100, "acknowledged": 100, "failed": 0, "ended": "shutdown"}
     assert len(kafka.read_back(topic)) == 100

@@ -12,6 +12,7 @@ import pytest
 from tests.support.event_stream import EventReader
 from tests.support.plain_http import NO_TLS
 from tests.support.sidecar import Sidecar
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from tests.support.kraft import KraftCluster
 
 #: A killed broker is fenced after nine seconds; nothing here takes longer than that and a bit.
-PATIENCE_S = 60.0
+PATIENCE_S = patient(60.0)
 
 
 @pytest.fixture
@@ -185,4 +186,4 @@ def test_a_watch_ends_in_good_order_with_the_sidecar(new_topic: NewTopic, sideca
         watch.next("snapshot")
         sidecar.process.terminate()
         assert watch.next("end").data["reason"] == "shutting_down"
-    assert sidecar.process.wait(timeout=30) == 0
+    assert sidecar.process.wait(timeout=patient(30)) == 0

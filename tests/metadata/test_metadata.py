@@ -25,6 +25,7 @@ from client_core.metadata.metadata_response import MetadataResponse, read_metada
 from tests.metadata.metadata_builders import CONFIG, TP, HoldingSome, answer, info, is_update_requested
 from tests.metadata.test_refresh_schedule import Unjittered
 from tests.support.metadata_responses import metadata_response, partition, topic
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -288,7 +289,7 @@ def test_listeners_are_told_of_updates_fatal_errors_and_close_without_the_lock(m
     def listen() -> None:
         other = threading.Thread(target=lambda: told.append(metadata.time_to_next_update(0)))
         other.start()
-        other.join(10)
+        other.join(patient(30))
 
     metadata.on_change(listen)
     metadata.bootstrap([("localhost", 9092)])
@@ -336,7 +337,7 @@ def test_readers_see_whole_snapshots_only(metadata: Metadata) -> None:
         answer(metadata, size, {"topic": size}, epoch=size)
     is_over.set()
     for reader in readers:
-        reader.join(30)
+        reader.join(patient(30))
     assert torn == []
     assert metadata.cache.leader_epoch_for(TP) == 59
 

@@ -17,7 +17,7 @@ from client_core.metadata.producer_metadata import ProducerMetadata, TopicError
 from tests.metadata.test_refresh_schedule import Unjittered
 from tests.support.metadata_responses import metadata_response, topic
 from tests.support.mock_clock import MockClock
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -416,7 +416,7 @@ class Waiter:
             self.met_with = error
 
     def join(self) -> BaseException | None:
-        self._thread.join(30)
+        self._thread.join(patient(30))
         assert not self._thread.is_alive()
         return self.met_with
 

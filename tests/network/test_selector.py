@@ -39,6 +39,7 @@ from client_core.network.transport_layer import PlaintextTransportLayer, open_so
 from tests.network.fake_transport import FakeTransport, ScriptedAuthenticator
 from tests.support.mock_clock import MockClock
 from tests.support.tcp_peers import ScriptedPeer, TcpPeer, echo, frame, receive_frame
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,7 +59,7 @@ BUFFER_BYTES = 4 * 1024
 CONFIG = NetworkConfig(connections_max_idle_ms=MAX_IDLE_MS)
 
 #: Polls wait for the system, never longer than this; the test's own time limit ends what never comes.
-PATIENCE_MS = 60_000
+PATIENCE_MS = patient(10_000)
 
 
 class BuilderOf:

@@ -27,12 +27,13 @@ from tests.support.tcp_peers import (
     speak_tls,
     stay_silent,
 )
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-PATIENCE_MS = 60_000
+PATIENCE_MS = patient(10_000)
 DEFAULTS = NetworkConfig()
 
 

@@ -12,12 +12,13 @@ from client_core.network.network_config import NetworkConfig
 from client_core.network.selector import Selector
 from tests.support.mock_clock import MockClock
 from tests.support.tcp_peers import TcpPeer, frame
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator
 
-PATIENCE_MS = 60_000
+PATIENCE_MS = patient(10_000)
 BUFFER_BYTES = 4 * 1024
 
 #: More than one read brings: it must be reserved.

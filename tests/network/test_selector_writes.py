@@ -11,11 +11,12 @@ from client_core.network.channel_builder import PlaintextChannelBuilder
 from client_core.network.network_config import NetworkConfig
 from client_core.network.selector import Selector
 from tests.support.tcp_peers import ScriptedPeer, echo
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PATIENCE_MS: Final = 60_000
+PATIENCE_MS: Final = patient(20_000)
 BUFFER_BYTES: Final = 4_096
 
 

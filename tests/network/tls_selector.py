@@ -12,6 +12,7 @@ from client_core.network.selector import Selector
 from client_core.network.ssl_context import SslContexts
 from client_core.network.ssl_transport_layer import SslTransports
 from tests.support.mock_clock import MockClock
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     import socket
@@ -27,7 +28,7 @@ MAX_IDLE_MS = 5_000
 BUFFER_BYTES = 4 * 1024
 
 #: Polls wait for the system, never longer than this; the test's own time limit ends what never comes.
-PATIENCE_MS = 60_000
+PATIENCE_MS = patient(10_000)
 
 
 class WatchedChannels(LayeredChannelBuilder):

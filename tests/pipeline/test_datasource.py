@@ -14,6 +14,7 @@ from pipeline.datasource import register
 from service.embedded import EmbeddedCluster
 from tests.support.fake_sidecar_api import HANG_UP, HANG_UP_WHEN_STORED, FakeSidecarApi, Fault
 from tests.support.sidecar import Sidecar
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 TOPICS: Final = ("orders", "orders-eu", "customers", "streamed")
 #: Of each topic of the embedded cluster.
 PARTITIONS: Final = 4
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = patient(20.0)
 
 
 @pytest.fixture(scope="module")

@@ -26,11 +26,12 @@ from client_core import (
     UnknownTopicOrPartitionError,
     partition_for_key,
 )
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PATIENCE_S = 30
+PATIENCE_S = patient(30)
 PATIENCE_MS = PATIENCE_S * 1_000
 
 _R = TypeVar("_R")

@@ -17,14 +17,14 @@ from client_core.producer.results import ProduceResult
 from client_core.producer.ticket import CallInline
 from tests.support.producer_rig import ProducerRig, Waiting
 from tests.support.sender_rig import ORDERS_0, ORDERS_1, produced, producer_id_given, together
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from client_core.producer.ticket import Result
 
-PATIENCE_S = 30
+PATIENCE_S = patient(30)
 NO_RESULT = ProduceResult(0, (), 0)
 
 

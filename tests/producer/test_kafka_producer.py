@@ -33,13 +33,14 @@ from client_core.producer.status import CloseReport, Unacknowledged
 from tests.support.metadata_responses import metadata_response
 from tests.support.producer_rig import ProducerRig
 from tests.support.sender_rig import ORDERS_0, produced
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Future
 
 UNKNOWN, INVALID, UNAUTHORIZED = 3, 17, 29
-PATIENCE_S = 30
+PATIENCE_S = patient(30)
 
 _T = TypeVar("_T")
 

@@ -38,12 +38,13 @@ from tests.support.mock_clock import MockClock
 from tests.support.producer_rig import ProducerRig
 from tests.support.recorded_events import RecordedEvents
 from tests.support.sender_rig import ORDERS_0, produced, producer_id_given, producer_id_refused
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 UNKNOWN, INVALID = 3, 17
-PATIENCE_S: Final = 120
+PATIENCE_S: Final = patient(30)
 
 LEFT_OUT: Final = {
     "KafkaProducerTest.ConstructorWithSerializers": "keys and values are bytes here, without serializers",

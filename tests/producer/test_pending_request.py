@@ -17,6 +17,7 @@ from client_core.producer.producer_record import ProducerRecord, RecordMetadata
 from client_core.producer.ticket import Phase, RecordFailure, Result, Written
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from tests.support.sender_rig import ORDERS_0
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from client_core.producer.ticket import Done
@@ -236,7 +237,7 @@ def test_it_ends_once_though_many_threads_account_for_its_records() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(patient(30))
     assert ended.requests == [request]
     assert len(request.result(0).outcomes) == 200
 

@@ -13,6 +13,7 @@ from client_core.producer.producer_record import ProducerRecord
 from client_core.producer.ticket import Phase, Written
 from tests.support.producer_rig import ProducerRig, Waiting, full_buffer_rig
 from tests.support.sender_rig import ORDERS_0, produced
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -220,5 +221,5 @@ def test_portions_for_a_missing_partition_fail_once_the_io_thread_is_over() -> N
     records = [ProducerRecord("orders", b"x", None, 7)] * (PORTION + 1)
     thread = threading.Thread(target=lambda: told.append(_submit(rig, records)), daemon=True)
     thread.start()
-    thread.join(30)  # it would take its own lock twice
+    thread.join(patient(30))  # it would take its own lock twice
     assert [len(waiting.failures) for waiting in told] == [PORTION + 1]

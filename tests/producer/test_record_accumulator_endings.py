@@ -32,6 +32,7 @@ from tests.producer.batches import (
     values_in,
 )
 from tests.support.mock_clock import MockClock
+from tests.support.waiting import patient
 
 # -- flush and abort (ACC-12, ACC-13) ----------------------------------------------------------------------
 
@@ -112,7 +113,7 @@ def test_an_abort_waits_for_an_append_that_began_before_the_close() -> None:
             return super().__getitem__(index)
 
     assert bench.append(ClosedMeanwhile([RECORD]), 0, owner).appended == 1
-    closing.join(10)
+    closing.join(patient(30))
     assert owner.times_told == {0: 1}
     assert not has_incomplete(bench)
 

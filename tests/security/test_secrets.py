@@ -14,6 +14,7 @@ from tests.support.fake_cluster import FakeCluster
 from tests.support.fake_cluster.sasl_handshake import SaslDemand
 from tests.support.sidecar import Sidecar
 from tests.support.tokens import TokensFile
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +77,7 @@ def test_a_running_sidecar_shows_none_of_its_secrets_anywhere(tmp_path: Path, fr
                 shown.append(sidecar.admin.get(path).text)
             shown.append(Path(f"/proc/{sidecar.process.pid}/cmdline").read_text())
             sidecar.api.post("/quitquitquit", headers={"authorization": f"Bearer {QUIT}"})
-            sidecar.process.wait(timeout=60)
+            sidecar.process.wait(timeout=patient(60))
             shown.append(sidecar.log())
         shown += [file.read_text() for file in events.iterdir()]
     assert sum(map(len, shown)) > 10_000  # it did show something

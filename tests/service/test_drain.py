@@ -22,7 +22,7 @@ from tests.support.http_app import run, until
 from tests.support.running_server import RunningServer, terminate
 from tests.support.sidecar import Sidecar
 from tests.support.stream_connection import StreamConnection
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ ONE: Final = b'{"records":[{"value":1}]}'
 JSON: Final = {"content-type": "application/json"}
 PATH: Final = "/v1/topics/orders/records"
 #: What comes behind the drain may take so long: the rest of what docs/operations.md has pods wait.
-BEHIND_S: Final = 20.0
+BEHIND_S: Final = patient(15.0)
 
 
 # -- asking --------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class _Get:
         self._thread.start()
 
     def answer(self) -> httpx.Response:
-        self._thread.join(30)
+        self._thread.join(patient(30))
         return self._answers[0]
 
 
@@ -245,7 +245,7 @@ def test_a_stream_of_records_is_told_of_each_and_that_there_are_no_more(
         assert [next(stream)["offset"], next(stream)["offset"]] == [0, 1]
         sidecar.process.send_signal(signal.SIGTERM)
         rest = list(stream)  # to its proper end
-        assert sidecar.process.wait(timeout=30) == 0
+        assert sidecar.process.wait(timeout=patient(30)) == 0
     assert rest == [{"summary": {"records": 2, "acknowledged": 2, "failed": 0, "ended": "shutdown"}}]
     assert len(cluster.records("orders")) == 2
 
@@ -265,7 +265,7 @@ def test_what_the_brokers_do_not_take_is_named_and_the_end_comes_in_time(
         began_s = time.monotonic()
         assert sidecar.terminate() == 0
         assert 1.0 <= time.monotonic() - began_s < 1.0 + BEHIND_S
-        produce.join(30)
+        produce.join(patient(30))
         assert statuses[0] in {503, 504}
         assert "3 records of orders-0" in sidecar.log()
 
@@ -288,9 +288,9 @@ def test_records_that_wait_for_memory_are_delivered_in_the_drain(
         sidecar.process.send_signal(signal.SIGTERM)
         wait_until(lambda: "no new work is taken on" in sidecar.log(), what="the drain")
         hold.release()
-        assert sidecar.process.wait(timeout=60) == 0
+        assert sidecar.process.wait(timeout=patient(60)) == 0
         for caller in callers:
-            caller.join(30)
+            caller.join(patient(30))
         assert statuses == [200] * 12
         assert "everything that was accepted is acknowledged" in sidecar.log()
     assert len(cluster.records("orders")) == 12
@@ -330,4 +330,4 @@ def test_a_signal_before_the_sidecar_has_started_ends_it_in_order_too() -> None:
             process.stderr.readline()  # its settings: nothing listens to signals on the loop yet
             process.send_signal(signal.SIGTERM)
             rest = process.stderr.read()
-            assert process.wait(timeout=20) == 0, rest
+            assert process.wait(timeout=patient(30)) == 0, rest

@@ -15,7 +15,7 @@ from service.event_log.produce_windows import MOST_ROWS
 from tests.support.event_log_rig import HEARTBEAT_MS, ORIGIN, WINDOW_MS, EventLogRig, KeptLines, finished
 from tests.support.fake_producer import FakeProducer
 from tests.support.metadata_responses import partition, topic
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from client_core import ClientStatus
@@ -25,7 +25,7 @@ WINDOW = "produce.window"
 HEARTBEAT = "heartbeat"
 PARTITION = "metadata.partition"
 CONNECTION = "connection"
-PATIENCE_S = 20.0
+PATIENCE_S = patient(20.0)
 
 
 @pytest.fixture

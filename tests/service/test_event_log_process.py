@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from service.__main__ import main
 from service.embedded import EmbeddedCluster
 from tests.support.sidecar import Sidecar
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def test_what_a_killed_sidecar_told_is_finished_by_the_next_and_that_one_ends_in
         (being_written,) = folder.iterdir()
         assert being_written.name.startswith(".events-pod-1-")
         sidecar.process.kill()
-        sidecar.process.wait(timeout=10)
+        sidecar.process.wait(timeout=patient(30))
         with being_written.open("a") as file:
             file.write('{"v":1,"type":"hear')
         sidecar.start()

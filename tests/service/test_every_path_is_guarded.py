@@ -20,6 +20,7 @@ from service.console import DOCS, OPEN_PATHS
 from service.dialects.dapr.sidecar_info import HEALTH_PATHS
 from tests.support.http_app import HttpApp, run
 from tests.support.tokens import TokensFile
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -63,7 +64,7 @@ _FAILED: Final = re.compile(r'"error(_code)?": ?([45]|{)')
 _FORBIDDEN: Final = re.compile(r'TOPIC_AUTHORIZATION_FAILED|"error_code": ?403|ERR_PUBSUB_FORBIDDEN')
 
 #: Longer than any answer takes.
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = patient(10.0)
 
 
 class Route(NamedTuple):

@@ -16,6 +16,7 @@ from tests.fuzz.hostile_sidecar import memory_mb
 from tests.support.fake_cluster import FakeCluster
 from tests.support.giant_answers import ASKED, GIANTS, GiantAnswer
 from tests.support.sidecar import Sidecar
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,7 @@ _BYTES: Final = 38_000_000
 MOST_MB: Final = 200
 _TIMEOUT_MS: Final = 3_000
 #: For the answer to a produce: its deadline, and patience for a machine that does other things too.
-_PATIENCE_S: Final = 60.0
+_PATIENCE_S: Final = patient(20.0)
 #: These are passed over, and what was asked for is there all the same.
 _PASSED_OVER: Final = frozenset(
     {

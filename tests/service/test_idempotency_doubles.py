@@ -14,7 +14,7 @@ import pytest
 from client_core.protocol.api_keys import ApiKey
 from tests.support.fake_cluster import Disconnect, FakeCluster, Lost
 from tests.support.sidecar import Sidecar
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,7 @@ def test_a_restart_forgets_keys_so_a_request_that_comes_again_is_written_again(
         assert post(sidecar, "a").headers["pilotfish-replayed"] == "true"
         assert stored(cluster) == ["a"]
         sidecar.process.kill()
-        sidecar.process.wait(timeout=10)
+        sidecar.process.wait(timeout=patient(30))
         sidecar.start()
         again = post(sidecar, "a")
         assert again.status_code == 200

@@ -22,6 +22,7 @@ from client_core import certificate_expires_at_s
 from service.embedded import EmbeddedCluster
 from tests.support.certificates import Authority, Identity, write_pem
 from tests.support.sidecar import Sidecar
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +79,7 @@ def test_all_listeners_answer_and_are_gone_at_the_end(
         check_all_listeners(secured, sidecar)
         began = time.monotonic()
         assert sidecar.terminate() == 0  # both clients keep their connection open
-        assert time.monotonic() - began < 30  # they would be dropped for idleness after 75
+        assert time.monotonic() - began < patient(15.0)
         assert not secured.socket.exists()
 
 
@@ -100,7 +101,7 @@ def test_a_killed_sidecars_socket_is_taken_over_by_the_next(tmp_path_factory: py
     first = Sidecar(folder, bootstrap_servers="127.0.0.1:1", socket_path=path)
     with first:
         first.process.kill()
-        first.process.wait(timeout=10)
+        first.process.wait(timeout=patient(30))
     assert path.exists()
     with Sidecar(folder, bootstrap_servers="127.0.0.1:1", socket_path=path) as second:
         assert second.over_unix.get("/v1/status").status_code == 200

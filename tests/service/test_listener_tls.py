@@ -15,6 +15,7 @@ from service.watched_file import LOOK_S, SETTLE_MS, FileFaultError
 from tests.support.certificates import Authority, self_signed, weak, write_pem
 from tests.support.http_app import HttpApp, until
 from tests.support.served import LOOPS, Served, limits, on_loop
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -282,7 +283,7 @@ def test_at_the_end_an_idle_caller_who_never_says_goodbye_is_not_waited_for(loop
             await until(lambda: not served.connections.open)
             return time.monotonic() - began
 
-    assert on_loop(loop, scenario()) < 20  # asyncio itself would wait for 30
+    assert on_loop(loop, scenario()) < patient(15.0)
 
 
 def test_an_answer_that_goes_on_slowly_is_not_cut_by_the_goodbye(loop: str, files: Files) -> None:

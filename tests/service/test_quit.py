@@ -17,7 +17,7 @@ from tests.support.running_server import RunningServer
 from tests.support.secured_settings import MountedSecret
 from tests.support.sidecar import Sidecar
 from tests.support.tokens import TokensFile
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -222,7 +222,7 @@ def test_a_sigterm_that_follows_is_no_second_one(sidecar: Sidecar) -> None:
     assert sidecar.api.post(QUIT, headers=showing(TOKEN)).status_code == 200
     sidecar.process.send_signal(signal.SIGTERM)
     wait_until(lambda: "SIGTERM: shutting down, as was asked for before" in sidecar.log(), what="the signal")
-    assert sidecar.process.wait(timeout=30) == 0
+    assert sidecar.process.wait(timeout=patient(30)) == 0
     assert "ending at once" not in sidecar.log()
 
 
@@ -240,7 +240,7 @@ def test_the_command_ends_a_sidecar(sidecar: Sidecar, mounted: MountedSecret) ->
     words = ("--token-file", str(mounted.path("token")))
     assert quit_by_command(sidecar, *words) == (0, "shutting down\n")
     assert quit_by_command(sidecar, *words) == (0, "shutting down\n")
-    assert sidecar.process.wait(timeout=30) == 0
+    assert sidecar.process.wait(timeout=patient(30)) == 0
     code, said = quit_by_command(sidecar, *words)
     assert code == 1
     assert "no Pilotfish answers" in said

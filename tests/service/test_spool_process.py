@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.sidecar import Sidecar
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ def test_all_that_was_answered_202_arrives_in_order_though_the_sidecar_was_kille
             assert answer.status_code == 202, answer.text
         assert entries(sidecar) == 2 * REQUESTS
         sidecar.process.kill()
-        sidecar.process.wait(timeout=10)
+        sidecar.process.wait(timeout=patient(30))
         for broker_id in cluster.broker_ids:
             cluster.revive(broker_id)
         sidecar.start()
@@ -79,7 +79,7 @@ def test_killed_while_it_delivers_it_delivers_the_rest_and_perhaps_some_again(
         for request in range(REQUESTS):
             assert spool(sidecar, f"{request}").status_code == 202
         sidecar.process.kill()
-        sidecar.process.wait(timeout=10)
+        sidecar.process.wait(timeout=patient(30))
         sidecar.start()
         wait_until(lambda: entries(sidecar) == 0, what="an empty spool", last_seen=sidecar.log)
         assert sidecar.terminate() == 0

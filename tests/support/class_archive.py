@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.support.kraft import KraftCluster
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: Some 5 s of CPU, on a laden machine.
-_TIMEOUT_S: Final = 120.0
+_TIMEOUT_S: Final = patient(120.0)
 
 
 def sharing(archive: Path) -> str:

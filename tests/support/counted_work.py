@@ -18,22 +18,49 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
 
+class PythonCalls:
+    """How many Python functions this thread enters as long as it is entered; generators at each step."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._before: Any = None
+
+    def __enter__(self) -> PythonCalls:
+        self._before = sys.getprofile()
+        sys.setprofile(self._count)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(self._before)
+
+    def _count(self, _frame: FrameType, event: str, _argument: object) -> None:
+        self.calls += event == "call"
+
+
 def python_calls(run: Callable[[], object]) -> int:
     """How many Python functions this thread enters meanwhile, `run` among them; generators at each step."""
-    calls = 0
+    with no_collector(), PythonCalls() as counted:
+        run()
+    return counted.calls
 
-    def count(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event == "call"
 
-    before = sys.getprofile()
+def python_lines(run: Callable[[], object]) -> int:
+    """How many lines of Python this thread runs meanwhile: they tell of a walk that calls nothing."""
+    lines = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return count
+
+    before = sys.gettrace()
     with no_collector():
-        sys.setprofile(count)
+        sys.settrace(count)
         try:
             run()
         finally:
-            sys.setprofile(before)
-    return calls
+            sys.settrace(before)
+    return lines
 
 
 def lines_of(run: Callable[[], object]) -> int:

@@ -16,9 +16,11 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from tests.support.waiting import patient
+
 #: Where packages are unpacked.
 TOOLS: Final = Path(__file__).resolve().parents[2] / ".cache" / "tools"
-_TIMEOUT_S: Final = 300
+_TIMEOUT_S: Final = patient(300)
 _LOCK: Final = Path(tempfile.gettempdir()) / "pilotfish-tests-apt.lock"
 
 

@@ -16,13 +16,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tests.support.waiting import patient
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from service.asgi import ASGIApp, Message
 
 #: In real time; a test that waits longer hangs.
-PATIENCE_S = 20.0
+PATIENCE_S = patient(20.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,16 @@
 """TCP ports on loopback for servers in other processes, which must be told a number before they start.
 
 They are taken from below the range that systems hand out to outgoing connections, so that a port stays free
-while its server is down and about to come back. Two test runs at once draw from different
-places, and so do the processes of one run: pytest-xdist numbers them, as their ids are too close together.
+while its server is down and about to come back. Test runs at once, and the processes of one run, never get
+the same port: each locks the byte of its port in a file of the user's, until its process ends.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
+import tempfile
 import threading
 from typing import Final
 
@@ -16,8 +18,11 @@ _FIRST: Final = 20_000
 _COUNT: Final = 10_000
 
 _lock = threading.Lock()
-_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-_next = (os.getppid() * 97 + _worker * _COUNT // 4) % _COUNT
+#: Where processes begin to look; far from each other, so that they rarely meet.
+_next = os.getpid() * 97 % _COUNT
+_taken = os.open(
+    os.path.join(tempfile.gettempdir(), f"pilotfish-test-ports-{os.getuid()}"), os.O_RDWR | os.O_CREAT, 0o600
+)
 
 
 def free_ports(count: int) -> tuple[int, ...]:
@@ -30,6 +35,8 @@ def free_ports(count: int) -> tuple[int, ...]:
                 break
             port = _FIRST + _next
             _next = (_next + 1) % _COUNT
+            if not _takes(port):
+                continue
             with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
@@ -40,3 +47,12 @@ def free_ports(count: int) -> tuple[int, ...]:
     if len(found) < count:
         raise OSError(f"no {count} free ports between {_FIRST} and {_FIRST + _COUNT}")
     return tuple(found)
+
+
+def _takes(port: int) -> bool:
+    """Whether no other process has the port; from now on this one has it."""
+    try:
+        fcntl.lockf(_taken, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    return True

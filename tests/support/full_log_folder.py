@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Producer
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ _MIB: Final = 1 << 20
 _ROOM_BYTES: Final = 12 * _MIB
 _RECORD_BYTES: Final = 900_000
 _BALLAST_PARTITIONS: Final = 6
-_TIMEOUT_S: Final = 120.0
+_TIMEOUT_S: Final = patient(60.0)
 
 
 def fill_log_folder(kafka: KraftCluster, broker_id: int, topic: str, partition: int) -> None:

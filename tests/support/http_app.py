@@ -18,6 +18,7 @@ import httpx
 from service.app import App
 from service.settings import Settings
 from tests.support.fake_producer import FakeProducer
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: In real time; a scenario that takes longer hangs.
-PATIENCE_S = 300.0
+PATIENCE_S = patient(30.0)
 
 
 class HttpApp:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from tests.support.java import require_compiler
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -34,7 +34,7 @@ _PROGRAM: Final = Path(__file__).resolve().parents[2] / "benchmarks" / "java" / 
 _JAVA_OPTIONS: Final = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 _OK: Final = "ok"
 #: The program waits as long for its thread, and again for the producer's end.
-_END_TIMEOUT_S: Final = 120.0
+_END_TIMEOUT_S: Final = patient(60.0)
 
 
 class Completed(NamedTuple):

@@ -13,11 +13,13 @@ import subprocess
 import tempfile
 from typing import TYPE_CHECKING, Final
 
+from tests.support.waiting import patient
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-_TIMEOUT_S: Final = 120.0
+_TIMEOUT_S: Final = patient(120.0)
 _QUOTA: Final = re.compile(r"(\w+_(?:rate|percentage))=")
 _JAVA_OPTIONS: Final = (
     "-Xmx128m",

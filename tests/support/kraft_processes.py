@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.support.kraft_server import KraftError
 from tests.support.process_guard import ProcessGuard
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,9 +43,9 @@ _JAVA_OPTIONS: Final = (
     *(f"-Dorg.slf4j.simpleLogger.log.{name}=warn" for name in _CHATTY_LOGGERS),
 )
 #: A start takes about 5 s on an idle machine with two cores; the deadline is for a laden one.
-START_TIMEOUT_S: Final = 120.0
+START_TIMEOUT_S: Final = patient(90.0)
 #: Controlled shutdown moves leaders first and takes a second or two; then we stop asking nicely.
-_STOP_TIMEOUT_S: Final = 120.0
+_STOP_TIMEOUT_S: Final = patient(30.0)
 
 
 class KafkaProcesses:

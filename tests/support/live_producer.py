@@ -28,13 +28,14 @@ from client_core import (
     RecordMetadata,
     Result,
 )
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from client_core import Ticket
 
-PATIENCE_S: Final = 60
+PATIENCE_S: Final = patient(20)
 PATIENCE_MS: Final = PATIENCE_S * 1_000
 
 #: Kafka's defaults with pauses that a test can afford.

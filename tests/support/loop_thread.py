@@ -10,13 +10,15 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from tests.support.waiting import patient
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 T = TypeVar("T")
 
 #: How long a call may take in real time before the calling itself is the failure.
-_PATIENCE_S: Final = 300.0
+_PATIENCE_S: Final = patient(30.0)
 
 
 class LoopThread:

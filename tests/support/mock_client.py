@@ -31,6 +31,7 @@ from client_core.errors import (
 from client_core.metadata.metadata_response import read_metadata_response
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.request import RequestBuilder
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 RequestMatcher = Callable[[RequestBuilder], bool]
 
 #: How long a test may block in poll, in real time, before the missing wakeup is the failure.
-_PATIENCE_S: Final = 120.0
+_PATIENCE_S: Final = patient(30.0)
 
 #: The timeout of requests that name none. Source: MockClient.
 _REQUEST_TIMEOUT_MS: Final = 5_000

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
+from tests.support.waiting import patient
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 #: How long a test may wait in real time before the waiting itself is the failure.
-_PATIENCE_S: Final = 120.0
+_PATIENCE_S: Final = patient(30.0)
 
 
 class MockClock:

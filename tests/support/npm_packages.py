@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Final
 
 from tests.support import debian_packages
+from tests.support.waiting import patient
 
 CACHE: Final = Path(__file__).resolve().parents[2] / ".cache" / "npm"
 
 OLDEST_NODE: Final = 18
 _ATTEMPTS: Final = 3
-_TIMEOUT_S: Final = 100
+_TIMEOUT_S: Final = patient(100)
 
 _REMEDY: Final = (
     f"install Node {OLDEST_NODE} or newer with its npm (Debian and Ubuntu: `apt-get install nodejs npm`; "

@@ -27,6 +27,8 @@ from urllib.parse import parse_qs
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 
+from tests.support.waiting import patient
+
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
@@ -81,7 +83,7 @@ class OAuthEndpoint:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._server.shutdown()
-        self._thread.join(10)
+        self._thread.join(patient(30))
         self._server.server_close()
 
     def answer(self, authorization: str | None, body: bytes) -> tuple[int, Mapping[str, object]]:

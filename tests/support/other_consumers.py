@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final
 import aiokafka
 
 from tests.support.kafka_admin import ReadRecord
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-_PATIENCE_S: Final = 60.0
+_PATIENCE_S: Final = patient(60.0)
 _TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
 #: The console consumer prints bytes as they are: what stands between them occurs in no test's record.

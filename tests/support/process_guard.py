@@ -25,6 +25,8 @@ import sys
 import threading
 from typing import IO, TYPE_CHECKING, Final
 
+from tests.support.waiting import patient
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -79,7 +81,7 @@ class ProcessGuard:
         with self._lock:
             if self._guard.stdin is not None and not self._guard.stdin.closed:
                 self._guard.stdin.close()
-            self._guard.wait(timeout=30)
+            self._guard.wait(timeout=patient(30))
 
     def _tell(self, line: str) -> None:
         with self._lock:

@@ -21,7 +21,7 @@ from tests.support.free_ports import free_ports
 from tests.support.plain_http import NO_TLS
 from tests.support.process_guard import ProcessGuard
 from tests.support.promtool import find_prometheus, find_promtool
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 INTERVAL: Final = "500ms"
 
-_START_TIMEOUT_S: Final = 120.0
+_START_TIMEOUT_S: Final = patient(30.0)
 
 _CONFIG: Final = """\
 global:
@@ -93,7 +93,7 @@ class Prometheus:
         self._api.close()
         if self._process.poll() is None:
             self._process.terminate()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=patient(30))
         self._guard.close()
 
     def value(self, query: str) -> float | None:

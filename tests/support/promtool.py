@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.debian_packages import TOOLS, PackagesMissingError, unpack
+from tests.support.waiting import patient
 
-_TIMEOUT_S: Final = 100
+_TIMEOUT_S: Final = patient(100)
 
 
 class PromtoolMissingError(RuntimeError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from threading import Condition
 from typing import TYPE_CHECKING, TypeVar
 
+from tests.support.waiting import patient
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
 _E = TypeVar("_E")
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = patient(30.0)
 
 
 class RecordedEvents:

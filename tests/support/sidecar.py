@@ -20,16 +20,16 @@ import httpx
 from tests.support.free_ports import free_ports
 from tests.support.plain_http import NO_TLS
 from tests.support.process_guard import ProcessGuard
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-START_TIMEOUT_S: Final = 120.0
+START_TIMEOUT_S: Final = patient(30.0)
 #: A produce may wait for max.block.ms and delivery.timeout.ms before it is answered.
-ANSWER_TIMEOUT_S: Final = 190.0
+ANSWER_TIMEOUT_S: Final = patient(190.0)
 
 
 class Sidecar:
@@ -71,9 +71,13 @@ class Sidecar:
         self.api = httpx.Client(
             base_url=self.api_url, timeout=ANSWER_TIMEOUT_S, limits=limits, verify=verify, headers=headers
         )
-        self.admin = httpx.Client(base_url=f"http://127.0.0.1:{self.admin_port}", timeout=60, verify=NO_TLS)
+        self.admin = httpx.Client(
+            base_url=f"http://127.0.0.1:{self.admin_port}", timeout=patient(30), verify=NO_TLS
+        )
         unix = None if socket_path is None else httpx.HTTPTransport(uds=str(socket_path), verify=NO_TLS)
-        self.over_unix = httpx.Client(base_url="http://localhost", timeout=60, transport=unix, verify=NO_TLS)
+        self.over_unix = httpx.Client(
+            base_url="http://localhost", timeout=patient(30), transport=unix, verify=NO_TLS
+        )
 
     @property
     def api_url(self) -> str:
@@ -105,7 +109,7 @@ class Sidecar:
         self.over_unix.close()
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(timeout=10)
+        self.process.wait(timeout=patient(30))
         self._guard.close()
 
     def _answers(self) -> bool:
@@ -123,7 +127,7 @@ class Sidecar:
     def terminate(self, timeout_s: float = 60.0) -> int:
         """SIGTERM; the exit code. Raises TimeoutExpired when it goes on."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=timeout_s)
+        return self.process.wait(timeout=patient(timeout_s))
 
     @property
     def is_running(self) -> bool:

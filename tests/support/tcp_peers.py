@@ -15,12 +15,14 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
+from tests.support.waiting import patient
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
 #: How long a peer waits for the client before the waiting itself is the failure.
-PATIENCE_S: Final = 120.0
+PATIENCE_S: Final = patient(30.0)
 
 _SIZE: Final = struct.Struct(">i")
 

@@ -4,18 +4,30 @@ Look, wait a little, look again, and after a deadline fail with a sentence that 
 was last seen. For what is in this process a condition, an event or a future is better; this is for Kafka's
 brokers, operating system processes and peers behind a socket. Blocks; any thread.
 
-The deadline is a net for what never comes, not a bound on how long it may take: a busy machine needs long.
+How long a wait lasts until it gives up decides no test: it is there for what hangs. On a machine with much
+else to do PILOTFISH_TEST_PATIENCE multiplies all of them (`make test-stress`).
 """
 
 from __future__ import annotations
 
+import os
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 T = TypeVar("T")
+Duration = TypeVar("Duration", int, float)
+
+#: The environment variable of a whole number: how many times longer than usual a test waits.
+PATIENCE_VARIABLE: Final = "PILOTFISH_TEST_PATIENCE"
+_PATIENCE: Final = int(os.environ.get(PATIENCE_VARIABLE, "1"))
+
+
+def patient(most: Duration) -> Duration:
+    """How long a wait may take until it gives up, in the unit that it was given in."""
+    return most * _PATIENCE
 
 
 def wait_until(
@@ -26,11 +38,12 @@ def wait_until(
     every_s: float = 0.1,
     last_seen: Callable[[], object] | None = None,
 ) -> T:
-    """Calls `look` until it returns something true, and returns that; AssertionError after timeout_s.
+    """Calls `look` until it returns something true, and returns that. AssertionError when patience ends.
 
     `last_seen` is asked at the end, for the failure's text. Looks at least once, and once more after the
-    deadline.
+    deadline, which is patient(timeout_s) away.
     """
+    timeout_s = patient(timeout_s)
     deadline_s = time.monotonic() + timeout_s
     while True:
         late = time.monotonic() >= deadline_s

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from client_core.protocol.header import decode_response_header, encode_request_header
 from tests.support.tcp_peers import frame, receive_exactly
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from client_core.protocol.api_keys import ApiKey
 
 _SIZE: Final = struct.Struct(">i")
-_PATIENCE_S: Final = 120.0
+_PATIENCE_S: Final = patient(10.0)
 
 
 class Wire:

@@ -23,6 +23,7 @@ from tests.client.client_builders import PlainBuilder
 from tests.support.metadata_responses import metadata_response
 from tests.support.mock_client import MockClient
 from tests.support.mock_clock import MockClock
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from client_core.client.client_request import ClientRequest, ClientResponse
@@ -224,7 +225,7 @@ def test_a_poll_can_block_until_it_is_woken() -> None:
     thread = threading.Thread(target=poll)
     thread.start()
     bench.client.wakeup()
-    thread.join(30)
+    thread.join(patient(30))
     assert polled.is_set()
     assert bench.client.wakeups == 1
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, Self
 
 from tests.support.steered_dns import SteeredDns
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +47,7 @@ class _Resolving:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=patient(30))
 
     def look_up(self, host: str) -> str:
         assert self._process.stdin is not None

@@ -6,6 +6,7 @@ import threading
 
 from client_core.clock import SystemClock
 from tests.support.mock_clock import MockClock
+from tests.support.waiting import patient
 
 
 def test_the_system_clock_does_not_go_back() -> None:
@@ -84,6 +85,6 @@ def test_advancing_a_mock_clock_lets_a_waiter_reach_its_deadline() -> None:
     thread.start()
     assert waiting.wait(10)
     clock.advance(100)
-    thread.join(10)
+    thread.join(patient(30))
     assert answers == [False]
     assert clock.waiters == 0

@@ -28,6 +28,7 @@ from tests.support.mock_clock import MockClock
 from tests.support.sasl_server import SaslServer, play
 from tests.support.tcp_peers import ScriptedPeer
 from tests.support.tls_peers import TlsPeer, server_context
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -46,7 +47,7 @@ NODE: Final = 0
 CLIENT_ID: Final = "pilotfish"
 
 #: Polls wait for the system, never longer than this; the test's own time limit ends what never comes.
-PATIENCE_MS: Final = 60_000
+PATIENCE_MS: Final = patient(10_000)
 
 _BUFFER_BYTES: Final = 4 * 1024
 

@@ -21,6 +21,7 @@ from tests.support.certificates import Authority
 from tests.support.oauth_endpoint import OAuthEndpoint
 from tests.support.tcp_peers import ScriptedPeer, TcpPeer, close_at_once, stay_silent
 from tests.support.tls_peers import server_context
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     import socket
@@ -247,7 +248,7 @@ def test_cancel_ends_a_question_that_is_not_answered() -> None:
         thread.start()
         assert arrived.wait(30)
         asking.cancel()
-        thread.join(30)
+        thread.join(patient(30))
         assert [type(error) for error in errors] == [DisconnectError]
         with pytest.raises(DisconnectError, match="the client is closing"):
             asking.retrieve()

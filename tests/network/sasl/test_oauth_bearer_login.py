@@ -20,6 +20,7 @@ from client_core.network.security_config import OAuthBearerConfig
 from tests.network.sasl.jwts import jwt_of
 from tests.support.mock_clock import MockClock
 from tests.support.recorded_events import RecordedEvents
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,7 +75,7 @@ class FakeRetriever:
 
     def retrieve(self) -> str:
         self._steps.put(ASKS)
-        answer = self.answers.get(timeout=30)
+        answer = self.answers.get(timeout=patient(30))
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -109,7 +110,7 @@ class Rig:
 
     def step(self) -> str:
         """What the thread does next; waits for it."""
-        return self._steps.get(timeout=30)
+        return self._steps.get(timeout=patient(30))
 
     def answer(self, answer: str | Exception) -> int:
         """Answers the thread's question; returns for how many milliseconds it waits then."""
@@ -144,7 +145,7 @@ def test_the_thread_begins_when_a_token_is_first_asked_for() -> None:
     )
     assert not login._thread.is_alive()
     assert login.token() is None
-    assert steps.get(timeout=30) == ASKS
+    assert steps.get(timeout=patient(30)) == ASKS
     login.close()
     assert not login._thread.is_alive()
 

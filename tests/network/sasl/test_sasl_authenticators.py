@@ -20,6 +20,7 @@ from tests.support.mock_clock import MockClock
 from tests.support.oauth_endpoint import OAuthEndpoint
 from tests.support.sasl_server import SaslServer
 from tests.support.tcp_peers import ScriptedPeer, TcpPeer, stay_silent
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +43,7 @@ class NextEvents:
         self._events.put(event)
 
     def next(self) -> Event:
-        return self._events.get(timeout=30)
+        return self._events.get(timeout=patient(30))
 
 
 def made(

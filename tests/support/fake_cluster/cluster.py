@@ -34,6 +34,7 @@ from tests.support.fake_cluster.state import ClusterState
 from tests.support.free_ports import free_ports
 from tests.support.loop_thread import LoopThread
 from tests.support.tls_peers import show
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     import ssl
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from tests.support.fake_cluster.sasl_handshake import SaslDemand, SaslSession
 
 _HOST: Final = "127.0.0.1"
-_PATIENCE_S: Final = 120.0
+_PATIENCE_S: Final = patient(30.0)
 
 
 class FakeCluster:

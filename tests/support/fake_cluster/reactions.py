@@ -15,6 +15,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from tests.support.waiting import patient
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 _SIZE: Final = struct.Struct(">i")
 _SIZE_AND_CORRELATION: Final = struct.Struct(">ii")
-_PATIENCE_S: Final = 120.0
+_PATIENCE_S: Final = patient(30.0)
 
 
 @dataclass(frozen=True, slots=True)
