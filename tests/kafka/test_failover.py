@@ -131,6 +131,7 @@ def test_lookups_are_answered_from_memory_while_every_broker_is_down(
     assert int(looked_up.headers["age"]) >= 0
     assert sidecar.admin.get("/livez").status_code == 200
 
+    started_s = time.monotonic()
     answer = sidecar.produce(topic, [{"value": "never sent"}], timeout_ms=1_500)
     assert time.monotonic() - started_s < patient(30.0)
     assert answer.status_code == 503, answer.text

@@ -525,6 +525,7 @@ def test_with_all_brokers_away_look_ups_go_on_and_a_produce_ends_in_time(
         answer = sidecar.api.get(path)
         assert answer.status_code == 200, (path, answer.text)
         assert answer.json() == told
+    began = time.monotonic()
     answer = post(sidecar, f"/topics/{topic}", ONE)
     assert (answer.status_code, answer.json()["error_code"]) in ((503, 50302), (500, 50003))
     assert time.monotonic() - began < patient(30.0)
