@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 WAITING: Final = 2_000
 TOPICS: Final = 50
 #: Shortest and longest max_block_ms: long enough for all of them to wait at the same time.
-FIRST_MS: Final = patient(8_000)
+FIRST_MS: Final = patient(15_000)
 LAST_MS: Final = FIRST_MS + 3_000
 LOOK_UPS: Final = 300
 
