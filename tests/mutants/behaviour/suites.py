@@ -1,0 +1,151 @@
+"""The suites that may find a mutant, from quick to slow, and what a run of one says.
+
+    room     the tests of the mutated rooms that need no brokers, those named after the mutated files first
+    unit     all other tests that need no brokers
+    kafka    tests/kafka, on three real brokers
+    chaos    `python -m tests.chaos`, all faults of a seed
+
+A suite ends at the first test that fails. Tests run in the order of their names: nothing is left to chance
+but what brokers do.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tests.mutants.behaviour.mutant import environment_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.mutants.behaviour.mutant import Mutant
+
+SUITES: Final = ("room", "unit", "kafka", "chaos")
+#: After so long a suite that has not ended is killed: found, and by a timeout.
+_MOST_S: Final = {"room": 1_800, "unit": 3_600, "kafka": 3_600, "chaos": 1_800}
+_NO_BROKERS: Final = "not kafka and not spark and not tools"
+#: The pipeline's tests are on Spark; those of brokers are not.
+_OF_PIPELINE: Final = "not kafka and not tools"
+#: Where the tests of a room are, besides the folder of its name.
+_MORE_OF_ROOM: Final = {"record": ("golden", "interop"), "protocol": ("golden", "interop")}
+#: Tests of the suites themselves, and of other Pythons: no mutant of the product is theirs to find.
+_NOT_OF_PRODUCT: Final = ("chaos", "deploy", "fuzz", "kafka", "lives", "mutants", "soak", "support", "support_tests")
+
+_NOTHING: Final[Mapping[str, str]] = {}
+_NO_PLUGINS: Final = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+_FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (?P<test>\S+?\.py(?:::.+?)?)(?: - (?P<why>.*))?$", re.MULTILINE)
+_TIMED_OUT: Final = re.compile(r"Failed: Timeout|Timeout \(>|\+{3,} Timeout \+{3,}")
+
+
+class Run(NamedTuple):
+    """One suite on one tree. `test`: the first that failed; None: all passed. Seconds of CPU are of all processes."""
+
+    suite: str
+    test: str | None
+    why: str
+    timed_out: bool
+    cpu_s: float
+    wall_s: float
+
+
+def rooms_of(mutant: Mutant) -> list[str]:
+    """The rooms that a mutant changes: `client_core/producer/…` is producer, the others their package's."""
+    parts = [file.split("/") for file in mutant.files]
+    rooms = [path[1] if path[0] == "client_core" and len(path) > 2 else path[0] for path in parts]
+    return list(dict.fromkeys("values" if room == "client_core" else room for room in rooms))
+
+
+def room_tests(mutant: Mutant, tree: Path) -> list[str]:
+    """The test files of a mutant's rooms; those named after what it changes come first."""
+    folders = [folder for room in rooms_of(mutant) for folder in (room, *_MORE_OF_ROOM.get(room, ()))]
+    files = [file for folder in folders for file in sorted((tree / "tests" / folder).rglob("test_*.py"))]
+    stems = [Path(file).stem for file in mutant.files]
+    words = {word for file in mutant.files for part in file.split("/")[1:] for word in _words(part)}
+
+    def place(test: Path) -> tuple[int, int]:
+        name = test.stem.removeprefix("test_")
+        return -sum(name.startswith(stem) for stem in stems), -len(words & set(_words(name)))
+
+    return [str(file.relative_to(tree)) for file in sorted(dict.fromkeys(files), key=place)]
+
+
+def _words(name: str) -> list[str]:
+    return [word.removesuffix("s") for word in name.removesuffix(".py").split("_")]
+
+
+def run_suite(suite: str, mutant: Mutant, tree: Path, seed: int) -> Run:
+    """Runs a suite on a copy that the mutant is planted in, up to its first failure."""
+    if suite == "chaos":
+        return _run(suite, [sys.executable, "-m", "tests.chaos", "--seed", str(seed)], tree)
+    marks = _OF_PIPELINE if "pipeline" in rooms_of(mutant) else _NO_BROKERS
+    if suite == "kafka":
+        return _run(suite, _pytest("-m", "kafka", "tests/kafka"), tree)
+    in_room = room_tests(mutant, tree)
+    if suite == "room":
+        return _run(suite, _pytest("-m", marks, *in_room), tree)
+    left_out = [f"--ignore={file}" for file in in_room]
+    left_out += [f"--ignore=tests/{folder}" for folder in _NOT_OF_PRODUCT]
+    return _run(suite, _pytest("-m", _NO_BROKERS, *left_out, "tests"), tree)
+
+
+def run_test(test: str, tree: Path) -> Run:
+    """Runs one test."""
+    return _run("test", _pytest(test), tree)
+
+
+def run_quick_test(test: str, tree: Path) -> Run:
+    """Runs one test that needs no plugin: half of what a quick test costs is to import them."""
+    return _run("test", _pytest("-p", "pytest_timeout", "-p", "xdist.plugin", test), tree, _NO_PLUGINS)
+
+
+def _pytest(*arguments: str) -> list[str]:
+    quiet = ("-q", "-x", "-n", "0", "--tb=no", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly")
+    return [sys.executable, "-m", "pytest", *quiet, *arguments]
+
+
+def _run(suite: str, command: Sequence[str], tree: Path, more: Mapping[str, str] = _NOTHING) -> Run:
+    began_s = time.monotonic()
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=tree,
+            env={**environment_of(tree), **more},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        hung, status, cpu_s = _awaited(process.pid, began_s + _MOST_S.get(suite, 600))
+        process.returncode = status
+        output.seek(0)
+        said = output.read()
+    wall_s = time.monotonic() - began_s
+    found = _FAILED.search(said)
+    if hung:
+        return Run(suite, "(did not end)", f"killed after {wall_s:.0f} s", True, cpu_s, wall_s)
+    if status in (0, 5):  # 5: pytest had no tests to run
+        return Run(suite, None, "", False, cpu_s, wall_s)
+    why = (found["why"] or "") if found is not None else said.strip().rpartition("\n")[2]
+    test = found["test"] if found is not None else f"(exit status {status})"
+    return Run(suite, test, why[:200], _TIMED_OUT.search(said) is not None, cpu_s, wall_s)
+
+
+def _awaited(pid: int, until_s: float) -> tuple[bool, int, float]:
+    """Whether a process had to be killed, its exit status, and the CPU that it and its children took."""
+    hung = False
+    while True:
+        ended, status, usage = os.wait4(pid, os.WNOHANG)
+        if ended:
+            return hung, os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
+        if time.monotonic() >= until_s and not hung:
+            hung = True
+            os.killpg(pid, signal.SIGKILL)
+        time.sleep(0.05)
