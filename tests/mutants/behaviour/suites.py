@@ -1,6 +1,7 @@
 """The suites that may find a mutant, from quick to slow, and what a run of one says.
 
-    room     the tests of the mutated rooms that need no brokers, those named after the mutated files first
+    near     tests of the mutated rooms without brokers: the files that are named like the mutant or its code
+    room     all the others of these rooms
     unit     all other tests that need no brokers
     kafka    tests/kafka, on three real brokers
     chaos    `python -m tests.chaos`, all faults of a seed
@@ -28,25 +29,45 @@ if TYPE_CHECKING:
 
     from tests.mutants.behaviour.mutant import Mutant
 
-SUITES: Final = ("room", "unit", "kafka", "chaos")
+SUITES: Final = ("near", "room", "unit", "kafka", "chaos")
 #: After so long a suite that has not ended is killed: found, and by a timeout.
-_MOST_S: Final = {"room": 1_800, "unit": 3_600, "kafka": 3_600, "chaos": 1_800}
+_MOST_S: Final = {"near": 900, "room": 1_800, "unit": 3_600, "kafka": 3_600, "chaos": 1_800}
 _NO_BROKERS: Final = "not kafka and not spark and not tools"
 #: The pipeline's tests are on Spark; those of brokers are not.
 _OF_PIPELINE: Final = "not kafka and not tools"
 #: Where the tests of a room are, besides the folder of its name.
 _MORE_OF_ROOM: Final = {"record": ("golden", "interop"), "protocol": ("golden", "interop")}
 #: Tests of the suites themselves, and of other Pythons: no mutant of the product is theirs to find.
-_NOT_OF_PRODUCT: Final = ("chaos", "deploy", "fuzz", "kafka", "lives", "mutants", "soak", "support", "support_tests")
+_NOT_OF_PRODUCT: Final = (
+    "chaos",
+    "deploy",
+    "fuzz",
+    "kafka",
+    "lives",
+    "mutants",
+    "soak",
+    "support",
+    "support_tests",
+)
 
+#: What is shorter links a file to any other.
+_SHORTEST_WORD: Final = 3
 _NOTHING: Final[Mapping[str, str]] = {}
 _NO_PLUGINS: Final = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-_FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (?P<test>\S+?\.py(?:::.+?)?)(?: - (?P<why>.*))?$", re.MULTILINE)
+_FAILED: Final = re.compile(
+    r"^(?:FAILED|ERROR) (?P<test>\S+?\.py(?:::.+?)?)(?: - (?P<why>.*))?$", re.MULTILINE
+)
 _TIMED_OUT: Final = re.compile(r"Failed: Timeout|Timeout \(>|\+{3,} Timeout \+{3,}")
+
+#: Leaders of the process groups of suites that have not ended.
+_running: Final[set[int]] = set()
 
 
 class Run(NamedTuple):
-    """One suite on one tree. `test`: the first that failed; None: all passed. Seconds of CPU are of all processes."""
+    """One suite on one tree. `test`: the first that failed; None: all passed.
+
+    Seconds of CPU are of all processes that were waited for; a JVM that Spark leaves behind is none of them.
+    """
 
     suite: str
     test: str | None
@@ -63,18 +84,22 @@ def rooms_of(mutant: Mutant) -> list[str]:
     return list(dict.fromkeys("values" if room == "client_core" else room for room in rooms))
 
 
-def room_tests(mutant: Mutant, tree: Path) -> list[str]:
-    """The test files of a mutant's rooms; those named after what it changes come first."""
+def room_tests(mutant: Mutant, tree: Path) -> tuple[list[str], list[str]]:
+    """The test files of a mutant's rooms: those whose names share words with it, and the others."""
     folders = [folder for room in rooms_of(mutant) for folder in (room, *_MORE_OF_ROOM.get(room, ()))]
     files = [file for folder in folders for file in sorted((tree / "tests" / folder).rglob("test_*.py"))]
     stems = [Path(file).stem for file in mutant.files]
-    words = {word for file in mutant.files for part in file.split("/")[1:] for word in _words(part)}
+    names = [*mutant.name.split("-"), *(part for file in mutant.files for part in file.split("/")[1:])]
+    words = {word for name in names for word in _words(name) if len(word) > _SHORTEST_WORD} - {"without"}
 
     def place(test: Path) -> tuple[int, int]:
         name = test.stem.removeprefix("test_")
         return -sum(name.startswith(stem) for stem in stems), -len(words & set(_words(name)))
 
-    return [str(file.relative_to(tree)) for file in sorted(dict.fromkeys(files), key=place)]
+    near = [file for file in files if place(file) < (0, 0)]
+    near.sort(key=place)
+    rest = [file for file in files if file not in near]
+    return [str(file.relative_to(tree)) for file in near], [str(file.relative_to(tree)) for file in rest]
 
 
 def _words(name: str) -> list[str]:
@@ -88,10 +113,15 @@ def run_suite(suite: str, mutant: Mutant, tree: Path, seed: int) -> Run:
     marks = _OF_PIPELINE if "pipeline" in rooms_of(mutant) else _NO_BROKERS
     if suite == "kafka":
         return _run(suite, _pytest("-m", "kafka", "tests/kafka"), tree)
-    in_room = room_tests(mutant, tree)
-    if suite == "room":
-        return _run(suite, _pytest("-m", marks, *in_room), tree)
-    left_out = [f"--ignore={file}" for file in in_room]
+    near, rest = room_tests(mutant, tree)
+    if suite in ("near", "room"):
+        files = near if suite == "near" else rest
+        return (
+            _run(suite, _pytest("-m", marks, *files), tree)
+            if files
+            else Run(suite, None, "", False, 0.0, 0.0)
+        )
+    left_out = [f"--ignore={file}" for file in (*near, *rest)]
     left_out += [f"--ignore=tests/{folder}" for folder in _NOT_OF_PRODUCT]
     return _run(suite, _pytest("-m", _NO_BROKERS, *left_out, "tests"), tree)
 
@@ -123,6 +153,7 @@ def _run(suite: str, command: Sequence[str], tree: Path, more: Mapping[str, str]
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        _running.add(process.pid)
         hung, status, cpu_s = _awaited(process.pid, began_s + _MOST_S.get(suite, 600))
         process.returncode = status
         output.seek(0)
@@ -144,8 +175,15 @@ def _awaited(pid: int, until_s: float) -> tuple[bool, int, float]:
     while True:
         ended, status, usage = os.wait4(pid, os.WNOHANG)
         if ended:
+            _running.discard(pid)
             return hung, os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
         if time.monotonic() >= until_s and not hung:
             hung = True
             os.killpg(pid, signal.SIGKILL)
         time.sleep(0.05)
+
+
+def end_running() -> None:
+    """Kills the suites that run, with what they have started: the runner was told to end."""
+    for pid in tuple(_running):
+        os.killpg(pid, signal.SIGKILL)

@@ -57,7 +57,7 @@ def table(mutants: Sequence[Mutant], results: Mapping[str, Result]) -> Iterable[
     for name, result in played:
         yield row(name, result)
     found = [result for _, result in played if result.suite is not None]
-    without_brokers = sum(result.suite in ("room", "unit") for result in found)
+    without_brokers = sum(result.suite in ("near", "room", "unit") for result in found)
     yield (
         f"{len(found)} of {len(mutants)} found, {without_brokers} of them without brokers, "
         f"{sum(result.timed_out for result in found)} by a timeout; "

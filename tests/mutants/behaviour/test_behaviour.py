@@ -1,4 +1,4 @@
-"""Each mutant applies to the tree as it is, results.json is of these mutants, and `make test` holds the floor.
+"""Each mutant applies to this tree, results.json is of these mutants, and `make test` holds the floor.
 
 The floor are the mutants that name the test which must find them. They are played here, each in a process of
 its own; those that need a slower suite are found by `make mutants-behaviour` only.
@@ -71,7 +71,7 @@ def test_the_kept_results_are_of_these_mutants_all_found_and_most_without_broker
     results = read_results()
     assert results.keys() == {mutant.name for mutant in read_mutants()}, "run make mutants-behaviour"
     assert [name for name, result in results.items() if result.suite is None] == []
-    quick = [name for name, result in results.items() if result.suite in ("room", "unit")]
+    quick = [name for name, result in results.items() if result.suite in ("near", "room", "unit")]
     assert len(quick) >= 0.9 * len(results)
 
 
@@ -109,10 +109,11 @@ def test_a_planted_mutant_is_in_the_copy_only_and_gone_at_the_end(tree: Path) ->
 
 
 def test_tests_named_after_what_is_changed_run_first() -> None:
-    ordered = room_tests(Mutant("some", "", [Change("service/spool/writer.py", "", "")]), ROOT)
-    assert ordered[0] == "tests/service/test_spool_writer.py"
-    assert all(file.startswith("tests/service/test_") for file in ordered)
-    assert len(ordered) > 100
+    near, rest = room_tests(Mutant("some", "", [Change("service/spool/writer.py", "", "")]), ROOT)
+    assert near[0] == "tests/service/test_spool_writer.py"
+    assert all(file.startswith("tests/service/test_spool_") for file in near)
+    assert "tests/service/test_produce.py" in rest
+    assert not set(near) & set(rest)
 
 
 def test_the_table_names_what_was_not_found_and_what_only_a_timeout_found() -> None:
