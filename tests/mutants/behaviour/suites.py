@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -61,6 +62,8 @@ _TIMED_OUT: Final = re.compile(r"Failed: Timeout|Timeout \(>|\+{3,} Timeout \+{3
 
 #: Leaders of the process groups of suites that have not ended.
 _running: Final[set[int]] = set()
+#: What was killed by `end_running` has found nothing.
+_is_ending: Final = threading.Event()
 
 
 class Run(NamedTuple):
@@ -106,24 +109,23 @@ def _words(name: str) -> list[str]:
     return [word.removesuffix("s") for word in name.removesuffix(".py").split("_")]
 
 
-def run_suite(suite: str, mutant: Mutant, tree: Path, seed: int) -> Run:
-    """Runs a suite on a copy that the mutant is planted in, up to its first failure."""
+def run_suite(suite: str, mutant: Mutant, tree: Path, seed: int, without: Sequence[str] = ()) -> Run:
+    """Runs a suite, `without` some tests, where the mutant is planted, up to its first failure."""
     if suite == "chaos":
         return _run(suite, [sys.executable, "-m", "tests.chaos", "--seed", str(seed)], tree)
+    deselected = [f"--deselect={test}" for test in without]
     marks = _OF_PIPELINE if "pipeline" in rooms_of(mutant) else _NO_BROKERS
     if suite == "kafka":
-        return _run(suite, _pytest("-m", "kafka", "tests/kafka"), tree)
+        return _run(suite, _pytest(*deselected, "-m", "kafka", "tests/kafka"), tree)
     near, rest = room_tests(mutant, tree)
     if suite in ("near", "room"):
         files = near if suite == "near" else rest
-        return (
-            _run(suite, _pytest("-m", marks, *files), tree)
-            if files
-            else Run(suite, None, "", False, 0.0, 0.0)
-        )
+        if not files:
+            return Run(suite, None, "", False, 0.0, 0.0)
+        return _run(suite, _pytest(*deselected, "-m", marks, *files), tree)
     left_out = [f"--ignore={file}" for file in (*near, *rest)]
     left_out += [f"--ignore=tests/{folder}" for folder in _NOT_OF_PRODUCT]
-    return _run(suite, _pytest("-m", _NO_BROKERS, *left_out, "tests"), tree)
+    return _run(suite, _pytest(*deselected, "-m", _NO_BROKERS, *left_out, "tests"), tree)
 
 
 def run_test(test: str, tree: Path) -> Run:
@@ -158,6 +160,8 @@ def _run(suite: str, command: Sequence[str], tree: Path, more: Mapping[str, str]
         process.returncode = status
         output.seek(0)
         said = output.read()
+    if _is_ending.is_set():
+        raise InterruptedError(f"{suite} was killed: the runner ends")
     wall_s = time.monotonic() - began_s
     found = _FAILED.search(said)
     if hung:
@@ -185,5 +189,6 @@ def _awaited(pid: int, until_s: float) -> tuple[bool, int, float]:
 
 def end_running() -> None:
     """Kills the suites that run, with what they have started: the runner was told to end."""
+    _is_ending.set()
     for pid in tuple(_running):
         os.killpg(pid, signal.SIGKILL)
