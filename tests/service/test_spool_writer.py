@@ -195,7 +195,7 @@ def test_each_request_wakes_the_writer(rig: SpoolRig) -> None:
     for n in range(20):  # the writer waits by then, or is about to
         written = threading.Event()
         rig.spool.submit([record(f"{n}")], lambda _, written=written: written.set())  # type: ignore[misc]
-        assert written.wait(10)
+        assert written.wait(60)
     assert rig.spool.writer.close(10_000)
 
 

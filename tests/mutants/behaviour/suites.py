@@ -60,6 +60,10 @@ _FAILED: Final = re.compile(
 )
 _TIMED_OUT: Final = re.compile(r"Failed: Timeout|Timeout \(>|\+{3,} Timeout \+{3,}")
 
+#: Exit statuses of pytest: it was called wrongly, and there was no test to run.
+_USAGE: Final = 4
+_NO_TESTS: Final = 5
+
 #: Leaders of the process groups of suites that have not ended.
 _running: Final[set[int]] = set()
 #: What was killed by `end_running` has found nothing.
@@ -166,7 +170,9 @@ def _run(suite: str, command: Sequence[str], tree: Path, more: Mapping[str, str]
     found = _FAILED.search(said)
     if hung:
         return Run(suite, "(did not end)", f"killed after {wall_s:.0f} s", True, cpu_s, wall_s)
-    if status in (0, 5):  # 5: pytest had no tests to run
+    if status == _USAGE:
+        raise RuntimeError(f"pytest does not understand {command}: {said[-1_000:]}")
+    if status in (0, _NO_TESTS):
         return Run(suite, None, "", False, cpu_s, wall_s)
     why = (found["why"] or "") if found is not None else said.strip().rpartition("\n")[2]
     test = found["test"] if found is not None else f"(exit status {status})"
