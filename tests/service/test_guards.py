@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from service.listener.guards import hosts_of, without_port
 from tests.support.http_app import HttpApp
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 ONE = b'{"records":[{"value":1}]}'
 PATHS = [
@@ -137,6 +142,19 @@ def test_zeros_in_front_of_a_length_hide_nothing() -> None:
     app = web(max_body_bytes=100)
     headers = {b"content-length": b"0" * 20 + b"101", b"content-type": b"application/octet-stream"}
     answer = app.post("/v1/topics/orders/records", headers=headers, content=b"x" * 101)
+    assert answer.status_code == 413
+    assert app.producer.submitted == []
+
+
+def test_a_body_of_unknown_length_is_limited_as_a_whole_and_not_chunk_by_chunk() -> None:
+    app = web(max_body_bytes=len(ONE) - 1)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for at in range(0, len(ONE), 5):
+            yield ONE[at : at + 5]
+
+    headers = {"content-type": "application/json"}
+    answer = app.post("/v1/topics/orders/records", headers=headers, content=chunks())
     assert answer.status_code == 413
     assert app.producer.submitted == []
 
