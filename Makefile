@@ -33,7 +33,7 @@ endif
 # imports, and each process of pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo pipeline-demo check format docs dashboard behaviours test test-pipeline-killed test-lowest test-stress test-long check-deploy test-fast audit fuzz chaos soak lives bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
+.PHONY: help setup run demo pipeline-demo check format docs dashboard behaviours test test-pipeline-killed test-lowest test-stress test-long check-deploy test-fast audit fuzz mutants-behaviour chaos soak lives bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -124,6 +124,9 @@ audit: .cache/audit-venv/.complete  ## asks PyPI which pins have known vulnerabi
 fuzz: setup  ## hostile decoders' input, brokers and HTTP; prints its seed, FUZZ="--seed 1 --minutes 30" is passed on
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 	$(BIN)/python docs/tables.py
+
+mutants-behaviour: setup java kafka-jars pipeline-jars  ## faults planted in the product: which suite finds each. MUTANTS="--only spool"
+	$(BIN)/python -m tests.mutants.behaviour $(MUTANTS)
 
 chaos: setup java kafka-jars  ## every fault under load on real brokers, for docs/reliability.md: a quarter of an hour. SEED=any
 	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))

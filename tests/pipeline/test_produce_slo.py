@@ -88,6 +88,15 @@ def the_error_rate_is_of_records_not_of_batches() -> Story:
 
 
 @story
+def records_that_were_sent_again_and_acknowledged_have_not_failed() -> Story:
+    boot = Boot("a")
+    boot.produces(10, latency={1_000: 4}, retries=3)
+    rows = yield boot.events
+    row = _only(rows)
+    assert (row["retries"], row["failed"], row["error_rate"]) == (3, 0, 0.0)
+
+
+@story
 def of_two_windows_with_one_line_number_one_is_counted() -> Story:
     boot = Boot("a")
     boot.produces(10, latency={1_000: 7}, seq=5)

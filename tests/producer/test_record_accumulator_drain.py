@@ -71,6 +71,14 @@ def test_a_small_request_takes_one_partition_of_two() -> None:
     assert len(bench.drain(0, max_bytes=1024)) == 1
 
 
+def test_the_batches_of_a_partition_are_drained_in_the_order_of_their_records() -> None:
+    bench = Bench(batch_bytes=size_of(LARGER))
+    bench.append([LARGER] * 3)
+    waiting = list(bench.accumulator.batches_of(tp(0)))
+    assert len(waiting) == 3
+    assert [bench.drain() for _ in range(4)] == [[waiting[0]], [waiting[1]], [waiting[2]], []]
+
+
 def test_one_batch_per_partition_and_as_many_partitions_as_fit() -> None:
     bench = Bench(batch_bytes=size_of(LARGER), leaders=(0, 0, 0))
     for partition in (0, 1, 2):

@@ -21,6 +21,9 @@ from client_core.errors import (
     UnsupportedVersionError,
 )
 from client_core.events import BatchSplit, ProduceFinished
+from client_core.producer.producer_record import ProducerRecord
+from client_core.producer.ticket import Written
+from tests.producer.batches import Owner
 from tests.support.metadata_responses import metadata_response
 from tests.support.sender_rig import (
     ORDERS_0,
@@ -66,6 +69,31 @@ def test_a_code_from_the_future_fails_the_batch_and_keeps_its_number() -> None:
     )
     assert isinstance(error, UnknownServerError)
     assert error.code == 9_999
+
+
+@pytest.mark.parametrize(
+    ("answers", "written"),
+    [
+        ([Errors.INVALID_REQUEST], Written.NO),
+        ([Errors.NETWORK_EXCEPTION, Errors.INVALID_REQUEST], Written.UNKNOWN),
+        ([Errors.UNKNOWN_SERVER_ERROR], Written.UNKNOWN),
+    ],
+)
+def test_only_what_is_refused_at_its_first_attempt_was_not_written_and_all_gives_its_memory_back(
+    answers: list[Errors], written: Written
+) -> None:
+    rig, owner = SenderRig(), Owner()
+    records = (ProducerRecord("orders", b"value"),)
+    rig.accumulator.append_many(
+        "orders", 0, records, (0,), owner, rig.metadata.fetch(), rig.clock.now_ms(), 0
+    )
+    for error in answers:
+        rig.turn()
+        rig.respond(produced(ORDERS_0, error=error))
+        rig.turn()
+        rig.back_off()
+    assert [outcome.written for outcome in owner.outcomes] == [written]
+    assert rig.pool.available_bytes == rig.pool.total_bytes
 
 
 @pytest.mark.behaviour("SND-11")

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -331,3 +333,15 @@ def test_a_signal_before_the_sidecar_has_started_ends_it_in_order_too() -> None:
             process.send_signal(signal.SIGTERM)
             rest = process.stderr.read()
             assert process.wait(timeout=patient(30)) == 0, rest
+
+
+def test_each_of_those_who_listen_is_told_once_that_the_drain_begins() -> None:
+    drain, told = Drain(), Counter[str]()
+    for name in ("a stream", "a watch", "another stream"):
+        drain.listen(partial(told.update, [name]))
+    left = partial(told.update, ["gone"])
+    drain.listen(left)
+    drain.leave(left)
+    drain.begin()
+    drain.begin()
+    assert told == {"a stream": 1, "a watch": 1, "another stream": 1}

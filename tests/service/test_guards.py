@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from service.listener.guards import hosts_of, without_port
 from tests.support.http_app import HttpApp
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 ONE = b'{"records":[{"value":1}]}'
 PATHS = [
@@ -45,8 +50,10 @@ def test_loopback_is_let_in_by_any_of_its_names(host: str) -> None:
 @pytest.mark.parametrize(
     "host", ["localhost.evil.example", "evil.example:8085", "", "127.0.0.1.nip.io", "[::2]"]
 )
-def test_what_merely_looks_like_loopback_is_not_let_in(host: str) -> None:
-    assert web().get("/v1/topics/orders", headers={"host": host}).status_code == 421
+def test_what_merely_looks_like_loopback_is_not_let_in_however_often_it_asks(host: str) -> None:
+    app = web()
+    answers = [app.get("/v1/topics/orders", headers={"host": host}) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [421] * 3
 
 
 def test_hosts_can_be_set() -> None:
@@ -135,6 +142,19 @@ def test_zeros_in_front_of_a_length_hide_nothing() -> None:
     app = web(max_body_bytes=100)
     headers = {b"content-length": b"0" * 20 + b"101", b"content-type": b"application/octet-stream"}
     answer = app.post("/v1/topics/orders/records", headers=headers, content=b"x" * 101)
+    assert answer.status_code == 413
+    assert app.producer.submitted == []
+
+
+def test_a_body_of_unknown_length_is_limited_as_a_whole_and_not_chunk_by_chunk() -> None:
+    app = web(max_body_bytes=len(ONE) - 1)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for at in range(0, len(ONE), 5):
+            yield ONE[at : at + 5]
+
+    headers = {"content-type": "application/json"}
+    answer = app.post("/v1/topics/orders/records", headers=headers, content=chunks())
     assert answer.status_code == 413
     assert app.producer.submitted == []
 

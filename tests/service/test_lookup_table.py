@@ -34,6 +34,18 @@ def test_an_answer_is_made_once() -> None:
     assert len(table) == 1
 
 
+def test_names_that_differ_by_case_are_different_topics() -> None:
+    _, table = table_over(orders=3, Orders=1)
+    bodies = [
+        json.loads(found(table, b"/v1/topics/" + name).body) for name in (b"orders", b"Orders", b"orders")
+    ]
+    assert [(body["name"], len(body["partitions"])) for body in bodies] == [
+        ("orders", 3),
+        ("Orders", 1),
+        ("orders", 3),
+    ]
+
+
 def test_a_topic_that_did_not_change_keeps_its_answer_over_refreshes() -> None:
     producer, table = table_over(orders=3, other=1)
     before = found(table)

@@ -172,6 +172,23 @@ def test_max_age_waits_for_a_refresh_where_the_answer_is_older(web: HttpApp) -> 
     assert (answer.status_code, answer.headers["age"]) == (200, "0")
 
 
+def test_max_age_is_that_of_the_oldest_of_several_topics(web: HttpApp) -> None:
+    web.producer.set_topics({"orders": 3, "audit": 1})
+    web.producer.clock.advance(10_000)
+    web.producer.set_topics({"audit": 1}, partial=True)
+    wanted = {"lookups": [{"topic": name, "partition": 0} for name in ("audit", "orders")]}
+
+    async def scenario() -> int:
+        async with web.client() as client:
+            answer = asyncio.ensure_future(client.post("/v1/leaders?max_age_ms=5000", json=wanted))
+            await until(lambda: web.producer.waiting)
+            web.producer.set_topics({"orders": 3, "audit": 1})
+            web.producer.finish(web.producer.waiting[0], MetadataResult(web.producer.cache))
+            return (await answer).status_code
+
+    assert run(scenario()) == 200
+
+
 def test_max_age_is_answered_at_once_where_the_answer_is_younger(web: HttpApp) -> None:
     web.producer.clock.advance(4_000)
     assert web.get("/v1/topics/orders?max_age_ms=5000").status_code == 200

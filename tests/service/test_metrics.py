@@ -142,6 +142,7 @@ def test_batches_and_records_are_counted(web: HttpApp) -> None:
     assert value(web, "batch_splits_total") == 1
     assert value(web, "records_sent_total") == 10
     assert value(web, "record_errors_total", error="MESSAGE_TOO_LARGE") == 4
+    assert not value(web, "record_errors_total", error="NOT_LEADER_OR_FOLLOWER"), "it was sent again"
 
 
 def test_requests_are_counted_by_api_and_bytes_by_broker(web: HttpApp) -> None:
@@ -379,6 +380,9 @@ def test_produces_are_timed_by_how_they_ended(web: HttpApp) -> None:
         o: value(web, "produce_duration_seconds_count", outcome=o) for o in ("success", "error", "partial")
     }
     assert counts == {"success": 1, "error": 1, "partial": 1}
+    lines = b'{"value":1}\n{"value":2}\n'
+    web.post("/v1/topics/orders/records", content=lines, headers={"content-type": "application/x-ndjson"})
+    assert value(web, "produce_duration_seconds_count", outcome="partial") == 2, "of a stream, too"
 
 
 def test_produces_are_timed_however_their_path_is_spelled(web: HttpApp) -> None:

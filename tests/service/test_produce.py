@@ -200,6 +200,19 @@ def test_a_request_has_one_deadline_for_all_of_its_records(
     assert (asked["block_deadline_ms"] - now_ms, asked["deadline_ms"] - now_ms) == (block_ms, whole_ms)
 
 
+def test_the_time_that_the_body_takes_is_part_of_a_requests_time(web: HttpApp) -> None:
+    now_ms = web.producer.clock.now_ms()
+
+    async def slow_body() -> AsyncIterator[bytes]:
+        yield ONE[:10]
+        web.producer.clock.advance(400)
+        yield ONE[10:]
+
+    assert web.post(f"{PATH}?timeout_ms=900", content=slow_body(), headers=JSON).status_code == 200
+    [(_, asked)] = web.producer.calls
+    assert (asked["block_deadline_ms"] - now_ms, asked["deadline_ms"] - now_ms) == (900, 900)
+
+
 @pytest.mark.parametrize(
     ("query", "status"),
     [

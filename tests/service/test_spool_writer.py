@@ -6,6 +6,7 @@ import errno
 import logging
 import re
 import stat
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -187,6 +188,15 @@ def test_a_large_group_is_parted_so_that_the_first_need_not_wait_for_all(rig: Sp
     told = [rig.submit([record("x" * 1_500_000)]) for _ in range(4)]
     rig.spool.writer.turn()
     assert [len(one) for one in told] == [1, 1, 0, 0]
+
+
+def test_each_request_wakes_the_writer(rig: SpoolRig) -> None:
+    rig.spool.writer.start()
+    for n in range(20):  # the writer waits by then, or is about to
+        written = threading.Event()
+        rig.spool.submit([record(f"{n}")], lambda _, written=written: written.set())  # type: ignore[misc]
+        assert written.wait(60)
+    assert rig.spool.writer.close(10_000)
 
 
 def test_a_closed_spool_takes_nothing(rig: SpoolRig) -> None:

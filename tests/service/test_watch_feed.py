@@ -116,6 +116,27 @@ def test_a_watcher_that_comes_in_the_middle_of_a_round_begins_after_it() -> None
     run(scenario())
 
 
+def test_what_changes_in_the_middle_of_a_round_is_told_behind_it() -> None:
+    web = HttpApp()
+    web.producer.set_topics(topics(2, 5_000))
+
+    async def scenario() -> None:
+        async with watching(web.app, "/v1/watch?topics=late") as watch:
+            await until(lambda: web.producer.waiting)
+            web.producer.say_unknown(web.producer.waiting[0])
+            await watch.next("snapshot")
+            feed = web.app.sidecar.feed
+            before = feed.log.number
+            changed = topics(2, 5_000, epoch=1)
+            web.producer.set_topics(changed)
+            await until(lambda: feed.log.number > before)
+            assert feed.log.number < before + 100
+            web.producer.set_topics([*changed, topic("late", [partition(0, leader=1)])])
+            assert (await watch.next("topic")).data["change"] == "appeared"
+
+    run(scenario())
+
+
 def test_a_watcher_begins_with_what_the_client_knows_even_if_nobody_told_of_it() -> None:
     web = HttpApp()
     web.producer.set_topics(topics(1, 1))

@@ -113,8 +113,13 @@ class FakeProducer:
 
     # -- steering --------------------------------------------------------------------------------------------
 
-    def set_topics(self, topics: Mapping[str, int] | Iterable[Any], **described: Any) -> None:
-        """A full refresh with these topics; tables of unchanged ones stay the same objects."""
+    def set_topics(
+        self, topics: Mapping[str, int] | Iterable[Any], *, partial: bool = False, **described: Any
+    ) -> None:
+        """A refresh with these topics; tables of unchanged ones stay the same objects.
+
+        `partial`: others stay, and are as old as they were.
+        """
         response = read(self.nodes, topics, known_topics=self.cache.topics, **described)
         tables = {t.name: t for t in response.topics if isinstance(t, TopicTable)}
         ids: dict[str, UUID] = {t.name: t.topic_id for t in tables.values() if t.topic_id is not None}
@@ -123,7 +128,11 @@ class FakeProducer:
         time = RefreshTime(self.clock.now_ms(), self.clock.wall_ms())
         version = self.cache.update_version + 1
         before = self.cache
-        self.cache = before.replaced_by(answer, answers).refreshed_at(time, version, None)
+        if partial:
+            after = before.merge_with(answer, answers, lambda _: True)
+            self.cache = after.refreshed_at(time, version, answers)
+        else:
+            self.cache = before.replaced_by(answer, answers).refreshed_at(time, version, None)
         self._announce(before)
         self.events.emit(
             MetadataRefreshed("manual", version, 0, False, 1, len(tables), 0, 0, response.cluster_id)
