@@ -129,8 +129,9 @@ class Aside:
         self._lock = threading.Lock()
         self._open: _Open | None = None
         if not self._folder.exists():
-            self._folder.mkdir(mode=0o700)
-            disk.sync_folder(folder)
+            disk.make_folder(self._folder, 0o700)
+        # Also where it is there: a process that made it may have ended before it was on the disk.
+        disk.sync_folder(folder)
         self._known: set[int] = set()
         self._reasons: Counter[Reason] = Counter()
         self._bytes = 0
@@ -188,8 +189,8 @@ class Aside:
         """Moves a file here, of which nothing is read any more. Raises OSError."""
         target = self._folder / f"{segment.name}{_DAMAGED}"
         try:
+            size = self._disk.size(segments.path_of(segment))
             self._disk.rename(segments.path_of(segment), target)
-            size = target.stat().st_size
         except FileNotFoundError:
             segments.forget(segment)
             return
@@ -202,7 +203,11 @@ class Aside:
         """Lets go of the file. Idempotent."""
         opened, self._open = self._open, None
         if opened is not None:
-            os.close(opened.descriptor)
+            self._disk.close(opened.descriptor)
+
+    def read(self, path: Path) -> AsideFile:
+        """A file's records; what is damaged is passed over. Raises OSError, but not for what is lost."""
+        return read_aside(path, self._disk)
 
     # -- taking away -----------------------------------------------------------------------------------------
 
@@ -213,7 +218,7 @@ class Aside:
 
     def leave_only(self, file: AsideFile, left: Sequence[SetAside]) -> None:
         """Of a file's records only these are here any more. Raises OSError."""
-        size = file.path.stat().st_size
+        size = self._disk.size(file.path)
         data = _bytes_of(left, _salt_of(file.path))
         if left:
             self._disk.write_whole(file.path, data)
@@ -255,12 +260,12 @@ class Aside:
         except OSError as e:
             _log.warning("spool: %s can't be cut: %s", _FOLDER, e.strerror or e)
         finally:
-            os.close(opened.descriptor)
+            self._disk.close(opened.descriptor)
 
     def _count(self, mark: Mark) -> None:
         for draft in self._folder.glob(".*.draft"):
             self._disk.unlink(draft)
-        for file in _files_in(self._folder):
+        for file in _files_in(self._folder, self._disk):
             self._number = max(self._number, int(file.path.name.partition("-")[0]))
             if file.unsound_bytes:
                 _log.error(
@@ -279,7 +284,7 @@ class Aside:
 
 def set_aside_in(folder: Path) -> Iterator[AsideFile]:
     """What was set aside of the spool in a folder, in the order in which it was. Raises OSError."""
-    return _files_in(folder / _FOLDER)
+    return _files_in(folder / _FOLDER, Disk())
 
 
 def damaged_in(folder: Path) -> list[tuple[str, int]]:
@@ -298,10 +303,10 @@ def _sizes_in(folder: Path) -> list[tuple[Path, int]]:
     return [(path, path.stat().st_size) for path in sorted(folder.iterdir())]
 
 
-def _files_in(folder: Path) -> Iterator[AsideFile]:
+def _files_in(folder: Path, disk: Disk) -> Iterator[AsideFile]:
     for path, _ in _sizes_in(folder):
         if _RECORDS.fullmatch(path.name) is not None:
-            yield read_aside(path)
+            yield read_aside(path, disk)
 
 
 def _salt_of(path: Path) -> bytes:
@@ -317,15 +322,15 @@ def _bytes_of(records: Sequence[SetAside], salt: bytes) -> bytes:
     )
 
 
-def read_aside(path: Path) -> AsideFile:
+def read_aside(path: Path, disk: Disk) -> AsideFile:
     """The records of a file; what is damaged is passed over. Raises OSError, but not for what is lost."""
     salt = _salt_of(path)
     try:
-        data = path.read_bytes()
+        data = disk.read_whole(path)
     except OSError as e:
         if e.errno != errno.EIO:
             raise
-        return AsideFile(path, [], path.stat().st_size)
+        return AsideFile(path, [], disk.size(path))
     found: list[SetAside] = []
     at = sound_bytes = 0
     while (there := next_frame(salt, data, at)) is not None:
