@@ -133,6 +133,8 @@ class Aside:
         # Also where it is there: a process that made it may have ended before it was on the disk.
         disk.sync_folder(folder)
         self._known: set[int] = set()
+        #: Size and reasons of each file, and their sums.
+        self._held: dict[str, tuple[int, Counter[Reason]]] = {}
         self._reasons: Counter[Reason] = Counter()
         self._bytes = 0
         self._number = 0
@@ -181,9 +183,8 @@ class Aside:
             self._leave(opened)
             raise
         opened.end += len(data)
-        with self._lock:
-            self._bytes += len(data)
-            self._reasons.update(one.reason for one in new)
+        _, before = self._held.get(opened.path.name, (0, Counter[Reason]()))
+        self._note(opened.path, opened.end, before + Counter(one.reason for one in new))
 
     def move_damaged(self, segments: Segments, segment: Segment) -> None:
         """Moves a file here, of which nothing is read any more. Raises OSError."""
@@ -195,8 +196,8 @@ class Aside:
             segments.forget(segment)
             return
         segments.forget(segment)
+        self._note(target, size, Counter())
         with self._lock:
-            self._bytes += size
             self._damaged_files += 1
 
     def close(self) -> None:
@@ -218,17 +219,17 @@ class Aside:
 
     def leave_only(self, file: AsideFile, left: Sequence[SetAside]) -> None:
         """Of a file's records only these are here any more. Raises OSError."""
-        size = self._disk.size(file.path)
         data = _bytes_of(left, _salt_of(file.path))
-        if left:
-            self._disk.write_whole(file.path, data)
-        else:
-            self._disk.unlink(file.path)
-            self._disk.sync_folder(self._folder)
-        with self._lock:
-            self._bytes += len(data) - size
-            self._reasons.subtract(one.reason for one in file.records)
-            self._reasons.update(one.reason for one in left)
+        try:
+            if left:
+                self._disk.write_whole(file.path, data)
+            else:
+                self._disk.unlink(file.path)
+                self._disk.sync_folder(self._folder)
+        except OSError:
+            self._note_again(file.path)  # it may have come before the change or after it
+            raise
+        self._note(file.path, len(data), Counter(one.reason for one in left))
 
     # -- inside ----------------------------------------------------------------------------------------------
 
@@ -262,9 +263,32 @@ class Aside:
         finally:
             self._disk.close(opened.descriptor)
 
+    def _note(self, path: Path, size: int, reasons: Counter[Reason]) -> None:
+        """Counts a file as it is now; of size 0 it is gone."""
+        with self._lock:
+            size_before, reasons_before = self._held.pop(path.name, (0, Counter[Reason]()))
+            self._bytes += size - size_before
+            self._reasons.subtract(reasons_before)
+            self._reasons.update(reasons)
+            if size:
+                self._held[path.name] = size, reasons
+
+    def _note_again(self, path: Path) -> None:
+        """Counts what is found in a file. Where it can't be read it is counted as before."""
+        try:
+            size, file = self._disk.size(path), self.read(path)
+        except FileNotFoundError:
+            self._note(path, 0, Counter())
+        except OSError as e:
+            _log.warning("spool: can't count what is in %s: %s", _FOLDER, e.strerror or e)
+        else:
+            self._note(path, size, Counter(one.reason for one in file.records))
+
     def _count(self, mark: Mark) -> None:
         for draft in self._folder.glob(".*.draft"):
             self._disk.unlink(draft)
+        for path, size in _sizes_in(self._folder):
+            self._note(path, size, Counter())
         for file in _files_in(self._folder, self._disk):
             self._number = max(self._number, int(file.path.name.partition("-")[0]))
             if file.unsound_bytes:
@@ -274,12 +298,12 @@ class Aside:
                     file.path.name.partition("-")[0],
                     file.unsound_bytes,
                 )
+            size, _ = self._held.get(file.path.name, (0, None))
+            self._note(file.path, size, Counter(one.reason for one in file.records))
             for one in file.records:
-                self._reasons[one.reason] += 1
                 if len(self._known) < _MOST_KNOWN and not mark.is_done(one.sequence, one.topic or ""):
                     self._known.add(one.sequence)
         self._damaged_files = len(damaged_in(self._folder.parent))
-        self._bytes = aside_bytes_in(self._folder.parent)
 
 
 def set_aside_in(folder: Path) -> Iterator[AsideFile]:

@@ -150,7 +150,11 @@ class Segments:
             return 1
         last = next(reversed(self._sizes))
         try:
-            data = self.disk.read(self.path_of(last), 0, self._sizes[last])
+            try:
+                data = self.disk.read(self.path_of(last), 0, self._sizes[last])
+            except OSError as e:
+                _log.warning("spool: can't read %s: %s; it is tried once more", last, e.strerror or e)
+                data = self.disk.read(self.path_of(last), 0, self._sizes[last])
         except OSError as e:
             if e.errno != errno.EIO:
                 raise

@@ -203,6 +203,12 @@ class CrashDisk(BadDisk):
         self._live[new] = self._live.pop(old)
         self._moves.append(_Move(old, new, self._live[new]))
 
+    def append_new(self, path: Path, data: bytes) -> None:
+        """The same in a file that was not there."""
+        path.write_bytes(b"")
+        self._live[path] = self._synced[path] = _File()
+        self.append(path, data)
+
     def append(self, path: Path, data: bytes) -> None:
         """Puts bytes at the end of a file, on the disk: what a process left that was killed."""
         with path.open("ab") as file:
