@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from client_core import RecordMetadata, TopicAuthorizationError
 from service.settings import SettingsError
 from service.spool.delivery import PAUSE_MS
-from service.spool.writer import SpoolFullError, Spooled, SpoolFault
+from service.spool.writer import Spooled, SpoolFault, SpoolFullError
 from tests.support.crash_disk import SHORT, CrashDisk, State
 from tests.support.mock_clock import MockClock
 from tests.support.spooling import SpoolRig, aside, failure, record
@@ -66,7 +66,7 @@ class Promised(NamedTuple):
 
 @dataclass
 class Life:
-    """The scenario, over a disk that may fail; brokers refuse values that begin with `bad` until they don't."""
+    """The scenario, over a disk that may fail. Brokers refuse values with `bad` in front until they don't."""
 
     folder: Path
     disk: CrashDisk
