@@ -2,8 +2,8 @@
 
     corpus/<12 hex digits>.json     {"target": "JAAS config", "input": "<base64>", "broke": "KeyError: ..."}
 
-`target` is a decoder of decoders.ALL, or one of those below. The input is the bytes that were tried, and where
-brokers lie the seed of the run as text. A run of `python -m tests.fuzz` writes the files itself.
+`target` is a decoder of decoders.ALL, or one of those below. The input is the bytes that were tried; where
+brokers lie it is the seed of the run as text. A run of `python -m tests.fuzz` writes the files itself.
 """
 
 from __future__ import annotations
