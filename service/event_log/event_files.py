@@ -18,20 +18,20 @@ import fcntl
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from service.event_log.event_v1 import Origin
 from service.event_log.outbox import Line, Outbox
 from service.settings import SettingsError
+from service.spool.disk import Disk
 
 _log: Final = logging.getLogger(__name__)
 
 #: What one write takes at most.
 _CHUNK_BYTES: Final = 256 * 1024
 _MODE: Final = 0o644
-_NEW: Final = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 
 
 class FileLimits(NamedTuple):
@@ -61,13 +61,12 @@ class EventFiles:
         folder: str,
         origin: Origin,
         limits: FileLimits,
-        write: Callable[[int, memoryview], int] = os.write,
+        disk: Disk | None = None,
     ) -> None:
-        """`write` is the disk: it takes some of the bytes, or raises OSError."""
         self._folder: Final = Path(folder)
         self._origin = origin
         self._limits = limits
-        self._write_to_disk = write
+        self._disk = Disk() if disk is None else disk
         prefix = re.escape(f"events-{origin.sidecar_id}-")
         self._finished_name = re.compile(prefix + r"(?P<boot>[0-9a-f]{16})-(?P<number>\d{6,})\.jsonl")
         self._number = 0
@@ -83,7 +82,8 @@ class EventFiles:
         with self._faults_told():
             for path in sorted(self._folder.iterdir()):
                 if path.name[:1] == "." and self._finished_name.fullmatch(path.name[1:]):
-                    _finish_left_over(path)
+                    with self._faults_told():  # the others are finished all the same
+                        _finish_left_over(path, self._disk)
             self._delete_oldest()
 
     def turn(self, outbox: Outbox, now_ms: int) -> None:
@@ -112,7 +112,7 @@ class EventFiles:
         try:
             if self._open is None:
                 self._open = self._new_file(now_ms)
-            self._append(self._open.descriptor, data)
+            self._append(self._open, data)
         except OSError as error:
             self._tell(error)
             return False
@@ -124,19 +124,24 @@ class EventFiles:
         self._number += 1
         boot = f"{self._origin.boot_id:016x}"
         path = self._folder / f".events-{self._origin.sidecar_id}-{boot}-{self._number:06d}.jsonl"
-        descriptor = os.open(path, _NEW, _MODE)
+        descriptor = self._disk.create(path, _MODE)
         self._size = 0
         _lock(descriptor)
         return _Open(path, descriptor, now_ms)
 
-    def _append(self, descriptor: int, data: bytes) -> None:
-        """All of it or nothing: of what a full disk took of it no half line may stay."""
-        rest = memoryview(data)
+    def _append(self, opened: _Open, data: bytes) -> None:
+        """All of it or nothing: of what a full disk took of it no half line may stay.
+
+        A file that can't be cut is left under its name with a dot, and cut by the next start.
+        """
         try:
-            while rest:
-                rest = rest[self._write_to_disk(descriptor, rest) :]
+            self._disk.write_all(opened.descriptor, data)
         except OSError:
-            os.ftruncate(descriptor, self._size)
+            try:
+                self._disk.truncate(opened.descriptor, self._size)
+            except OSError:
+                self._open = None
+                self._disk.close(opened.descriptor)
             raise
         self._size += len(data)
 
@@ -149,20 +154,26 @@ class EventFiles:
         (path, descriptor, _), self._open = self._open, None
         with self._faults_told():
             try:
-                os.fsync(descriptor)
-            finally:
+                self._sync(path, descriptor)
                 # Under its name before the lock is gone, or another process would take it for left behind.
-                try:
-                    _finished(path, self._size)
-                finally:
-                    os.close(descriptor)
+                _finished(path, self._size, self._disk)
+            finally:
+                self._disk.close(descriptor)
             self._delete_oldest()
+
+    def _sync(self, path: Path, descriptor: int) -> None:
+        """Has the bytes on the disk. Where it fails it is not tried again: a second fsync would succeed."""
+        try:
+            self._disk.fsync(descriptor)
+        except OSError as error:
+            fault = error.strerror or error
+            _log.warning("events_folder: can't fsync %s: %s; events in it may be lost", path, fault)
 
     def _delete_oldest(self) -> None:
         found = [(path, self._finished_name.fullmatch(path.name)) for path in self._folder.iterdir()]
         ours = sorted((m["boot"], int(m["number"]), path) for path, m in found if m is not None)
         for _, _, path in ours[: max(len(ours) - self._limits.files, 0)]:
-            path.unlink(missing_ok=True)
+            self._disk.unlink(path)
             self.deleted += 1
 
     # -- faults ----------------------------------------------------------------------------------------------
@@ -213,9 +224,9 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
-def _finish_left_over(path: Path) -> None:
+def _finish_left_over(path: Path, disk: Disk) -> None:
     """Cuts off the half line of a process that was killed, and gives the file its name."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    descriptor = disk.reopen(path)
     try:
         if not _lock(descriptor):
             _log.warning("events_folder: another process writes %s: two sidecars have one sidecar_id", path)
@@ -224,10 +235,11 @@ def _finish_left_over(path: Path) -> None:
         whole = _end_of_last_line(descriptor, size)
         if whole < size:
             _log.warning("events_folder: %s ended with half a line: %d bytes cut off", path, size - whole)
-            os.ftruncate(descriptor, whole)
-        _finished(path, whole)
+            disk.truncate(descriptor, whole)
+        disk.fsync(descriptor)  # the process that was killed had not come to it
+        _finished(path, whole, disk)
     finally:
-        os.close(descriptor)
+        disk.close(descriptor)
 
 
 def _end_of_last_line(descriptor: int, size: int) -> int:
@@ -241,9 +253,9 @@ def _end_of_last_line(descriptor: int, size: int) -> int:
     return 0
 
 
-def _finished(path: Path, size: int) -> None:
+def _finished(path: Path, size: int, disk: Disk) -> None:
     """Takes the dot off a file's name; an empty one is taken away."""
     if size:
-        path.rename(path.with_name(path.name.removeprefix(".")))
+        disk.rename(path, path.with_name(path.name.removeprefix(".")))
     else:
-        path.unlink()
+        disk.unlink(path)

@@ -129,9 +129,12 @@ class Aside:
         self._lock = threading.Lock()
         self._open: _Open | None = None
         if not self._folder.exists():
-            self._folder.mkdir(mode=0o700)
-            disk.sync_folder(folder)
+            disk.make_folder(self._folder, 0o700)
+        # Also where it is there: a process that made it may have ended before it was on the disk.
+        disk.sync_folder(folder)
         self._known: set[int] = set()
+        #: Size and reasons of each file, and their sums.
+        self._held: dict[str, tuple[int, Counter[Reason]]] = {}
         self._reasons: Counter[Reason] = Counter()
         self._bytes = 0
         self._number = 0
@@ -180,29 +183,32 @@ class Aside:
             self._leave(opened)
             raise
         opened.end += len(data)
-        with self._lock:
-            self._bytes += len(data)
-            self._reasons.update(one.reason for one in new)
+        _, before = self._held.get(opened.path.name, (0, Counter[Reason]()))
+        self._note(opened.path, opened.end, before + Counter(one.reason for one in new))
 
     def move_damaged(self, segments: Segments, segment: Segment) -> None:
         """Moves a file here, of which nothing is read any more. Raises OSError."""
         target = self._folder / f"{segment.name}{_DAMAGED}"
         try:
+            size = self._disk.size(segments.path_of(segment))
             self._disk.rename(segments.path_of(segment), target)
-            size = target.stat().st_size
         except FileNotFoundError:
             segments.forget(segment)
             return
         segments.forget(segment)
+        self._note(target, size, Counter())
         with self._lock:
-            self._bytes += size
             self._damaged_files += 1
 
     def close(self) -> None:
         """Lets go of the file. Idempotent."""
         opened, self._open = self._open, None
         if opened is not None:
-            os.close(opened.descriptor)
+            self._disk.close(opened.descriptor)
+
+    def read(self, path: Path) -> AsideFile:
+        """A file's records; what is damaged is passed over. Raises OSError, but not for what is lost."""
+        return read_aside(path, self._disk)
 
     # -- taking away -----------------------------------------------------------------------------------------
 
@@ -213,17 +219,17 @@ class Aside:
 
     def leave_only(self, file: AsideFile, left: Sequence[SetAside]) -> None:
         """Of a file's records only these are here any more. Raises OSError."""
-        size = file.path.stat().st_size
         data = _bytes_of(left, _salt_of(file.path))
-        if left:
-            self._disk.write_whole(file.path, data)
-        else:
-            self._disk.unlink(file.path)
-            self._disk.sync_folder(self._folder)
-        with self._lock:
-            self._bytes += len(data) - size
-            self._reasons.subtract(one.reason for one in file.records)
-            self._reasons.update(one.reason for one in left)
+        try:
+            if left:
+                self._disk.write_whole(file.path, data)
+            else:
+                self._disk.unlink(file.path)
+                self._disk.sync_folder(self._folder)
+        except OSError:
+            self._note_again(file.path)  # it may have come before the change or after it
+            raise
+        self._note(file.path, len(data), Counter(one.reason for one in left))
 
     # -- inside ----------------------------------------------------------------------------------------------
 
@@ -255,12 +261,35 @@ class Aside:
         except OSError as e:
             _log.warning("spool: %s can't be cut: %s", _FOLDER, e.strerror or e)
         finally:
-            os.close(opened.descriptor)
+            self._disk.close(opened.descriptor)
+
+    def _note(self, path: Path, size: int, reasons: Counter[Reason]) -> None:
+        """Counts a file as it is now; of size 0 it is gone."""
+        with self._lock:
+            size_before, reasons_before = self._held.pop(path.name, (0, Counter[Reason]()))
+            self._bytes += size - size_before
+            self._reasons.subtract(reasons_before)
+            self._reasons.update(reasons)
+            if size:
+                self._held[path.name] = size, reasons
+
+    def _note_again(self, path: Path) -> None:
+        """Counts what is found in a file. Where it can't be read it is counted as before."""
+        try:
+            size, file = self._disk.size(path), self.read(path)
+        except FileNotFoundError:
+            self._note(path, 0, Counter())
+        except OSError as e:
+            _log.warning("spool: can't count what is in %s: %s", _FOLDER, e.strerror or e)
+        else:
+            self._note(path, size, Counter(one.reason for one in file.records))
 
     def _count(self, mark: Mark) -> None:
         for draft in self._folder.glob(".*.draft"):
             self._disk.unlink(draft)
-        for file in _files_in(self._folder):
+        for path, size in _sizes_in(self._folder):
+            self._note(path, size, Counter())
+        for file in _files_in(self._folder, self._disk):
             self._number = max(self._number, int(file.path.name.partition("-")[0]))
             if file.unsound_bytes:
                 _log.error(
@@ -269,17 +298,17 @@ class Aside:
                     file.path.name.partition("-")[0],
                     file.unsound_bytes,
                 )
+            size, _ = self._held.get(file.path.name, (0, None))
+            self._note(file.path, size, Counter(one.reason for one in file.records))
             for one in file.records:
-                self._reasons[one.reason] += 1
                 if len(self._known) < _MOST_KNOWN and not mark.is_done(one.sequence, one.topic or ""):
                     self._known.add(one.sequence)
         self._damaged_files = len(damaged_in(self._folder.parent))
-        self._bytes = aside_bytes_in(self._folder.parent)
 
 
 def set_aside_in(folder: Path) -> Iterator[AsideFile]:
     """What was set aside of the spool in a folder, in the order in which it was. Raises OSError."""
-    return _files_in(folder / _FOLDER)
+    return _files_in(folder / _FOLDER, Disk())
 
 
 def damaged_in(folder: Path) -> list[tuple[str, int]]:
@@ -298,10 +327,10 @@ def _sizes_in(folder: Path) -> list[tuple[Path, int]]:
     return [(path, path.stat().st_size) for path in sorted(folder.iterdir())]
 
 
-def _files_in(folder: Path) -> Iterator[AsideFile]:
+def _files_in(folder: Path, disk: Disk) -> Iterator[AsideFile]:
     for path, _ in _sizes_in(folder):
         if _RECORDS.fullmatch(path.name) is not None:
-            yield read_aside(path)
+            yield read_aside(path, disk)
 
 
 def _salt_of(path: Path) -> bytes:
@@ -317,15 +346,15 @@ def _bytes_of(records: Sequence[SetAside], salt: bytes) -> bytes:
     )
 
 
-def read_aside(path: Path) -> AsideFile:
+def read_aside(path: Path, disk: Disk) -> AsideFile:
     """The records of a file; what is damaged is passed over. Raises OSError, but not for what is lost."""
     salt = _salt_of(path)
     try:
-        data = path.read_bytes()
+        data = disk.read_whole(path)
     except OSError as e:
         if e.errno != errno.EIO:
             raise
-        return AsideFile(path, [], path.stat().st_size)
+        return AsideFile(path, [], disk.size(path))
     found: list[SetAside] = []
     at = sound_bytes = 0
     while (there := next_frame(salt, data, at)) is not None:

@@ -59,7 +59,7 @@ class RequeueError(Exception):
 def contents_of(path: Path) -> Contents:
     """What is in the folder. Raises FolderError where it is no spool's, OSError where it can't be read."""
     _check(path)
-    mark = read_mark(path)
+    mark = read_mark(path, Disk())
     topics: dict[str, TopicContents] = {}
     for sequence, entry in _entries(path):
         topic = entry.record.topic
@@ -84,8 +84,9 @@ def discard(path: Path, chosen: Chosen) -> int:
     """
     _check(path)
     folder = SpoolFolder(path)
+    disk = Disk()
     try:
-        aside = Aside(path, Disk(), read_mark(path))
+        aside = Aside(path, disk, read_mark(path, disk))
         taken = 0
         for file in set_aside_in(path):
             left = [one for one in file.records if not chosen(one)]
@@ -107,7 +108,7 @@ def requeue(path: Path, chosen: Chosen, clock: Clock) -> int:
     folder = SpoolFolder(path)
     try:
         disk = Disk()
-        mark = read_mark(path)
+        mark = read_mark(path, disk)
         aside = Aside(path, disk, mark)
         segments = Segments(path, disk)
         segments.next_sequence = max(segments.next_sequence, mark.done)

@@ -11,13 +11,17 @@ The kernel lets go of the lock when its process ends, in whichever way.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from service.spool.disk import Disk
+
+#: What is said of a folder that others own, or of a file system that is only read.
+_NOT_OURS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL})
 
 _FOLDER_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
@@ -44,8 +48,8 @@ class SpoolFolder:
         try:
             missing = [one for one in (path, *path.parents) if not one.exists()]
             path.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
-            for made in missing:
-                sync_folder(made.parent)  # or a power cut takes the folder away, with all that is in it
+            if not (path / "lock").exists():
+                _sync_names(path, missing, sync_folder)
             descriptor = os.open(path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, _FILE_MODE)
         except OSError as e:
             raise FolderError(
@@ -72,3 +76,17 @@ class SpoolFolder:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _sync_names(path: Path, made: Sequence[Path], sync_folder: Callable[[Path], None]) -> None:
+    """Has the folder's name on the disk, or a power cut takes it away with all that is in it. Raises OSError.
+
+    The names of the folders above it, too: a process that made them may have ended before they were there.
+    One that is not ours may not be ours to read, and its name was there before.
+    """
+    for one in (path, *path.parents):
+        try:
+            sync_folder(one.parent)
+        except OSError as e:
+            if one in made or e.errno not in _NOT_OURS:
+                raise

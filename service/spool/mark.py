@@ -52,10 +52,10 @@ class _Checked(msgspec.Struct, frozen=True):
     check: int
 
 
-def read_mark(folder: Path) -> Mark:
+def read_mark(folder: Path, disk: Disk) -> Mark:
     """The mark, or that of an empty spool where there is none that can be read. Raises OSError."""
     try:
-        found = msgspec.json.decode((folder / _NAME).read_bytes(), type=_Checked)
+        found = msgspec.json.decode(disk.read_whole(folder / _NAME), type=_Checked)
     except FileNotFoundError:
         return Mark()
     except OSError as e:

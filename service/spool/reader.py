@@ -110,7 +110,7 @@ class SpoolReader:
         try:
             data = disk.read(path, self._offset, READ_BYTES)
             end = frame_end(segment.salt, data, 0)
-            if end is not None and len(data) < end <= self._offset + path.stat().st_size:
+            if end is not None and len(data) < end <= self._offset + disk.size(path):
                 data = disk.read(path, self._offset, end)
         except OSError as e:
             _check_lost(e)
@@ -122,7 +122,8 @@ class SpoolReader:
         """Goes from where no frame stands to behind the next one, or to the end; by how many bytes."""
         path = self._segments.path_of(segment)
         try:
-            data = self._segments.disk.read(path, self._offset, path.stat().st_size)
+            disk = self._segments.disk
+            data = disk.read(path, self._offset, disk.size(path))
         except OSError as e:
             _check_lost(e)
             data = b""

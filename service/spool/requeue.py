@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from client_core import ProducerRecord
-from service.spool.aside import Aside, AsideFile, SetAside, read_aside
+from service.spool.aside import Aside, AsideFile, SetAside
 from service.spool.writer import SpoolClosedError, Spooled, SpoolFault, SpoolFullError, Told
 
 Chosen = Callable[[SetAside], bool]
@@ -97,7 +97,7 @@ class Requeue:
         if not self._paths:
             self._end(None)
             return
-        file = read_aside(self._paths.pop(0))
+        file = self._aside.read(self._paths.pop(0))
         taken: list[SetAside] = []
         left: list[SetAside] = []
         for one in sorted(file.records, key=_sequence_of):

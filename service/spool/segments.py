@@ -16,9 +16,9 @@ One lock; the writer's thread adds files, the delivery's takes them away.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
-import os
 import re
 import threading
 from itertools import pairwise
@@ -111,8 +111,9 @@ class Segments:
         try:
             self.disk.sync_folder(self.folder)
         except OSError:
-            os.close(descriptor)
-            self.disk.unlink(self.path_of(segment))
+            self.disk.close(descriptor)
+            with contextlib.suppress(OSError):
+                self.disk.unlink(self.path_of(segment))
             raise
         with self._lock:
             self._sizes = dict(sorted({**self._sizes, segment: 0}.items()))
@@ -149,7 +150,11 @@ class Segments:
             return 1
         last = next(reversed(self._sizes))
         try:
-            data = self.disk.read(self.path_of(last), 0, self._sizes[last])
+            try:
+                data = self.disk.read(self.path_of(last), 0, self._sizes[last])
+            except OSError as e:
+                _log.warning("spool: can't read %s: %s; it is tried once more", last, e.strerror or e)
+                data = self.disk.read(self.path_of(last), 0, self._sizes[last])
         except OSError as e:
             if e.errno != errno.EIO:
                 raise
@@ -168,11 +173,11 @@ class Segments:
 
     def _cut(self, segment: Segment, end: int, size: int) -> None:
         _log.warning("spool: %s ended in the middle of a record: %d bytes cut off", segment, size - end)
-        descriptor = os.open(self.path_of(segment), os.O_RDWR | os.O_CLOEXEC)
+        descriptor = self.disk.reopen(self.path_of(segment))
         try:
             self.disk.truncate(descriptor, end)
             self.disk.fsync(descriptor)
         finally:
-            os.close(descriptor)
+            self.disk.close(descriptor)
         self.cut_bytes = size - end
         self._sizes[segment] = end

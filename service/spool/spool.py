@@ -58,7 +58,7 @@ class Spool:
         except FolderError as e:
             raise SettingsError(f"spool_folder: {e}") from e
         try:
-            mark = read_mark(path)
+            mark = read_mark(path, disk)
             self.segments: Final = Segments(path, disk)
             # What was delivered once is done, though a crash of the machine may have taken it from the end.
             self.segments.next_sequence = max(self.segments.next_sequence, mark.done)

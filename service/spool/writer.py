@@ -13,7 +13,6 @@ file begins, by whose name all that the old one may still have is void (segments
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -185,7 +184,7 @@ class SpoolWriter:
                 # Whoever waited was told; a bug must not end the thread that others wait for.
                 _log.exception("spool: a turn of the writer failed")
         if self._open is not None:
-            os.close(self._open.descriptor)
+            self._disk.close(self._open.descriptor)
             self._open = None
 
     def turn(self) -> None:
@@ -261,7 +260,7 @@ class SpoolWriter:
         """The file that takes so many bytes: the present one, or a new one."""
         opened = self._open
         if opened is not None and opened.end and opened.end + data_bytes > self._limits.segment_bytes:
-            os.close(opened.descriptor)
+            self._disk.close(opened.descriptor)
             opened = self._open = None
         if opened is None:
             opened = self._open = _Open(*self._segments.begin(self.committed_sequence))
@@ -290,7 +289,7 @@ class SpoolWriter:
             self._disk.truncate(opened.descriptor, opened.end)
         except OSError as e:
             _log.warning("spool: %s can't be cut: %s", opened.segment, e.strerror or e)
-        os.close(opened.descriptor)
+        self._disk.close(opened.descriptor)
         try:
             self._open = _Open(*self._segments.begin(self.committed_sequence))
             if not opened.end:

@@ -1,6 +1,6 @@
 """A sidecar of its own process under hostile HTTP: it answers, it lives, and its memory comes back.
 
-    endured = endure(seed=1, mutations=10_000, cases=50, folder=...)
+    endured = endure(seed=1, until_s=time.monotonic() + 60, folder=...)
 
 What is held to, shape by shape, is in http_listener.py and openapi_cases.py; here it is the process.
 """
@@ -8,7 +8,9 @@ What is held to, shape by shape, is in http_listener.py and openapi_cases.py; he
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import contextlib
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import schemathesis
@@ -17,6 +19,7 @@ from tests.fuzz.hostile_sidecar import memory_mb
 from tests.fuzz.http_listener import (
     KAFKA,
     SETTINGS,
+    HttpFaultError,
     bodies_hold,
     mutations_hold,
     shapes_hold,
@@ -28,6 +31,7 @@ from tests.support.fake_cluster import FakeCluster
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 #: The limit of the chart's container. Bodies are of 16 MB, one after the other, and compacted beside
@@ -36,6 +40,9 @@ MOST_MB: Final = 256
 #: What may stay of all that: the allocator's, not ours.
 MOST_GROWN_MB: Final = 120
 _SLOW_CALLERS: Final = 60
+#: In a row: mutated requests, and cases of each operation.
+_MUTATIONS: Final = 500
+_CASES: Final = 4
 _FLAGS: Final = tuple(
     word for name, value in SETTINGS.items() for word in (f"--{name.replace('_', '-')}", str(value))
 )
@@ -51,10 +58,33 @@ class Endured:
     mutations: int = 0
     cases: int = 0
     memory_mb: tuple[int, int, int] = (0, 0, 0)
+    faults: list[str] = field(default_factory=list)
+    #: The bytes of mutated requests that were answered as they must not be.
+    broke: list[HttpFaultError] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def noting(self) -> Iterator[None]:
+        """Notes what did not hold, and goes on."""
+        try:
+            yield
+        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - that is what is looked for
+            self._note(error)
+
+    def _note(self, error: BaseException) -> None:
+        if isinstance(error, BaseExceptionGroup):
+            for one in error.exceptions:
+                self._note(one)
+            return
+        self.faults.append(f"{type(error).__name__}: {error}")
+        if isinstance(error, HttpFaultError):
+            self.broke.append(error)
 
 
-def endure(seed: int, *, mutations: int, cases: int, folder: Path) -> Endured:
-    """AssertionError for what did not hold; `cases` are schemathesis's for each operation."""
+def endure(seed: int, *, until_s: float, folder: Path) -> Endured:
+    """Until that moment of time.monotonic(), but each kind once; what did not hold is in `faults`.
+
+    Ends before where the process ends.
+    """
     endured = Endured()
     with FakeCluster(3, seed=seed) as cluster:
         cluster.create_topic(TOPIC, partitions=3)
@@ -65,30 +95,52 @@ def endure(seed: int, *, mutations: int, cases: int, folder: Path) -> Endured:
             flags=(*_FLAGS, "--log-level", "error"),
         ) as sidecar:
             before_mb = memory_mb(sidecar)
-            asyncio.run(_probe(sidecar, endured, range(seed * 1_000_000, seed * 1_000_000 + mutations)))
-            endured.cases = _ask(sidecar, cases, seed)
-            assert sidecar.admin.get("/livez").status_code == 200, sidecar.log()
-            endured.memory_mb = (before_mb, _peak_mb(sidecar), memory_mb(sidecar))
-            assert endured.memory_mb[1] < MOST_MB, endured
-            assert endured.memory_mb[2] - before_mb < MOST_GROWN_MB, endured
-            assert "Traceback" not in sidecar.log(), sidecar.log()
-            assert sidecar.terminate() == 0, sidecar.log()
+            asyncio.run(_probe(sidecar, endured))
+            first = seed * 1_000_000
+            while True:
+                with endured.noting():
+                    _ask(sidecar, endured, first, until_s)
+                mutations = range(first, first + _MUTATIONS)
+                with endured.noting():
+                    asyncio.run(mutations_hold(_prober(sidecar), mutations))
+                endured.mutations += len(mutations)
+                first += _MUTATIONS
+                if time.monotonic() >= until_s or sidecar.process.poll() is not None:
+                    break
+            with endured.noting():
+                assert sidecar.process.poll() is None, f"the process ended: {sidecar.log()}"
+                assert sidecar.admin.get("/livez").status_code == 200, sidecar.log()
+                endured.memory_mb = (before_mb, _peak_mb(sidecar), memory_mb(sidecar))
+                assert endured.memory_mb[1] < MOST_MB, f"{endured.memory_mb} MB"
+                assert endured.memory_mb[2] - before_mb < MOST_GROWN_MB, f"{endured.memory_mb} MB"
+                assert "Traceback" not in sidecar.log(), sidecar.log()
+                assert sidecar.terminate() == 0, sidecar.log()
     return endured
 
 
-async def _probe(sidecar: Sidecar, endured: Endured, seeds: range) -> None:
-    prober = Prober(("127.0.0.1", sidecar.api_port))
-    endured.shapes = await shapes_hold(prober)
-    endured.slow_callers = await slow_callers_are_ended(prober, _SLOW_CALLERS)
-    endured.bodies = await bodies_hold(prober)
-    await mutations_hold(prober, seeds)
-    endured.mutations = len(seeds)
+def _prober(sidecar: Sidecar) -> Prober:
+    return Prober(("127.0.0.1", sidecar.api_port))
 
 
-def _ask(sidecar: Sidecar, cases: int, seed: int) -> int:
+async def _probe(sidecar: Sidecar, endured: Endured) -> None:
+    prober = _prober(sidecar)
+    with endured.noting():
+        endured.shapes = await shapes_hold(prober)
+    with endured.noting():
+        endured.slow_callers = await slow_callers_are_ended(prober, _SLOW_CALLERS)
+    with endured.noting():
+        endured.bodies = await bodies_hold(prober)
+
+
+def _ask(sidecar: Sidecar, endured: Endured, seed: int, until_s: float) -> None:
+    """Some cases of each operation, until the time is over."""
     document: Any = schemathesis.openapi.from_url(f"{sidecar.api_url}/openapi.json")
     there = {"topic": TOPIC, "cluster_id": sidecar.api.get("/v1/cluster").json()["cluster_id"]}
-    return sum(ask(document, operation, there, examples=cases, seed=seed) for operation in operations())
+    for operation in operations():
+        if time.monotonic() >= until_s:
+            return
+        with endured.noting():
+            endured.cases += ask(document, operation, there, examples=_CASES, seed=seed)
 
 
 def _peak_mb(sidecar: Sidecar) -> int:

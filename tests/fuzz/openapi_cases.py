@@ -32,7 +32,7 @@ FLAGS: Final = (
 )
 #: The topic that the document's examples speak of.
 TOPIC: Final = "orders"
-_PATIENCE_S: Final = 10
+_PATIENCE_S: Final = 30
 
 
 class Operation(NamedTuple):

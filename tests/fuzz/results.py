@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tests.fuzz.corpus import Finding
 
 #: Of the last run that was kept.
 RESULTS: Final = Path(__file__).parent / "results.json"
@@ -29,6 +32,8 @@ class Part:
     faults: list[str] = field(default_factory=list)
     seconds: int = 0
     notes: dict[str, int] = field(default_factory=dict)
+    #: For the corpus, and not in the JSON.
+    findings: list[Finding] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -45,7 +50,10 @@ class Run:
 
     def write(self, path: Path = RESULTS) -> None:
         """Keeps it."""
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        said = asdict(self)
+        for part in said["parts"]:
+            del part["findings"]
+        path.write_text(json.dumps(said, indent=1) + "\n")
 
     @staticmethod
     def read(path: Path = RESULTS) -> Run:

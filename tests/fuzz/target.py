@@ -157,6 +157,8 @@ class Tried:
     read: int = 0
     refused: int = 0
     faults: list[str] = field(default_factory=list)
+    #: The inputs that made them.
+    broke: list[bytes] = field(default_factory=list)
 
 
 def try_inputs(target: Target, name: str, numbers: range, *, weigh_every: int = 16) -> Tried:
@@ -170,6 +172,7 @@ def try_inputs(target: Target, name: str, numbers: range, *, weigh_every: int = 
                 verdict = judge(target, data, weighs=number % weigh_every == 0)
             except FaultError as fault:
                 tried.faults.append(f"seed {name}, input {number}: {fault}")
+                tried.broke.append(data)
             else:
                 tried.read += verdict is Verdict.READ
                 tried.refused += verdict is Verdict.REFUSED

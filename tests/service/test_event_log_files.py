@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +13,8 @@ from service.event_log.event_files import EventFiles, FileLimits
 from service.event_log.event_v1 import Origin
 from service.event_log.outbox import Line, Outbox
 from service.settings import SettingsError
+from tests.support.crash_disk import SHORT, CrashDisk
+from tests.support.spooling import BadDisk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,25 +184,18 @@ def test_a_folder_that_can_not_be_used_is_refused_with_what_to_do(tmp_path: Path
         Desk(tmp_path / "file")
 
 
-class SmallDisk:
+def small_disk(room_bytes: int) -> BadDisk:
     """A disk that takes only so many bytes more: a write is cut short, the next one fails."""
-
-    def __init__(self, room: int) -> None:
-        self.room = room
-
-    def __call__(self, descriptor: int, data: memoryview) -> int:
-        if not self.room:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        taken = os.write(descriptor, data[: self.room])
-        self.room -= taken
-        return taken
+    disk = BadDisk()
+    disk.room_bytes = room_bytes
+    return disk
 
 
 def test_on_a_full_disk_events_wait_and_no_half_line_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    disk = SmallDisk(10)
+    disk = small_disk(10)
     files = EventFiles(str(tmp_path), ORIGIN, LIMITS, disk)
     outbox = Outbox(100)
     for text in ("first", "second", "third"):
@@ -211,7 +205,7 @@ def test_on_a_full_disk_events_wait_and_no_half_line_stays(
     assert path.read_text() == "first\n"
     assert (len(outbox), files.written) == (2, 1)
     assert caplog.text.count("No space left on device; events wait") == 1
-    disk.room = 1_000
+    disk.room_bytes = 1_000
     files.turn(outbox, 0)
     assert path.read_text() == "first\nsecond\nthird\n"
     assert "can be written to again" in caplog.text
@@ -219,7 +213,7 @@ def test_on_a_full_disk_events_wait_and_no_half_line_stays(
 
 
 def test_a_disk_that_stays_full_costs_the_oldest_events_only(tmp_path: Path) -> None:
-    files = EventFiles(str(tmp_path), ORIGIN, LIMITS, SmallDisk(0))
+    files = EventFiles(str(tmp_path), ORIGIN, LIMITS, small_disk(0))
     outbox = Outbox(10)
     for n in range(20):
         outbox.put(Line(b"%03d" % n))
@@ -238,3 +232,64 @@ def test_a_folder_that_is_taken_away_is_told_and_costs_no_turn(
     desk.folder.rmdir()
     desk.files.close(desk.outbox, 0)
     assert "No such file or directory" in caplog.text
+
+
+# -- every call to the disk fails once -----------------------------------------------------------------------
+
+
+def play(folder: Path, disk: CrashDisk) -> list[str]:
+    """A file that was left is finished, three are written, and the next start finishes what is left."""
+    folder.mkdir(exist_ok=True)
+    disk.append_new(folder / ".events-pod-1-000000000000a000-000001.jsonl", b"left\nhalf")
+    outbox = Outbox(100_000)
+    texts = [f"{n}" + "." * 400 for n in range(6)]
+    files = EventFiles(str(folder), ORIGIN, LIMITS, disk)
+    files.begin()
+    for n, text in enumerate(texts):
+        outbox.put(Line(text.encode()))
+        files.turn(outbox, n)
+    files.turn(outbox, 10)
+    files.close(outbox, 20)
+    assert len(outbox) == 0
+    EventFiles(str(folder), ORIGIN._replace(boot_id=0xB009), LIMITS).begin()
+    return ["left", *texts]
+
+
+def test_any_call_to_the_disk_may_fail_once_and_no_line_is_lost_or_broken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = CrashDisk(tmp_path)
+    play(tmp_path / "plain", plain)
+    assert {"create", "write", "fsync", "rename", "truncate", "reopen"} <= set(plain.calls)
+    found = []
+    for call, operation in enumerate(plain.calls):
+        for error in (errno.EIO, errno.ENOSPC, errno.EINTR, *([SHORT] if operation == "write" else [])):
+            folder = tmp_path / f"{call}-{error}"
+            folder.mkdir()
+            disk = CrashDisk(folder)
+            disk.fails_at = call, error
+            caplog.clear()
+            wanted = play(folder, disk)
+            lines = [line for path in sorted(folder.iterdir()) for line in path.read_text().splitlines()]
+            name = f"call {call} ({operation}) fails with {error}"
+            if sorted(lines) != sorted(wanted):
+                found.append(f"{name}: {[line[:5] for line in lines]}")
+            if [path.name for path in folder.iterdir() if path.name[0] == "."]:
+                found.append(f"{name}: a file is not finished")
+            if error != SHORT and not caplog.records:
+                found.append(f"{name}: nobody said so")
+    assert found == [], "\n" + "\n".join(found)
+
+
+def test_a_write_that_can_not_be_taken_back_leaves_no_half_line(tmp_path: Path) -> None:
+    disk = small_disk(10)
+    files = EventFiles(str(tmp_path), ORIGIN, LIMITS, disk)
+    outbox = Outbox(1_000)
+    outbox.put(Line(b"first"))
+    files.turn(outbox, 0)
+    outbox.put(Line(b"second"))
+    disk.fails["truncate"] = 1
+    files.turn(outbox, 0)
+    disk.room_bytes = 1_000
+    files.close(outbox, 0)
+    assert Desk(tmp_path, ORIGIN._replace(boot_id=0xB009)).lines() == ["first", "second"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from client_core import IllegalStateError, TopicAuthorizationError
 from service.spool.aside import set_aside_in
 from service.spool.delivery import PAUSE_MS
 from service.spool.disk import Disk
-from service.spool.folder import FolderInUseError, SpoolFolder
+from service.spool.folder import FolderError, FolderInUseError, SpoolFolder
 from service.spool.requeue import Requeued
 from tests.support.crash_disk import CrashDisk
 from tests.support.spooling import SpoolRig, aside, failure, record, records
@@ -137,9 +138,35 @@ def test_folders_that_are_made_are_on_the_disk(tmp_path: Path) -> None:
     synced: list[Path] = []
     folder = SpoolFolder(tmp_path / "var" / "spool", sync_folder=synced.append)
     folder.close()
-    assert synced == [tmp_path / "var", tmp_path]
+    assert synced[:2] == [tmp_path / "var", tmp_path]
+    synced.clear()
     SpoolFolder(tmp_path / "var" / "spool", sync_folder=synced.append).close()
-    assert len(synced) == 2
+    assert synced == []
+
+
+def test_folders_of_a_process_that_ended_before_they_were_on_the_disk_are_synced_by_the_next(
+    tmp_path: Path,
+) -> None:
+    def fail(folder: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(FolderError, match="Input/output error"):
+        SpoolFolder(tmp_path / "var" / "spool", sync_folder=fail)
+    assert (tmp_path / "var" / "spool").is_dir()
+    synced: list[Path] = []
+    SpoolFolder(tmp_path / "var" / "spool", sync_folder=synced.append).close()
+    assert synced[:2] == [tmp_path / "var", tmp_path]
+
+
+def test_a_folder_above_that_is_not_ours_to_read_keeps_nobody_from_starting(tmp_path: Path) -> None:
+    def forbid(folder: Path) -> None:
+        if folder != tmp_path:
+            raise OSError(errno.EACCES, "Permission denied")
+
+    SpoolFolder(tmp_path / "spool", sync_folder=forbid).close()
+    (tmp_path / "held").mkdir()
+    with pytest.raises(FolderError, match="Permission denied"):
+        SpoolFolder(tmp_path / "held" / "spool", sync_folder=forbid)
 
 
 def test_the_folder_of_dead_letters_is_on_the_disk_when_it_was_made(tmp_path: Path) -> None:

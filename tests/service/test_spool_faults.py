@@ -123,9 +123,9 @@ def test_the_bytes_of_a_file_of_dead_letters_that_are_not_sound_are_counted(
     rig.spool_in(records(3))
     rig.deliver()
     (path,) = (rig.folder / "aside").iterdir()
-    assert read_aside(path).unsound_bytes == 0
+    assert read_aside(path, rig.disk).unsound_bytes == 0
     path.write_bytes(path.read_bytes() + b"noise")
-    found = read_aside(path)
+    found = read_aside(path, rig.disk)
     assert (len(found.records), found.unsound_bytes) == (3, 5)
     rig.again().let_go()
     assert "5 bytes of it are passed over" in caplog.text

@@ -36,7 +36,7 @@ def test_what_was_not_delivered_is_delivered_by_the_next_process(rig: SpoolRig) 
 def test_what_was_delivered_is_not_sent_again_once_the_mark_is_written(rig: SpoolRig) -> None:
     rig.spool_in(records(5))
     rig.settle()
-    assert read_mark(rig.folder) == Mark(6)
+    assert read_mark(rig.folder, rig.disk) == Mark(6)
     rig = rig.again()
     rig.deliver()
     assert (rig.sent, rig.spool.entries) == ([], 0)
@@ -46,12 +46,12 @@ def test_the_mark_is_kept_by_topic(rig: SpoolRig) -> None:
     fail_values(rig, timed_out(), "orders-0")
     rig.spool_in([*records(1), *records(3, "payments")])
     rig.settle()
-    assert read_mark(rig.folder) == Mark(5, {"orders": 1}, 1)
+    assert read_mark(rig.folder, rig.disk) == Mark(5, {"orders": 1}, 1)
     rig = rig.again()
     rig.producer.set_topics({"orders": 3, "payments": 3})
     rig.settle()
     assert rig.sent == ["orders-0"]
-    assert read_mark(rig.folder) == Mark(5)
+    assert read_mark(rig.folder, rig.disk) == Mark(5)
 
 
 def test_a_mark_that_can_not_be_read_has_all_delivered_again(
@@ -87,7 +87,7 @@ def test_what_a_crash_took_is_no_damage_where_it_was_delivered_while_another_top
     kept = rig.segments[0].stat().st_size
     rig.spool_in(records(3, "payments"))
     rig.settle()
-    assert read_mark(rig.folder) == Mark(6, {"orders": 1}, 2)
+    assert read_mark(rig.folder, rig.disk) == Mark(6, {"orders": 1}, 2)
     with rig.segments[0].open("r+b") as file:
         file.truncate(kept)
     rig = rig.again()
@@ -130,10 +130,10 @@ def test_a_mark_that_can_not_be_written_costs_nothing(rig: SpoolRig) -> None:
     rig.deliver()
     rig.disk.fails["create"] = 1
     rig.deliver_after(1_000)
-    assert read_mark(rig.folder) == Mark()
+    assert read_mark(rig.folder, rig.disk) == Mark()
     rig.spool_in([record("next")])
     rig.settle()
-    assert read_mark(rig.folder) == Mark(4)
+    assert read_mark(rig.folder, rig.disk) == Mark(4)
     assert rig.sent == ["orders-0", "orders-1", "next"]
 
 
@@ -144,11 +144,11 @@ def test_a_mark_whose_write_failed_is_written_when_the_delivery_wakes_by_itself(
     rig.disk.fails["create"] = 1
     rig.clock.advance(MARK_EVERY_MS)
     due_ms = rig.spool.delivery.turn(rig.clock.now_ms())
-    assert read_mark(rig.folder) == Mark()
+    assert read_mark(rig.folder, rig.disk) == Mark()
     assert due_ms == rig.clock.now_ms() + MARK_EVERY_MS
     rig.clock.advance(due_ms - rig.clock.now_ms())
     assert rig.spool.delivery.turn(due_ms) == FOREVER_MS
-    assert read_mark(rig.folder) == Mark(3)
+    assert read_mark(rig.folder, rig.disk) == Mark(3)
 
 
 def test_a_full_disk_gets_room_from_what_is_delivered_though_no_mark_can_be_written(rig: SpoolRig) -> None:
@@ -159,7 +159,7 @@ def test_a_full_disk_gets_room_from_what_is_delivered_though_no_mark_can_be_writ
     rig.deliver()
     rig.disk.room_bytes = 0
     rig.deliver_after(MARK_EVERY_MS)
-    assert read_mark(rig.folder) == Mark()
+    assert read_mark(rig.folder, rig.disk) == Mark()
     assert len(rig.segments) == 1
     rig.disk.room_bytes = None
     rig = rig.again()
@@ -167,7 +167,7 @@ def test_a_full_disk_gets_room_from_what_is_delivered_though_no_mark_can_be_writ
     rig.settle()
     assert rig.sent == ["c"]
     assert rig.spool.delivery.lost == 0
-    assert read_mark(rig.folder) == Mark(4)
+    assert read_mark(rig.folder, rig.disk) == Mark(4)
 
 
 def test_nothing_that_is_to_be_delivered_goes_to_make_room(rig: SpoolRig) -> None:
@@ -218,4 +218,4 @@ def test_a_mark_whose_numbers_the_disk_changed_has_all_delivered_again(
 @pytest.mark.parametrize("junk", [b"", b"\xff", b'{"done":"\xff"}', b"[]", b'{"done":1e99}', b"{" * 100_000])
 def test_a_mark_of_junk_is_as_good_as_none(rig: SpoolRig, junk: bytes) -> None:
     (rig.folder / "mark.json").write_bytes(junk)
-    assert read_mark(rig.folder) == Mark()
+    assert read_mark(rig.folder, rig.disk) == Mark()

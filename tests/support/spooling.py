@@ -61,9 +61,13 @@ class BadDisk(Disk):
             self.fails[operation] -= 1
             raise OSError(self.errno, f"no {operation} here")
 
-    def create(self, path: Path) -> int:
+    def create(self, path: Path, mode: int = 0o600) -> int:
         self._look("create")
-        return super().create(path)
+        return super().create(path, mode)
+
+    def reopen(self, path: Path) -> int:
+        self._look("reopen")
+        return super().reopen(path)
 
     def write(self, descriptor: int, data: memoryview) -> int:
         self._look("write")
@@ -91,6 +95,26 @@ class BadDisk(Disk):
     def read(self, path: Path, offset: int, size: int) -> bytes:
         self._look("read")
         return super().read(path, offset, size)
+
+    def read_whole(self, path: Path) -> bytes:
+        self._look("read_whole")
+        return super().read_whole(path)
+
+    def size(self, path: Path) -> int:
+        self._look("size")
+        return super().size(path)
+
+    def make_folder(self, path: Path, mode: int) -> None:
+        self._look("make_folder")
+        super().make_folder(path, mode)
+
+    def unlink(self, path: Path) -> None:
+        self._look("unlink")
+        super().unlink(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._look("rename")
+        super().rename(old, new)
 
 
 class SpoolRig:

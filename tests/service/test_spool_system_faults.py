@@ -1,0 +1,343 @@
+"""Every call of a spool to its disk fails once, and the power is cut before every one that changes something.
+
+One scenario has all that a spool does: files begun, written to and rotated, marks, dead letters, a requeue, a
+process that is killed, a torn tail, and an orderly end. What it promised is held to after each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from client_core import RecordMetadata, TopicAuthorizationError
+from service.settings import SettingsError
+from service.spool.delivery import PAUSE_MS
+from service.spool.writer import Spooled, SpoolFault, SpoolFullError
+from tests.support.crash_disk import SHORT, CrashDisk, State
+from tests.support.mock_clock import MockClock
+from tests.support.spooling import SpoolRig, aside, failure, record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from client_core import ProducerRecord
+    from service.spool.requeue import Requeued
+    from tests.support.fake_producer import Outcome
+
+#: A third file is begun with these.
+_LARGE: Final = "x" * 40_000
+#: The smallest spool there may be; its files are 64 KiB.
+_MAX_BYTES: Final = 1_048_576
+#: What a power cut may have delivered twice is no older.
+_DELIVERED_TWICE_MS: Final = 1_000
+#: How each kind of call fails, besides with EIO.
+_ERRORS: Final[Mapping[str, Sequence[int]]] = {
+    "write": (errno.ENOSPC, errno.EINTR, SHORT),
+    "fsync": (errno.ENOSPC, errno.EINTR),
+    "create": (errno.ENOSPC,),
+    "rename": (errno.ENOSPC,),
+    "sync_folder": (errno.ENOSPC,),
+    "make_folder": (errno.ENOSPC,),
+    "truncate": (errno.EINTR,),
+    "reopen": (errno.EINTR,),
+    "read": (errno.EINTR,),
+    "read_whole": (errno.EINTR,),
+    "unlink": (),
+    "size": (),
+}
+#: These are sent with one that brokers refuse, so the mark does not go past them until it is set aside.
+_SENT_WITH_REFUSED: Final = frozenset({"b3", "c1"})
+
+
+class Promised(NamedTuple):
+    """What was said to callers, and what brokers have, at one moment."""
+
+    accepted: tuple[str, ...]
+    refused: tuple[str, ...]
+    delivered: tuple[tuple[str, int], ...]
+    #: How many records of requests there are that have no answer yet.
+    open: int
+    now_ms: int
+
+
+@dataclass
+class Life:
+    """The scenario, over a disk that may fail. Brokers refuse values with `bad` in front until they don't."""
+
+    folder: Path
+    disk: CrashDisk
+    clock: MockClock = field(default_factory=lambda: MockClock(now_ms=1_000_000))
+    accepted: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    delivered: list[tuple[str, int]] = field(default_factory=list)
+    #: What the disk's faults were said to be, but for the log.
+    said: list[str] = field(default_factory=list)
+    is_bad_refused: bool = True
+    open: int = 0
+
+    def play(self) -> None:
+        """All of it."""
+        self.start()
+        self.spool("a1", "a2")
+        self.settle()
+        for n in range(3):
+            self.spool(f"large{n}" + _LARGE)
+        self.settle()
+        self.spool("bad1", "bad2", "b3")
+        self.settle(wait=True)
+        self.spool("bad4", "c1")
+        self.settle(wait=True)
+        self.is_bad_refused = False
+        self.requeue("bad1", "bad4")
+        self.settle()
+        self.spool("d1", "d2")
+        self.rig.let_go()  # as a SIGKILL does
+        if self.rig.segments:
+            self.disk.append(self.rig.segments[-1], b"torn")
+        self.start()
+        self.settle()
+        self.spool("e1")
+        self.requeue("bad2")
+        self.settle()
+        self.spool("f1")
+        self.rig.spool.close(1_000)
+
+    def start(self) -> None:
+        """A process over the folder; one that ends at its start is started anew, as a kubelet does."""
+        try:
+            self._start()
+        except SettingsError as e:
+            self.said.append(str(e))
+            self._start()
+
+    def _start(self) -> None:
+        rig = SpoolRig(
+            self.folder,
+            disk=self.disk,
+            clock=self.clock,
+            spool_max_bytes=_MAX_BYTES,
+            spool_topic_wait_ms=3_000,
+        )
+        rig.producer.set_topics({"orders": 1})
+        rig.producer.outcome_of = self._outcome
+        self.rig = rig
+
+    def _outcome(self, index: int, one: ProducerRecord) -> Outcome:
+        value = (one.value or b"").decode()
+        if value.startswith("bad") and self.is_bad_refused:
+            return failure(TopicAuthorizationError())
+        outcome = self.rig.producer.receipt(index, one)
+        assert isinstance(outcome, RecordMetadata)
+        self.delivered.append((value, self.clock.now_ms()))
+        return outcome
+
+    def spool(self, *values: str) -> None:
+        """A request; refused, its caller tries once more, under values that tell it from the first."""
+        for again in ("", "-again"):
+            sent = [value + again for value in values]
+            self.open = len(sent)
+            try:
+                outcome = self.rig.spool_in([record(value) for value in sent])
+            except SpoolFullError as e:
+                outcome = SpoolFault(str(e), "no")
+            self.open = 0
+            if isinstance(outcome, Spooled):
+                self.accepted += sent
+                return
+            self.said.append(outcome.detail)
+            (self.refused if outcome.written == "no" else self.unknown).extend(sent)
+        raise AssertionError(f"refused twice: {self.said}")
+
+    def settle(self, *, wait: bool = False) -> None:
+        """Delivers and writes the mark; `wait`: until refused records are set aside. A failed turn pauses."""
+        for _ in range(8 if wait else 3):
+            with self._paused():
+                self.rig.deliver()
+            self.clock.advance(PAUSE_MS)
+        with self._paused():
+            self.rig.deliver()
+
+    @contextlib.contextmanager
+    def _paused(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as e:
+            self.said.append(str(e))
+
+    def requeue(self, *values: str) -> None:
+        """Puts dead letters back; where the disk kept it from that, once more."""
+        for _ in range(2):
+            ends: list[Requeued] = []
+            self.open = len(values)
+            self.rig.spool.requeue(
+                lambda one: one.entry is not None and _text(one.entry.record.value).startswith(values),
+                ends.append,
+            )
+            while not ends:
+                with self._paused():
+                    self.rig.deliver()
+                self.rig.spool.writer.turn()
+            self.open = 0
+            if ends[0].fault is None:
+                return
+            self.said.append(ends[0].fault)
+        raise AssertionError(f"requeue failed twice: {self.said}")
+
+    def promised(self) -> Promised:
+        return Promised(
+            tuple(self.accepted),
+            tuple(self.refused),
+            tuple(self.delivered),
+            self.open,
+            self.clock.now_ms(),
+        )
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode()
+
+
+def _begun(folder: Path) -> Life:
+    """The scenario before it begins: the folder is there, and on the disk."""
+    folder.mkdir()
+    return Life(folder, CrashDisk(folder))
+
+
+def _after(folder: Path, promised: Promised) -> Life:
+    """The next process delivers all that it finds, and dead letters stay."""
+    life = Life(folder, CrashDisk(folder), MockClock(now_ms=promised.now_ms))
+    life.start()
+    life.settle(wait=True)
+    return life
+
+
+def _violations(promised: Promised, after: Life) -> Iterator[str]:
+    """What was promised and is not so."""
+    dead = [value for value, _ in aside(after.rig)]
+    delivered = [value for value, _ in (*promised.delivered, *after.delivered)]
+    there = {*delivered, *dead}
+    for value in promised.accepted:
+        if value not in there:
+            yield f"{value[:9]} was accepted and is lost"
+    for value in promised.refused:
+        if value in there:
+            yield f"{value[:9]} was refused and is there"
+    # Of a request that nobody was answered the end may be there without its beginning.
+    if (lost := after.rig.spool.delivery.lost) > promised.open:
+        yield f"{lost} records are said to be lost"
+    if after.rig.spool.entries:
+        yield f"{after.rig.spool.entries} records wait"
+    yield from _wrong_numbers(after.rig)
+
+
+def _wrong_numbers(rig: SpoolRig) -> Iterator[str]:
+    """Numbers of the process that are not those of its folder."""
+    spool, folder = rig.spool, rig.folder
+    if spool.aside.records != len(aside(rig)):
+        yield f"{spool.aside.records} records are said to lie aside, and {len(aside(rig))} do"
+    held = sum(path.stat().st_size for path in (*folder.glob("*.segment"), *(folder / "aside").iterdir()))
+    if spool.bytes != held:
+        yield f"{spool.bytes} bytes are said to lie there, and {held} do"
+
+
+class _Said(logging.Handler):
+    """What is logged as a warning or worse."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.records: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record.getMessage())
+
+
+@contextlib.contextmanager
+def _logged() -> Iterator[_Said]:
+    log, said = logging.getLogger("service.spool"), _Said()
+    log.addHandler(said)
+    try:
+        yield said
+    finally:
+        log.removeHandler(said)
+
+
+def _with_fault(folder: Path, call: int, error: int) -> Iterator[str]:
+    """Plays with one call that fails, cuts the power at the end, and plays on; what was wrong."""
+    life = _begun(folder)
+    life.disk.fails_at = call, error
+    with _logged() as said:
+        life.play()
+    wrong = list(_wrong_numbers(life.rig))
+    if life.rig.spool.delivery.lost or life.rig.spool.aside.damaged_files:
+        wrong.append("records are said to be lost")
+    life.settle()
+    if error != SHORT and not (life.said or any(said.records)):
+        wrong.append("nobody said so")
+    life.rig.let_go()
+    promised = life.promised()
+    life.disk.cut_power()
+    after = _after(folder, promised)
+    wrong += _violations(promised, after)
+    after.rig.let_go()
+    return iter(wrong)
+
+
+def test_any_call_to_the_disk_may_fail_once(tmp_path: Path) -> None:
+    plain = _begun(tmp_path / "plain")
+    plain.play()
+    assert (plain.said, plain.refused) == ([], [])
+    found = []
+    for call, operation in enumerate(plain.disk.calls):
+        for error in (errno.EIO, *_ERRORS[operation]):
+            name = "a short write" if error == SHORT else errno.errorcode[error]
+            try:
+                wrong = list(_with_fault(tmp_path / f"{call}-{error}", call, error))
+            except Exception as e:  # noqa: BLE001 - it is named with the call that failed
+                wrong = [repr(e)]
+            found += [f"call {call} ({operation}) fails with {name}: {one}" for one in wrong]
+    assert found == [], "\n" + "\n".join(found)
+
+
+def _cuts(life: Life) -> Sequence[tuple[str, State, Promised]]:
+    """Plays, and every state that a power cut may leave on the way, with what was promised until then."""
+    cuts: dict[object, tuple[str, State, Promised]] = {}
+
+    def note() -> None:
+        promised = life.promised()
+        where = f"before call {len(life.disk.calls) - 1} ({life.disk.calls[-1]})"
+        for state in life.disk.states():
+            told = len(promised.accepted), len(promised.refused), len(promised.delivered), promised.now_ms
+            cuts.setdefault((state.folders, frozenset(state.files.items()), told), (where, state, promised))
+
+    life.disk.before = note
+    life.play()
+    return list(cuts.values())
+
+
+def _twice(promised: Promised, after: Life) -> Iterator[str]:
+    again = {value for value, _ in after.delivered}
+    for value, at_ms in promised.delivered:
+        if value in again - _SENT_WITH_REFUSED and promised.now_ms - at_ms > _DELIVERED_TWICE_MS:
+            yield f"{value[:9]} is delivered again after {promised.now_ms - at_ms} ms"
+
+
+def test_the_power_may_be_cut_before_any_call_to_the_disk(tmp_path: Path) -> None:
+    life = _begun(tmp_path / "spool")
+    cuts = _cuts(life)
+    assert len(cuts) > 100
+    found = []
+    for where, state, promised in cuts:
+        state.leave()
+        try:
+            after = _after(life.folder, promised)
+            wrong = [*_violations(promised, after), *_twice(promised, after)]
+            after.rig.let_go()
+        except Exception as e:  # noqa: BLE001 - it is named with the call
+            wrong = [repr(e)]
+        found += [f"{where}: {one}" for one in wrong]
+    assert found == [], "\n" + "\n".join(found)
