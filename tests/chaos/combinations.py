@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from tests.chaos import harms
-from tests.chaos.fault import BROKERS_FORGET, Fault
+from tests.chaos.fault import Fault
 from tests.chaos.routes import by_proxies_with_short_requests
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def combinations(count: int, seed: int) -> tuple[Fault, ...]:
             "combined",
             _at_once(drawn, random.randrange(2**32)),
             by_proxies_with_short_requests,
-            at_least_once=BROKERS_FORGET if harms.KILLED_LEADER in drawn else "",
+            kills_brokers=harms.KILLED_LEADER in drawn,
         )
     return tuple(faults.values())
 
