@@ -147,7 +147,7 @@ def _judge_answer(attempt: Attempt, lag: Lag, verdict: Verdict) -> None:
         verdict.add("answered_twice", f"{_named(attempt)} was answered {attempt.answers} times")
     if attempt.timeout_ms is None or attempt.was_cut:
         return
-    over_ms = attempt.ended_ms - attempt.sent_ms - attempt.timeout_ms - LATE_MS
+    over_ms: float = attempt.ended_ms - attempt.sent_ms - attempt.timeout_ms - LATE_MS
     if over_ms > 0:
         over_ms -= lag.within(attempt.sent_ms, attempt.ended_ms)
     if over_ms > 0:

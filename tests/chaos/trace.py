@@ -107,7 +107,7 @@ class Conversation:
         """What the client sent."""
         self._requests += data
         for frame in _frames(self._requests):
-            if len(frame) >= _PRODUCE.size and _PRODUCE.unpack_from(frame)[0] == ApiKey.PRODUCE:
+            if len(frame) >= _PRODUCE.size and _PRODUCE.unpack_from(frame)[0] == ApiKey.PRODUCE.id:
                 self._produce(frame)
 
     def answer_bytes(self, data: bytes) -> None:
@@ -121,8 +121,8 @@ class Conversation:
             _, offset = decode_response_header(frame, ApiKey.PRODUCE, version)
             for topic in ProduceResponse.decode(frame, version, offset).responses:
                 for answer in topic.partition_responses:
-                    if answer.index in batches:
-                        self._trace.answered(batches[answer.index], answer.error_code)
+                    if answer.partition_index in batches:
+                        self._trace.answered(batches[answer.partition_index], answer.error_code)
 
     def _produce(self, frame: bytes) -> None:
         try:

@@ -16,7 +16,11 @@ import sys
 import threading
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Protocol
+
+
+class SupportsFileno(Protocol):
+    def fileno(self) -> int: ...
 
 
 def restore(folder: Path, shadow: Path) -> None:
@@ -40,8 +44,8 @@ def _keep_what_is_fsynced(shadow: Path) -> None:
     """From now on, of this process. The real fsync is left out: no power is cut but this one."""
     held: dict[int, int] = {}
 
-    def fsync(file: Any) -> None:
-        descriptor = file if isinstance(file, int) else file.fileno()
+    def fsync(fd: int | SupportsFileno) -> None:
+        descriptor = fd if isinstance(fd, int) else fd.fileno()
         status = os.fstat(descriptor)
         path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
         if stat.S_ISDIR(status.st_mode):
