@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _GROUP: Final = "brokers"
 _ADMIN: Final = "administration"
+_NAPS: Final = 15
 
 
 def _broker(
@@ -106,6 +107,16 @@ def _pause_each(scene: Scene) -> None:
         scene.kafka.pause(broker_id)
         scene.hold(2)
         scene.kafka.resume(broker_id)
+
+
+def _run_a_leader_slowly(scene: Scene) -> None:
+    """Gray: it is alive to the controller, and mostly asleep."""
+    victim = scene.leader
+    for _ in range(_NAPS):
+        scene.kafka.pause(victim)
+        scene.hold(0.25)
+        scene.kafka.resume(victim)
+        scene.hold(0.05)
 
 
 def _stop_leader(scene: Scene) -> None:
@@ -219,6 +230,7 @@ FAULTS: Final = (
     _broker("SIGSTOP of a leader until another is elected, SIGCONT", _pause_until_elected),
     _broker("SIGSTOP and SIGCONT of each broker in turn", _pause_each),
     _broker(harms.PAUSED_BROKERS.name, harms.PAUSED_BROKERS.held(4)),
+    _broker("a leader that sleeps five sixths of the time", _run_a_leader_slowly),
     _broker("a leader stopped in order", _stop_leader),
     _broker("rolling restart in order", _rolling_restart),
     _broker("rolling restart by kill -9", _rolling_kill, restarts_killed=True),
