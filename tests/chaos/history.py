@@ -85,11 +85,14 @@ class Lag:
         self._stops.append((since_ms, until_ms))
 
     def within(self, since_ms: int, until_ms: int) -> float:
-        """The sum of what was noted in between, in milliseconds; ends included."""
+        """The sum of what reaches into that time, in milliseconds; ends included.
+
+        A sample is noted at its end, perhaps after the answers that it held up.
+        """
         samples = self._samples
         first = bisect_left(samples, (since_ms, 0.0))
         stopped = sum(end - begin for begin, end in self._stops if begin <= until_ms and since_ms <= end)
-        return stopped + sum(lag for at_ms, lag in samples[first:] if at_ms <= until_ms)
+        return stopped + sum(lag for at_ms, lag in samples[first:] if at_ms - lag <= until_ms)
 
 
 class History:

@@ -8,7 +8,8 @@ promised among acknowledged records of one caller, key and partition: those of o
 numbers, and those of others where one was answered before the other was sent.
 
 A deadline is judged by the caller's clock. What machine or fault held up the caller's loop, or the sidecar's
-threads, is subtracted (`Lag`), and `LATE_MS` for the rest of the way.
+threads, is subtracted (`Lag`), and `LATE_MS` for the rest of the way. Only lag just after the request, and
+just after the deadline, counts: in between the sidecar waits, and a busy machine excuses no lost deadline.
 """
 
 from __future__ import annotations
@@ -149,7 +150,9 @@ def _judge_answer(attempt: Attempt, lag: Lag, verdict: Verdict) -> None:
         return
     over_ms: float = attempt.ended_ms - attempt.sent_ms - attempt.timeout_ms - LATE_MS
     if over_ms > 0:
-        over_ms -= lag.within(attempt.sent_ms, attempt.ended_ms)
+        due_ms = attempt.sent_ms + attempt.timeout_ms
+        over_ms -= lag.within(max(due_ms, attempt.sent_ms + LATE_MS), due_ms + LATE_MS)
+        over_ms -= lag.within(attempt.sent_ms, attempt.sent_ms + LATE_MS)
     if over_ms > 0:
         verdict.add(
             "late",

@@ -95,7 +95,8 @@ class Load:
             await asyncio.sleep(_LAG_EVERY_S)
             before_ms, waited_ms = waited_ms, _waited_ms(self._sidecar)
             own_ms = 1_000 * (time.monotonic() - due_s)
-            lag.note(now_ms(), own_ms + max(0.0, waited_ms - before_ms))
+            theirs_ms = max((ms - before_ms.get(thread, ms) for thread, ms in waited_ms.items()), default=0.0)
+            lag.note(now_ms(), own_ms + theirs_ms)
 
     def join(self) -> None:
         """Waits for their ends. AssertionError for one that stays, or that met an impossible answer."""
@@ -135,12 +136,12 @@ class Load:
         return longest_gap_ms(successes, self._partitions, since_ms, until_ms)
 
 
-def _waited_ms(sidecar: Sidecar) -> float:
-    """How long the sidecar's threads were ready to run and did not, since they began (schedstat)."""
-    total_ns = 0
+def _waited_ms(sidecar: Sidecar) -> dict[Path, float]:
+    """How long each of the sidecar's threads was ready to run and did not, since it began (schedstat)."""
+    waited: dict[Path, float] = {}
     for task in Path(f"/proc/{sidecar.process.pid}/task").glob("*/schedstat"):
         try:
-            total_ns += int(task.read_text().split()[1])
+            waited[task] = int(task.read_text().split()[1]) / 1e6
         except (OSError, IndexError):  # a thread that ends
             continue
-    return total_ns / 1e6
+    return waited

@@ -208,6 +208,14 @@ def test_a_held_up_loop_and_a_stopped_sidecar_excuse_as_much_and_no_more() -> No
     assert judge([late], [stored(0, 0)], lag=stopped).counts["late"] == 0
 
 
+def test_lag_between_request_and_deadline_excuses_nothing() -> None:
+    late = attempt(0, timeout_ms=3_000, ended_ms=9_000)
+    lag = Lag()
+    for at_ms in range(1_600, 3_900, 100):
+        lag.note(at_ms, 99)
+    assert judge([late], [stored(0, 0)], lag=lag).counts["late"] == 1
+
+
 def test_a_gap_is_compared_with_javas() -> None:
     assert gap_sentence(8_000, 4_000) is None
     assert "8001 ms" in (gap_sentence(8_001, 4_000) or "")
