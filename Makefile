@@ -128,8 +128,8 @@ fuzz: setup  ## hostile decoders' input, brokers and HTTP; prints its seed, FUZZ
 mutants-behaviour: setup java kafka-jars pipeline-jars  ## faults planted in the product: which suite finds each. MUTANTS="--only spool"
 	$(BIN)/python -m tests.mutants.behaviour $(MUTANTS)
 
-chaos: setup java kafka-jars  ## every fault under load on real brokers, for docs/reliability.md: a quarter of an hour. SEED=any
-	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
+chaos: setup java kafka-jars  ## every fault under load on real brokers, for docs/reliability.md: half an hour. SEED=any, HOURS=3: combinations only
+	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS),--minutes 40)
 	$(BIN)/python docs/tables.py
 
 soak: setup  ## hours of load and trouble in compressed time: does anything grow? MINUTES=10, SEED=any

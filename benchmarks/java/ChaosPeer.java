@@ -24,6 +24,8 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 public final class ChaosPeer {
+    /** As long as a caller's value beside it. */
+    private static final String PADDING = ".".repeat(80);
     private static final long FLUSH_MS = 100;
     private static final long PATIENCE_MS = 20_000;
     /** Who was held up for longer does not catch up: a rate is not a number of records. */
@@ -70,7 +72,7 @@ public final class ChaosPeer {
             }
             int partition = (int) (number % partitions);
             byte[] key = ("java-" + partition).getBytes(StandardCharsets.UTF_8);
-            byte[] value = ("java-" + number).getBytes(StandardCharsets.UTF_8);
+            byte[] value = ("java-" + number + PADDING).getBytes(StandardCharsets.UTF_8);
             long sent = now();
             try {
                 producer.send(

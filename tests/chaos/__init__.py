@@ -2,9 +2,12 @@
 
     faults_*.py    what is done to brokers, network, credentials and the sidecar itself, a function each
     stage.py       brokers behind steerable proxies, a sidecar, Kafka's own Java client beside it
-    callers.py     load over HTTP: v1, streams, REST Proxy v2, keys of idempotency, the spool
-    history.py     what each caller asked for and was told
+    dialects.py    each way to produce over HTTP
+    callers.py     open-loop callers of every dialect
+    trace.py       what went over the wire to the brokers
+    history.py     what each caller asked for and was answered
     judge.py       history against what an independent consumer reads back: pure
+    duplicates.py  which rule allows a record to be there twice: pure
     play.py        one fault from warm-up to verdict: a Row
     report.py      docs/reliability.md, from the rows of a whole run
 

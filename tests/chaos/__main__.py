@@ -2,6 +2,7 @@
 
     --seed N         draws the combinations and the victims; printed, random unless given
     --only WORDS     faults whose name contains these words; nothing is kept then
+    --hours N        draws combinations of several faults for so long; nothing is kept then
     --list           their names
 
 Ends with 1 where a promise was broken, and after --minutes, twenty unless given, with what it has.
@@ -21,6 +22,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.chaos import report
+from tests.chaos.combinations import endless
 from tests.chaos.faults import all_faults
 from tests.chaos.play import play
 from tests.chaos.stage import Stage
@@ -29,7 +31,7 @@ from tests.support.kafka_home import find_kafka_home
 from tests.support.kafka_jars import KAFKA_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from tests.chaos.fault import Fault
     from tests.chaos.play import Row
@@ -40,6 +42,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)))
     parser.add_argument("--only", default="")
     parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--hours", type=float, default=0.0)
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
     faults = [fault for fault in all_faults(arguments.seed) if arguments.only in fault.name]
@@ -51,6 +54,10 @@ def main() -> int:
         return 2
     print(f"seed {arguments.seed}, {len(faults)} faults", flush=True)
     began_s = time.monotonic()
+    if arguments.hours:
+        rows = _played(endless(arguments.seed), arguments.seed, began_s + 3_600 * arguments.hours)
+        print(f"{len(rows)} combinations played, {sum(not row.withstood for row in rows)} not withstood")
+        return 0 if rows and all(row.withstood for row in rows) else 1
     rows = _played(faults, arguments.seed, began_s + 60 * arguments.minutes)
     seconds = time.monotonic() - began_s
     broken = [row for row in rows if not row.withstood]
@@ -69,7 +76,7 @@ def main() -> int:
     return 1 if broken or len(rows) < len(faults) else 0
 
 
-def _played(faults: Sequence[Fault], seed: int, deadline_s: float) -> list[Row]:
+def _played(faults: Iterable[Fault], seed: int, deadline_s: float) -> list[Row]:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="chaos-") as temporary:
         folder = Path(temporary)

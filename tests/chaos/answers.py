@@ -1,4 +1,4 @@
-"""What an answer says of each record of its request: v1, REST Proxy v2, a line of a stream. Pure.
+"""What an answer says of each record of its request, in each dialect; a line of a stream too. Pure.
 
 Each gives an End per record, in order. An answer that is no JSON, or tells of another number of records, is
 an AssertionError: that is a fault of the sidecar, whatever else was broken meanwhile.
@@ -29,11 +29,11 @@ class End(NamedTuple):
 
 
 def ends_of_v1(status: int, body: bytes, count: int) -> list[End]:
-    """Of a produce, or of one by the spool."""
+    """Of a produce, of one by the spool, and of CloudEvents."""
     document = _document(status, body)
-    if status == HTTPStatus.ACCEPTED:
-        return [End(Told.TAKEN)] * count
     results = document.get("results")
+    if status == HTTPStatus.ACCEPTED and results is None:
+        return [End(Told.TAKEN)] * count
     if results is not None:
         assert len(results) == count, f"{len(results)} results for {count} records: {body!r}"
         return [end_of_result(result) for result in results]
@@ -61,6 +61,27 @@ def ends_of_v2(status: int, body: bytes, count: int) -> list[End]:
         else End(Told.UNKNOWN, detail=_short(each))
         for each in offsets
     ]
+
+
+def ends_of_v3(status: int, body: bytes, count: int) -> list[End]:
+    """Of REST Proxy v3's delivery reports; its failures do not say whether anything was written."""
+    if status != HTTPStatus.OK:
+        return [End(Told.UNKNOWN, detail=_short(_document(status, body)))] * count
+    reports = [json.loads(line) for line in body.splitlines()]
+    assert len(reports) == count, f"{len(reports)} reports for {count} records: {body!r}"
+    return [
+        End(Told.STORED, each["partition_id"], each["offset"])
+        if each["error_code"] == HTTPStatus.OK
+        else End(Told.UNKNOWN, detail=_short(each))
+        for each in reports
+    ]
+
+
+def ends_of_dapr(status: int, body: bytes, count: int) -> list[End]:
+    """Of a Dapr publish, which names no place."""
+    if status == HTTPStatus.NO_CONTENT:
+        return [End(Told.PLACELESS)] * count
+    return [End(Told.UNKNOWN, detail=_short(_document(status, body)))] * count
 
 
 def _document(status: int, body: bytes) -> Mapping[str, Any]:

@@ -1,104 +1,191 @@
-"""Callers of a sidecar over HTTP, each on a thread and a connection of its own, at a steady pace.
+"""Open-loop callers of a sidecar over HTTP, all on one event loop: each sends at its pace, answered or not.
 
-A caller sends, waits for the answer, writes down what it was told, and goes on: it never has two requests
-open, so that the order of its records is its own. It never repeats a record, but for OnceCaller, whose key of
-idempotency makes that safe. Where nobody listens it waits and tries again; that is no attempt.
+So several requests of a caller are open at once, and several batches of a partition in flight. Deadlines are
+drawn for each request; some connections are cut while a request is open. A caller with idempotency keys
+sends a request again until its outcome is known, one `again` once, without a key. Where nobody listens
+there is no attempt.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-import threading
 import time
-from abc import ABC, abstractmethod
-from http.client import HTTPConnection, HTTPException
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from tests.chaos.answers import End, end_of_result, ends_of_v1, ends_of_v2
+from tests.chaos.answers import End, end_of_result
+from tests.chaos.dialects import Record, v1_record
 from tests.chaos.history import Attempt, Told
+from tests.chaos.http_streams import Connection, NobodyListensError
 from tests.support.java_peer import now_ms
-from tests.support.stream_connection import StreamConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+    from random import Random
 
+    from tests.chaos.dialects import Dialect
     from tests.chaos.history import History
 
-HOST: Final = "127.0.0.1"
 #: Longer than delivery.timeout.ms: a sidecar that does not answer until then has forgotten the request.
 ANSWER_TIMEOUT_S: Final = 150.0
-_ANEW_S: Final = 0.02
-_PADDING: Final = "." * 80
-JSON_HEADERS: Final = {"Content-Type": "application/json"}
+#: So long after its deadline a request is given up: much too late for the judge.
+_GIVE_UP_S: Final = 10.0
+_ANEW_S: Final = 0.05
+#: Requests, or lines, that a caller has open at most.
+_MOST_OPEN: Final = 64
+_MOST_LINES: Final = 400
+_TIMEOUTS_MS: Final = (300, 1_000, 3_000, None)
+_MAX_BLOCKS_MS: Final = (200, 1_000, None)
+_UNDECIDED: Final = frozenset({Told.UNKNOWN, Told.UNANSWERED})
+_HTTP_ERRORS: Final = (OSError, EOFError, TimeoutError)
 
 
-class _NobodyListensError(Exception):
-    """No connection could be made: nothing was sent."""
+@dataclass(frozen=True)
+class Plan:
+    """What a caller does. A share of `cuts` of its requests is cut off; `plain` ones have no deadline."""
+
+    name: str
+    dialect: Dialect
+    pause_s: float = 0.2
+    count: int = 1
+    partition: int | None = None
+    is_plain: bool = False
+    cuts: float = 0.05
+    has_keys: bool = False
+    sends_again: bool = False
 
 
-class Caller(ABC):
-    """One caller. `failure` is what ended it before its time: an answer that no sidecar may give."""
+class Caller:
+    """One caller. `failure` is what no sidecar may answer."""
 
-    def __init__(self, name: str, port: int, topic: str, history: History, *, pause_s: float) -> None:
-        self.name = name
+    def __init__(self, plan: Plan, port: int, topic: str, history: History, random: Random) -> None:
+        self.name = plan.name
+        self._plan = plan
         self._port = port
         self._topic = topic
         self._history = history
-        self._pause_s = pause_s
-        self._stop = threading.Event()
+        self._random = random
         self._numbers = 0
-        self._thread = threading.Thread(target=self._work, name=f"caller-{name}", daemon=True)
+        self._idle: list[Connection] = []
+        self._open: set[asyncio.Task[None]] = set()
+        self._stopping = False
         self.requests = 0
         self.failure: BaseException | None = None
 
-    def start(self) -> None:
-        self._thread.start()
+    def stop(self) -> None:
+        """Begins nothing more; what is open goes on."""
+        self._stopping = True
 
-    def ask_to_stop(self) -> None:
-        """It ends after the request that it has open."""
-        self._stop.set()
+    async def run(self) -> None:
+        """Until it is stopped, and all is answered."""
+        due_s = time.monotonic()
+        while not self._stopping:
+            if len(self._open) < _MOST_OPEN:
+                task = asyncio.create_task(self._guarded())
+                self._open.add(task)
+                task.add_done_callback(self._open.discard)
+            due_s = max(due_s + self._plan.pause_s, time.monotonic() - 1)
+            await asyncio.sleep(due_s - time.monotonic())
+        await asyncio.gather(*self._open)
+        for connection in self._idle:
+            connection.cut()
 
-    def join(self, timeout_s: float) -> bool:
-        """Whether it has ended."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def _work(self) -> None:
-        next_s = time.monotonic()
+    async def _guarded(self) -> None:
         try:
-            while not self._stop.wait(max(0.0, next_s - time.monotonic())):
-                next_s = max(next_s + self._pause_s, time.monotonic())
-                try:
-                    self._one_turn()
-                except _NobodyListensError:
-                    self._stop.wait(_ANEW_S)
-            self._end()
-        except Exception as error:  # noqa: BLE001 - told by who reads `failure`, on another thread
+            await self._one_turn()
+        except NobodyListensError:
+            pass
+        except Exception as error:  # noqa: BLE001 - reported by who reads `failure`, on another thread
             self.failure = error
 
-    def _next_records(self, count: int) -> list[tuple[int, bytes, bytes]]:
-        """Number, key and value of the next records: all of a caller's have one key."""
-        numbers = range(self._numbers, self._numbers + count)
-        self._numbers += count
-        return [(n, self.name.encode(), f"{self.name}/{n}/{_PADDING}".encode()) for n in numbers]
+    def _next_records(self) -> list[Record]:
+        plan, random = self._plan, self._random
+        numbers = range(self._numbers, self._numbers + plan.count)
+        self._numbers += plan.count
+        more: dict[str, object] = {"partition": plan.partition}
+        if plan.dialect.has_headers:
+            more["headers"] = (
+                ("trace", f"{self.name}-{numbers[0]}".encode()),
+                ("twice", b""),
+                ("twice", b"\xff"),
+            )
+        if plan.dialect.has_timestamps and not plan.is_plain and random.random() < 0.5:
+            more["timestamp_ms"] = now_ms() - random.randrange(10_000)
+        return [Record.of(self.name, number, **more) for number in numbers]
+
+    async def _one_turn(self) -> None:
+        plan = self._plan
+        connection = await self._connected()  # before there is a record that could be given up
+        records = self._next_records()
+        undecided = await self._send(connection, records)
+        while undecided and not self._stopping and (plan.has_keys or plan.sends_again):
+            await asyncio.sleep(_ANEW_S)
+            try:
+                undecided = await self._send(await self._connected(), records) and plan.has_keys
+            except NobodyListensError:
+                continue
+
+    async def _connected(self) -> Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            if await connection.is_idle():
+                return connection
+            connection.cut()
+        return await Connection.open(self._port)
+
+    async def _send(self, connection: Connection, records: Sequence[Record]) -> bool:
+        """Whether the outcome is unknown."""
+        plan, random = self._plan, self._random
+        self.requests += 1
+        lane = str(self.requests)
+        ask = plan.dialect.ask(self._topic, records)
+        timeout_ms, path = None, ask.path
+        if plan.dialect.has_deadlines and not plan.is_plain:
+            timeout_ms, max_block_ms = random.choice(_TIMEOUTS_MS), random.choice(_MAX_BLOCKS_MS)
+            limits = {"timeout_ms": timeout_ms, "max_block_ms": max_block_ms}
+            path += "".join(f"&{name}={value}" for name, value in limits.items() if value is not None)
+        headers = dict(ask.headers)
+        if plan.has_keys:
+            headers["Idempotency-Key"] = f'"{self.name}-{records[0].number}"'
+        cut_after_s = random.uniform(0, 0.03) if random.random() < plan.cuts else None
+        patience_s = ANSWER_TIMEOUT_S if timeout_ms is None else timeout_ms / 1_000 + _GIVE_UP_S
+        sent_ms = now_ms()
+        status, was_cut = None, False
+        try:
+            async with asyncio.timeout(patience_s if cut_after_s is None else cut_after_s):
+                await connection.send(path, headers, ask.body)
+                status, body = await connection.answer()
+            ends = plan.dialect.ends(status, body, len(records))
+            self._idle.append(connection)
+        except _HTTP_ERRORS as error:
+            was_cut = cut_after_s is not None and isinstance(error, TimeoutError)
+            connection.cut()
+            ends = [End(Told.UNANSWERED, detail=repr(error))] * len(records)
+        self._note(records, ends, sent_ms, timeout_ms, lane=lane, status=status, was_cut=was_cut)
+        return any(end.told in _UNDECIDED for end in ends)
 
     def _note(
         self,
-        records: Sequence[tuple[int, bytes, bytes]],
+        records: Sequence[Record],
         ends: Sequence[End],
         sent_ms: int,
+        timeout_ms: int | None,
         *,
-        asked_partition: int | None = None,
+        lane: str,
         status: int | None = None,
+        was_cut: bool = False,
+        answers: int = 1,
     ) -> None:
         ended_ms = now_ms()
+        dialect = self._plan.dialect
         self._history.add(
             Attempt(
                 caller=self.name,
-                number=number,
-                key=key,
-                value=value,
-                asked_partition=asked_partition,
+                number=record.number,
+                key=record.key.encode(),
+                value=record.value.encode(),
+                asked_partition=record.partition,
                 sent_ms=sent_ms,
                 ended_ms=ended_ms,
                 told=end.told,
@@ -106,186 +193,103 @@ class Caller(ABC):
                 offset=end.offset,
                 status=status,
                 detail=end.detail,
+                lane=lane,
+                headers=dialect.stored_headers(record),
+                has_more_headers=dialect.has_more_headers,
+                timestamp_ms=record.timestamp_ms,
+                timeout_ms=timeout_ms,
+                was_cut=was_cut,
+                answers=answers,
+                has_idempotency_key=self._plan.has_keys,
             )
-            for (number, key, value), end in zip(records, ends, strict=True)
+            for record, end in zip(records, ends, strict=True)
         )
 
-    @abstractmethod
-    def _one_turn(self) -> None:
-        """One request. Raises _NobodyListensError where there is no connection to be had."""
 
-    @abstractmethod
-    def _end(self) -> None:
-        """Lets go of the connection."""
-
-
-class _RequestCaller(Caller):
-    """A request, an answer, on a connection that is kept."""
-
-    def __init__(self, name: str, port: int, topic: str, history: History, *, pause_s: float) -> None:
-        super().__init__(name, port, topic, history, pause_s=pause_s)
-        self._connection: HTTPConnection | None = None
-
-    def _ask(self, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes] | None:
-        """Status and body; None where the connection ended before both had come."""
-        connection = self._connected()
-        self.requests += 1
-        try:
-            connection.request("POST", path, body, dict(headers))
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        except (OSError, HTTPException):
-            self._end()
-            return None
-
-    def _connected(self) -> HTTPConnection:
-        if self._connection is None or self._connection.sock is None:
-            connection = HTTPConnection(HOST, self._port, timeout=ANSWER_TIMEOUT_S)
-            try:
-                connection.connect()
-            except OSError:
-                raise _NobodyListensError from None
-            self._connection = connection
-        return self._connection
-
-    def _end(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-
-class V1Caller(_RequestCaller):
-    """Records as JSON: `count` of them a request, to a partition if one is given, else to their key's."""
-
-    query = ""
-
-    def __init__(
-        self,
-        name: str,
-        port: int,
-        topic: str,
-        history: History,
-        *,
-        pause_s: float,
-        count: int = 1,
-        partition: int | None = None,
-    ) -> None:
-        super().__init__(name, port, topic, history, pause_s=pause_s)
-        self._count = count
-        self.partition = partition
-
-    def _one_turn(self) -> None:
-        self._connected()  # before there is a record that could be given up
-        self._send(self._next_records(self._count), JSON_HEADERS)
-
-    def _send(self, records: Sequence[tuple[int, bytes, bytes]], headers: Mapping[str, str]) -> bool:
-        """Whether there was an answer."""
-        place = {} if self.partition is None else {"partition": self.partition}
-        document = {
-            "value_format": "text",
-            "records": [{"key": key.decode(), "value": value.decode(), **place} for _, key, value in records],
-        }
-        sent_ms = now_ms()
-        answer = self._ask(
-            f"/v1/topics/{self._topic}/records{self.query}", json.dumps(document).encode(), headers
-        )
-        if answer is None:
-            ends, status = [End(Told.UNANSWERED)] * len(records), None
-        else:
-            status = answer[0]
-            ends = ends_of_v1(*answer, len(records))
-        self._note(records, ends, sent_ms, asked_partition=self.partition, status=status)
-        return answer is not None
-
-
-class SpoolCaller(V1Caller):
-    """Content with a 202."""
-
-    query = "?delivery=spool"
-
-
-class OnceCaller(V1Caller):
-    """Sends a record again, under its key of idempotency, until it is answered."""
-
-    def _one_turn(self) -> None:
-        self._connected()
-        records = self._next_records(self._count)
-        headers = {**JSON_HEADERS, "Idempotency-Key": f'"{self.name}-{records[0][0]}"'}
-        answered = self._send(records, headers)
-        while not answered and not self._stop.wait(_ANEW_S):
-            try:
-                answered = self._send(records, headers)
-            except _NobodyListensError:
-                continue
-
-
-class V2Caller(_RequestCaller):
-    """As a client of Confluent's REST Proxy."""
-
-    def _one_turn(self) -> None:
-        self._connected()
-        records = self._next_records(1)
-        sent_ms = now_ms()
-        # JSON strings: what is stored has their quotes, and so has what is looked for.
-        body = {"records": [{"key": key.decode(), "value": value.decode()} for _, key, value in records]}
-        answer = self._ask(
-            f"/topics/{self._topic}",
-            json.dumps(body).encode(),
-            {"Content-Type": "application/vnd.kafka.json.v2+json"},
-        )
-        quoted = [(number, b'"%b"' % key, b'"%b"' % value) for number, key, value in records]
-        ends = [End(Told.UNANSWERED)] if answer is None else ends_of_v2(*answer, 1)
-        self._note(quoted, ends, sent_ms, status=answer[0] if answer else None)
+@dataclass
+class _Line:
+    record: Record
+    sent_ms: int
 
 
 class StreamCaller(Caller):
-    """One stream for as long as it lasts: a few lines at once, then their answers."""
+    """Streams, one after the other: lines at its pace, and their answers as they come."""
 
-    _LINES: Final = 4
+    _LINES: Final = 200
 
-    def __init__(self, name: str, port: int, topic: str, history: History, *, pause_s: float) -> None:
-        super().__init__(name, port, topic, history, pause_s=pause_s)
-        self._stream: StreamConnection | None = None
-
-    def _one_turn(self) -> None:
-        stream = self._opened()
-        records = self._next_records(self._LINES)
-        lines = [{"key": key.decode(), "value": value.decode()} for _, key, value in records]
-        sent_ms = now_ms()
-        ends: list[End] = []
-        rest = Told.UNANSWERED
-        try:
-            stream.send(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
-            for told in stream:
-                if "summary" in told:
-                    # Lines after the last one that was told of have not been taken on.
-                    rest = Told.NOT_WRITTEN
-                    self._end()
-                    break
-                ends.append(end_of_result(told))
-                if len(ends) == len(records):
-                    break
-            else:
-                self._end()
-        except (OSError, HTTPException, ValueError):
-            self._end()  # cut off, perhaps within a line
-        ends.extend([End(rest)] * (len(records) - len(ends)))
-        self._note(records, ends, sent_ms)
-
-    def _opened(self) -> StreamConnection:
-        if self._stream is None:
-            self.requests += 1
-            path = f"/v1/topics/{self._topic}/records?value_format=text"
+    async def run(self) -> None:
+        while not self._stopping:
             try:
-                self._stream = StreamConnection(HOST, self._port, path, timeout_s=ANSWER_TIMEOUT_S)
-            except (OSError, HTTPException):
-                raise _NobodyListensError from None
-            if self._stream.status != 200:
-                self._end()
-                raise _NobodyListensError
-        return self._stream
+                await self._one_stream()
+            except NobodyListensError:
+                await asyncio.sleep(_ANEW_S)
+            except Exception as error:  # noqa: BLE001 - as in Caller
+                self.failure = error
+                return
 
-    def _end(self) -> None:
-        if self._stream is not None:
-            self._stream.__exit__()
-            self._stream = None
+    async def _one_stream(self) -> None:
+        connection = await Connection.open(self._port)
+        self.requests += 1
+        timeout_ms = self._random.choice(_TIMEOUTS_MS)
+        path = f"/v1/topics/{self._topic}/records?value_format=text"
+        path += "" if timeout_ms is None else f"&timeout_ms={timeout_ms}"
+        lines: list[_Line] = []
+        answered: list[End] = []
+        reading = asyncio.create_task(self._read(connection, lines, answered, timeout_ms, str(self.requests)))
+        is_cut = self._random.random() < self._plan.cuts
+        try:
+            await connection.send(path, {"Content-Type": "application/x-ndjson"}, None)
+            while len(lines) < self._LINES and not self._stopping and not reading.done():
+                if len(lines) - len(answered) < _MOST_LINES:
+                    records = self._next_records()
+                    lines += [_Line(record, now_ms()) for record in records]
+                    body = b"".join(json.dumps(v1_record(each)).encode() + b"\n" for each in records)
+                    await connection.send_chunk(body)
+                await asyncio.sleep(self._plan.pause_s)
+            if is_cut:
+                connection.cut()
+            else:
+                await connection.send_chunk(b"")
+        except OSError:
+            pass  # the reader is told too
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            rest = await reading
+        connection.cut()
+        for line in lines[len(answered) :]:
+            end = End(rest, detail="the stream ended")
+            self._note([line.record], [end], line.sent_ms, timeout_ms, lane=str(self.requests), was_cut=True)
+
+    async def _read(
+        self,
+        connection: Connection,
+        lines: Sequence[_Line],
+        answered: list[End],
+        timeout_ms: int | None,
+        lane: str,
+    ) -> Told:
+        """What became of the lines that are not answered."""
+        text = b""
+        try:
+            async for piece in connection.pieces():
+                *whole, text = (text + piece).split(b"\n")
+                if connection.status != 200:
+                    return Told.NOT_WRITTEN
+                for told in map(json.loads, whole):
+                    if "summary" in told:
+                        return Told.NOT_WRITTEN  # lines after the last one that was answered were not taken
+                    index = told["index"]
+                    assert index <= len(answered), f"line {index} is answered before line {len(answered)}"
+                    line = lines[index]
+                    again = index < len(answered)
+                    end = end_of_result(told)
+                    self._note([line.record], [end], line.sent_ms, timeout_ms, lane=lane, answers=1 + again)
+                    if not again:
+                        answered.append(end)
+        except _HTTP_ERRORS:
+            pass  # cut off, perhaps within a line
+        return Told.UNANSWERED
+
+
+def of_partition(plan: Plan, partition: int) -> Plan:
+    """The same to one partition."""
+    return replace(plan, name=f"{plan.name}-p{partition}", partition=partition)

@@ -5,14 +5,17 @@ A combination of the same seed is the same again; its name says what it is made 
 
 from __future__ import annotations
 
+from itertools import chain, count
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 from tests.chaos import harms
-from tests.chaos.fault import BROKERS_FORGET, Fault
+from tests.chaos.fault import Fault
 from tests.chaos.routes import by_proxies_with_short_requests
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.chaos.fault import Strike
     from tests.chaos.harms import Harm
     from tests.chaos.scene import Scene
@@ -37,21 +40,26 @@ _OF_NETWORK: Final = (
 )
 
 
-def combinations(count: int, seed: int) -> tuple[Fault, ...]:
-    """Of a harm of brokers and two of the network each; no combination twice."""
+def combinations(how_many: int, seed: int) -> tuple[Fault, ...]:
+    """Of a harm of brokers and one to three of the network each; no combination twice."""
     random = Random(seed)
     faults: dict[str, Fault] = {}
-    while len(faults) < count:
-        drawn = [random.choice(_OF_BROKERS), *random.sample(_OF_NETWORK, 2)]
+    while len(faults) < how_many:
+        drawn = [random.choice(_OF_BROKERS), *random.sample(_OF_NETWORK, random.randint(1, 3))]
         name = " + ".join(harm.name for harm in drawn)
         faults[name] = Fault(
             name,
             "combined",
             _at_once(drawn, random.randrange(2**32)),
             by_proxies_with_short_requests,
-            at_least_once=BROKERS_FORGET if harms.KILLED_LEADER in drawn else "",
+            kills_brokers=harms.KILLED_LEADER in drawn,
         )
     return tuple(faults.values())
+
+
+def endless(seed: int) -> Iterator[Fault]:
+    """Combinations without end."""
+    return chain.from_iterable(combinations(20, seed + cycle) for cycle in count())
 
 
 def _at_once(drawn: list[Harm], seed: int) -> Strike:

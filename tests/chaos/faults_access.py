@@ -22,8 +22,14 @@ _QUOTA_BYTES_PER_SECOND: Final = 2_000
 _QUOTA_PERCENT: Final = 0.2
 
 
-def _access(name: str, strike: Strike, route: Route = by_name_and_password_without_java) -> Fault:
-    return Fault(name, _GROUP, strike, route)
+def _access(
+    name: str,
+    strike: Strike,
+    route: Route = by_name_and_password_without_java,
+    *,
+    judges_gap: bool = True,
+) -> Fault:
+    return Fault(name, _GROUP, strike, route, judges_gap=judges_gap)
 
 
 def _take_and_give_the_right_to_write(scene: Scene) -> None:
@@ -81,6 +87,6 @@ FAULTS: Final = (
     _access("password changed, the sidecar's file later", _rotate_password_and_be_late),
     _access("brokers' certificates changed", _rotate_certificates, by_name_and_password),
     _access("brokers' certificates of another authority", _change_authority),
-    _access("a quota of bytes", _throttle_bytes, by_proxies),
-    _access("a quota of request time", _throttle_requests, by_proxies),
+    _access("a quota of bytes", _throttle_bytes, by_proxies, judges_gap=False),
+    _access("a quota of request time", _throttle_requests, by_proxies, judges_gap=False),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tests.chaos import harms
-from tests.chaos.fault import BROKERS_FORGET, Fault
+from tests.chaos.fault import Fault
 from tests.chaos.routes import by_proxies, by_the_front_door, by_their_own_addresses
 from tests.chaos.stage import MIN_IN_SYNC, PARTITIONS
 from tests.support.full_log_folder import fill_log_folder
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _GROUP: Final = "brokers"
 _ADMIN: Final = "administration"
+_NAPS: Final = 15
 
 
 def _broker(
@@ -30,7 +31,6 @@ def _broker(
     own_sidecar: bool = False,
     restarts_killed: bool = False,
 ) -> Fault:
-    why = [BROKERS_FORGET] * restarts_killed + ["the spool may deliver twice"] * spool
     return Fault(
         name,
         _GROUP,
@@ -38,7 +38,7 @@ def _broker(
         route,
         short=short,
         spool=spool,
-        at_least_once="; ".join(why),
+        kills_brokers=restarts_killed,
         own_sidecar=own_sidecar,
     )
 
@@ -46,6 +46,21 @@ def _broker(
 def _kill_until_elected(scene: Scene) -> None:
     victim = scene.leader
     scene.kafka.kill(victim)
+    scene.admin.wait_for_leader_other_than(scene.topic, 0, victim)
+
+
+def _lead_alone_and_die(scene: Scene) -> None:
+    """What the leader alone has is lost with it: acks=all must not have acknowledged any of that."""
+    victim = scene.leader
+    followers = [broker_id for broker_id in scene.kafka.broker_ids if broker_id != victim]
+    for follower in followers:
+        scene.kafka.pause(follower)
+    try:
+        scene.hold(2)
+        scene.kafka.kill(victim)
+    finally:
+        for follower in followers:
+            scene.kafka.resume(follower)
     scene.admin.wait_for_leader_other_than(scene.topic, 0, victim)
 
 
@@ -92,6 +107,16 @@ def _pause_each(scene: Scene) -> None:
         scene.kafka.pause(broker_id)
         scene.hold(2)
         scene.kafka.resume(broker_id)
+
+
+def _run_a_leader_slowly(scene: Scene) -> None:
+    """Gray: it is alive to the controller, and mostly asleep."""
+    victim = scene.leader
+    for _ in range(_NAPS):
+        scene.kafka.pause(victim)
+        scene.hold(0.25)
+        scene.kafka.resume(victim)
+        scene.hold(0.05)
 
 
 def _stop_leader(scene: Scene) -> None:
@@ -191,7 +216,8 @@ def _fill_one_of_two_log_folders(scene: Scene) -> None:
 
 
 FAULTS: Final = (
-    _broker("kill -9 of a leader, until another is elected", _kill_until_elected, short=True),
+    _broker("kill -9 of a leader whose followers stand still", _lead_alone_and_die, short=True),
+    _broker("kill -9 of a leader, until another is elected", _kill_until_elected),
     _broker("kill -9 of a leader, with the spool", _kill_until_elected, spool=True),
     _broker(
         "kill -9 of a leader, back before anybody is elected", _kill_and_restart_at_once, restarts_killed=True
@@ -204,6 +230,7 @@ FAULTS: Final = (
     _broker("SIGSTOP of a leader until another is elected, SIGCONT", _pause_until_elected),
     _broker("SIGSTOP and SIGCONT of each broker in turn", _pause_each),
     _broker(harms.PAUSED_BROKERS.name, harms.PAUSED_BROKERS.held(4)),
+    _broker("a leader that sleeps five sixths of the time", _run_a_leader_slowly),
     _broker("a leader stopped in order", _stop_leader),
     _broker("rolling restart in order", _rolling_restart),
     _broker("rolling restart by kill -9", _rolling_kill, restarts_killed=True),

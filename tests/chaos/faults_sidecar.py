@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 import httpx
 
-from tests.chaos.callers import HOST
 from tests.chaos.fault import Fault
-from tests.chaos.routes import with_a_clock_to_set, with_names_to_steer, without_java
+from tests.chaos.http_streams import HOST
+from tests.chaos.routes import with_a_clock_to_set, with_names_to_steer, with_power_to_cut, without_java
+from tests.support import power_cut
 from tests.support.chaos_kraft import PROXIED_HOST
+from tests.support.java_peer import now_ms
 from tests.support.paused_process import pause_process
 from tests.support.plain_http import NO_TLS
 
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
 
 _GROUP: Final = "the sidecar"
 _VIRTUAL: Final = re.compile(r"^VmSize:\s+(\d+) kB$", re.MULTILINE)
-_KEYS_FORGOTTEN: Final = "a restart forgets keys of idempotency, and their caller sends again"
-_SPOOL: Final = "the spool may deliver twice"
 _BODY_BYTES: Final = 8_000_000
 _LARGE_BODIES: Final = 24
 _LARGE_AT_ONCE: Final = 6
@@ -48,7 +48,7 @@ def _own(
     strike: Strike,
     *,
     route: Route = without_java,
-    at_least_once: str = "",
+    kills_sidecar: bool = False,
     spool: bool = False,
     short: bool = False,
 ) -> Fault:
@@ -57,7 +57,7 @@ def _own(
         _GROUP,
         strike,
         route,
-        at_least_once=at_least_once,
+        kills_sidecar=kills_sidecar,
         own_sidecar=True,
         spool=spool,
         short=short,
@@ -86,10 +86,25 @@ def _kill_with_a_full_spool(scene: Scene) -> None:
         proxy.heal()
 
 
+def _cut_power(scene: Scene) -> None:
+    """As a kill with a full spool, but for what was written and not fsynced: that is gone."""
+    for proxy in scene.proxies:
+        proxy.refuse()
+    scene.wait_for_spooled(20)
+    scene.sidecar.process.kill()
+    scene.sidecar.process.wait()
+    power_cut.restore(scene.sidecar.folder / "spool", scene.sidecar.folder / "fsynced")
+    scene.sidecar.start()
+    for proxy in scene.proxies:
+        proxy.heal()
+
+
 def _pause(scene: Scene) -> None:
+    paused_ms = now_ms()
     pause_process(scene.sidecar.process.pid)
     scene.hold(4)
     scene.sidecar.process.send_signal(signal.SIGCONT)
+    scene.load.history.lag.excuse(paused_ms, now_ms())
 
 
 @contextlib.contextmanager
@@ -188,19 +203,26 @@ def _mislead_names(scene: Scene) -> None:
 
 
 FAULTS: Final = (
-    _own("SIGTERM, and started again", _terminate),
-    _own("SIGKILL, and started again", _kill, at_least_once=_KEYS_FORGOTTEN, short=True),
+    _own("SIGTERM, and started again", _terminate, kills_sidecar=True),
+    _own("SIGKILL, and started again", _kill, kills_sidecar=True, short=True),
     _own(
         "SIGKILL with a spool that could not be delivered",
         _kill_with_a_full_spool,
         spool=True,
-        at_least_once=f"{_SPOOL}; {_KEYS_FORGOTTEN}",
+        kills_sidecar=True,
+    ),
+    _own(
+        "the power is cut while the spool could not be delivered",
+        _cut_power,
+        route=with_power_to_cut,
+        spool=True,
+        kills_sidecar=True,
         short=True,
     ),
     _own("SIGSTOP, SIGCONT", _pause),
     _own("no descriptor left, and all connections to brokers end", _use_up_descriptors),
     _own("large bodies near the limit of memory", _near_the_limit_of_memory),
-    _own("the spool's disk is full", _full_disk, spool=True, at_least_once=_SPOOL),
+    _own("the spool's disk is full", _full_disk, spool=True),
     _own("the wall clock jumps half an hour ahead, and back", _clock(1_800), route=with_a_clock_to_set),
     _own(
         "the wall clock jumps further ahead than brokers allow, and back",

@@ -1,17 +1,20 @@
-"""What callers asked for and were told: the half of the truth that can be seen from outside.
+"""What callers asked for and were answered: the half of the truth that can be seen from outside.
 
-An Attempt is one record in one request. Callers append from threads of their own; a `History` may be read
-while they do, since what was appended is never changed.
+An Attempt is one record in one request. The load's thread appends; a `History` may be read by others
+meanwhile, since what was appended is never changed.
 """
 
 from __future__ import annotations
 
 import enum
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Told(enum.Enum):
@@ -19,21 +22,23 @@ class Told(enum.Enum):
 
     STORED = "acknowledged, with its place"
     TAKEN = "taken on by the spool: it will be stored"
+    PLACELESS = "acknowledged, by a dialect that names no place"
     NOT_WRITTEN = "failed, and said not to be written"
     UNKNOWN = "failed, and perhaps written"
     UNANSWERED = "the connection ended before the answer"
 
     @property
     def is_acknowledged(self) -> bool:
-        return self in {Told.STORED, Told.TAKEN}
+        return self in {Told.STORED, Told.TAKEN, Told.PLACELESS}
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A record that was asked for, and its end. Times are calendar milliseconds (now_ms).
+    """A record that was asked for, and its end. Times are milliseconds of the caller's clock (now_ms).
 
     `number` grows by one with each record of a caller; a repetition of the same record has the same number
-    and the same value. No two callers have a key or a value in common.
+    and the same value. No two callers have a key or a value in common. `lane` is the request, or the stream,
+    whose records must keep the order of their numbers.
     """
 
     caller: str
@@ -48,13 +53,54 @@ class Attempt:
     offset: int | None = None
     status: int | None = None
     detail: str = ""
+    lane: str = ""
+    headers: Headers = ()
+    #: The dialect adds headers of its own to these.
+    has_more_headers: bool = False
+    #: None where the sidecar was to set it.
+    timestamp_ms: int | None = None
+    #: None where the request did not say how long it waits.
+    timeout_ms: int | None = None
+    #: Its caller cut the connection.
+    was_cut: bool = False
+    #: How often it was answered.
+    answers: int = 1
+    has_idempotency_key: bool = False
+
+
+class Lag:
+    """How long a busy machine, or a stopped process, held up caller or sidecar."""
+
+    def __init__(self) -> None:
+        self._samples: list[tuple[int, float]] = []
+        self._stops: list[tuple[int, int]] = []
+
+    def note(self, at_ms: int, lag_ms: float) -> None:
+        """In the order of time. Samples of less than a millisecond are not kept."""
+        if lag_ms >= 1:
+            self._samples.append((at_ms, lag_ms))
+
+    def excuse(self, since_ms: int, until_ms: int) -> None:
+        """The sidecar was stopped in between: what was open meanwhile is excused as long. Any thread."""
+        self._stops.append((since_ms, until_ms))
+
+    def within(self, since_ms: int, until_ms: int) -> float:
+        """The sum of what reaches into that time, in milliseconds; ends included.
+
+        A sample is noted at its end, perhaps after the answers that it held up.
+        """
+        samples = self._samples
+        first = bisect_left(samples, (since_ms, 0.0))
+        stopped = sum(end - begin for begin, end in self._stops if begin <= until_ms and since_ms <= end)
+        return stopped + sum(lag for at_ms, lag in samples[first:] if at_ms - lag <= until_ms)
 
 
 class History:
-    """All attempts of one fault. Any thread appends."""
+    """All attempts of one fault, and how long who was held up. One thread appends."""
 
     def __init__(self) -> None:
         self._attempts: list[Attempt] = []
+        self.lag = Lag()
 
     def add(self, attempts: Iterable[Attempt]) -> None:
         self._attempts.extend(attempts)  # one step under the interpreter's lock

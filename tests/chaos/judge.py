@@ -1,18 +1,15 @@
-"""What callers were told, against what is stored: pure, so that the judge is judged by tests of its own.
+"""What callers were answered, against what is stored: pure, so that the judge is judged by tests of its own.
 
 A record's identity is its value: no two records of a run have one in common. `read` is what another client
-than ours finds in the topic afterwards.
+than ours finds in the topic afterwards. `BROKEN` has all kinds of findings.
 
-    lost        acknowledged, and not there
-    duplicated  there more than once
-    misplaced   acknowledged at an offset or partition where something else is
-    altered     there under another key than was sent, or in another partition than was asked for
-    disordered  acknowledged after a record of its key and partition that its caller sent later
-    denied      said not to be written, and there
-    strangers   there, and sent by nobody
+Order is that of first copies: a record that is sent twice on purpose counts where it was first. It is
+promised among acknowledged records of one caller, key and partition: those of one request or stream by their
+numbers, and those of others where one was answered before the other was sent.
 
-Order is that of first copies: a record that is sent twice on purpose stands where it stood first. It is
-promised among the records of one caller, key and partition that were acknowledged.
+A deadline is judged by the caller's clock. What machine or fault held up the caller's loop, or the sidecar's
+threads, is subtracted (`Lag`), and `LATE_MS` for the rest of the way. Only lag just after the request, and
+just after the deadline, counts: in between the sidecar waits, and a busy machine excuses no lost deadline.
 """
 
 from __future__ import annotations
@@ -21,45 +18,64 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from tests.chaos.history import Told
+from tests.chaos.duplicates import Circumstances, rule_of
+from tests.chaos.history import Lag, Told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from tests.chaos.duplicates import Rule
     from tests.chaos.history import Attempt
     from tests.support.kafka_admin import ReadRecord
 
+    Copies = Mapping[bytes, list[ReadRecord]]
+
+BROKEN: Final = {
+    "lost": "acknowledged, and not there",
+    "misplaced": "acknowledged at an offset or partition where something else is",
+    "altered": "there with another key, header, timestamp or partition than was asked for",
+    "disordered": "there before an acknowledged record that its caller sent earlier",
+    "denied": "said not to be written, and there",
+    "strangers": "there, and sent by nobody",
+    "unattributed": "there more than once, and no rule allows it",
+    "late": "answered after its deadline, or not at all by then",
+    "answered_twice": "answered more than once",
+}
+#: What an answer may be late by, beyond the lag: the way through kernel, sidecar and caller.
+LATE_MS: Final = 500
+#: The longest time without success may be so much of Java's, and so many milliseconds.
+GAP_FACTOR: Final = 1.5
+GAP_SLACK_MS: Final = 2_000
 #: How many examples of each kind a verdict shows.
 _SHOWN: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Verdict:
-    """Counts, and a sentence for the first few of each kind that must not be."""
+    """Counts, a sentence for the first few of each kind that must not be, and the rules of duplicates."""
 
-    requests: int
-    acknowledged: int
-    failed: int
-    unanswered: int
-    lost: int
-    duplicated: int
-    misplaced: int
-    altered: int
-    disordered: int
-    denied: int
-    strangers: int
-    sentences: tuple[str, ...]
+    attempts: Sequence[Attempt]
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(BROKEN, 0))
+    duplicated: int = 0
+    rules: dict[Rule, int] = field(default_factory=dict)
+    sentences: list[str] = field(default_factory=list)
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(attempt.told.is_acknowledged for attempt in self.attempts)
+
+    @property
+    def failed(self) -> int:
+        return sum(attempt.told in {Told.NOT_WRITTEN, Told.UNKNOWN} for attempt in self.attempts)
+
+    @property
+    def unanswered(self) -> int:
+        return sum(attempt.told is Told.UNANSWERED for attempt in self.attempts)
 
     @property
     def broken_promises(self) -> int:
-        """All that must never be, under any fault. Duplicates are judged by who knows the fault."""
-        return self.lost + self.misplaced + self.altered + self.disordered + self.denied + self.strangers
-
-
-@dataclass(slots=True)
-class _Findings:
-    counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    sentences: list[str] = field(default_factory=list)
+        """All that must never be, under any fault."""
+        return sum(self.counts.values())
 
     def add(self, kind: str, sentence: str) -> None:
         self.counts[kind] += 1
@@ -73,7 +89,8 @@ def judge(
     *,
     is_foreign: Callable[[ReadRecord], bool] = lambda _: False,
     kept_since_ms: int | None = None,
-    requests: int | None = None,
+    seen: Circumstances | None = None,
+    lag: Lag | None = None,
 ) -> Verdict:
     """The verdict over one topic.
 
@@ -81,109 +98,132 @@ def judge(
     was sent since `kept_since_ms` can be asked for: what was acknowledged before is gone with it.
     """
     stored = [record for record in read if not is_foreign(record)]
-    copies: dict[bytes | None, list[ReadRecord]] = defaultdict(list)
+    copies: dict[bytes, list[ReadRecord]] = defaultdict(list)
     for record in stored:
-        copies[record.value].append(record)
+        copies[record.value or b""].append(record)
+    of_value: dict[bytes, list[Attempt]] = defaultdict(list)
+    for attempt in attempts:
+        of_value[attempt.value].append(attempt)
     by_place = {(record.partition, record.offset): record for record in stored}
-    findings = _Findings()
+    verdict = Verdict(attempts)
     asked_for = [a for a in attempts if kept_since_ms is None or a.sent_ms >= kept_since_ms]
     for attempt in asked_for:
-        _judge_place(attempt, copies, by_place, findings)
-    _judge_denied(attempts, copies, findings)
-    _judge_copies(attempts, copies, findings)
-    _judge_order(asked_for, copies, findings)
-    counts = findings.counts
-    return Verdict(
-        requests=len(attempts) if requests is None else requests,
-        acknowledged=sum(a.told.is_acknowledged for a in attempts),
-        failed=sum(a.told in {Told.NOT_WRITTEN, Told.UNKNOWN} for a in attempts),
-        unanswered=sum(a.told is Told.UNANSWERED for a in attempts),
-        lost=counts["lost"],
-        duplicated=counts["duplicated"],
-        misplaced=counts["misplaced"],
-        altered=counts["altered"],
-        disordered=counts["disordered"],
-        denied=counts["denied"],
-        strangers=counts["strangers"],
-        sentences=tuple(findings.sentences),
-    )
+        _judge_place(attempt, copies, by_place, verdict)
+    for attempt in attempts:
+        _judge_answer(attempt, lag or Lag(), verdict)
+    for value, records in copies.items():
+        _judge_copies(value, records, of_value.get(value), seen or Circumstances(), verdict)
+    _judge_order(asked_for, copies, verdict)
+    return verdict
+
+
+def gap_sentence(gap_ms: int | None, javas_ms: int | None) -> str | None:
+    """What is wrong with the longest time without success, beside Java's under the same load."""
+    if gap_ms is None or javas_ms is None or gap_ms <= GAP_FACTOR * javas_ms + GAP_SLACK_MS:
+        return None
+    return f"gap: {gap_ms} ms without a success, where Java's client had {javas_ms}"
 
 
 def _named(attempt: Attempt) -> str:
-    return f"{attempt.value!r} of {attempt.caller}"
+    return f"{attempt.value[:40]!r} of {attempt.caller}"
 
 
 def _judge_place(
-    attempt: Attempt,
-    copies: dict[bytes | None, list[ReadRecord]],
-    by_place: dict[tuple[int, int], ReadRecord],
-    findings: _Findings,
+    attempt: Attempt, copies: Copies, by_place: Mapping[tuple[int, int], ReadRecord], verdict: Verdict
 ) -> None:
     if not attempt.told.is_acknowledged:
         return
     if attempt.value not in copies:
-        findings.add("lost", f"{_named(attempt)} was acknowledged ({attempt.told.value}), and is not there")
+        verdict.add("lost", f"{_named(attempt)} was acknowledged ({attempt.told.value}), and is not there")
     elif attempt.told is Told.STORED:
-        assert attempt.partition is not None
-        assert attempt.offset is not None
-        found = by_place.get((attempt.partition, attempt.offset))
+        place = (attempt.partition or 0, attempt.offset or 0)
+        found = by_place.get(place)
         if found is None or found.value != attempt.value:
-            place = f"partition {attempt.partition}, offset {attempt.offset}"
             there = "nothing" if found is None else repr(found.value)
-            findings.add("misplaced", f"{_named(attempt)} was answered with {place}, where {there} is")
+            verdict.add("misplaced", f"{_named(attempt)} was answered with {place}, where {there} is")
 
 
-def _judge_denied(
-    attempts: Sequence[Attempt], copies: dict[bytes | None, list[ReadRecord]], findings: _Findings
-) -> None:
-    """What is sent again under a key of idempotency may be there by one of its other attempts."""
-    told: dict[bytes, set[Told]] = defaultdict(set)
-    for attempt in attempts:
-        told[attempt.value].add(attempt.told)
-    for value, answers in told.items():
-        if answers == {Told.NOT_WRITTEN} and value in copies:
-            findings.add("denied", f"{value!r} was said not to be written, and is there")
+def _judge_answer(attempt: Attempt, lag: Lag, verdict: Verdict) -> None:
+    if attempt.answers > 1:
+        verdict.add("answered_twice", f"{_named(attempt)} was answered {attempt.answers} times")
+    if attempt.timeout_ms is None or attempt.was_cut:
+        return
+    over_ms: float = attempt.ended_ms - attempt.sent_ms - attempt.timeout_ms - LATE_MS
+    if over_ms > 0:
+        due_ms = attempt.sent_ms + attempt.timeout_ms
+        over_ms -= lag.within(max(due_ms, attempt.sent_ms + LATE_MS), due_ms + LATE_MS)
+        over_ms -= lag.within(attempt.sent_ms, attempt.sent_ms + LATE_MS)
+    if over_ms > 0:
+        verdict.add(
+            "late",
+            f"{_named(attempt)} ended {attempt.ended_ms - attempt.sent_ms} ms after it was sent "
+            f"({attempt.told.name} {attempt.status}), with timeout_ms={attempt.timeout_ms}",
+        )
 
 
 def _judge_copies(
-    attempts: Sequence[Attempt], copies: dict[bytes | None, list[ReadRecord]], findings: _Findings
+    value: bytes,
+    records: Sequence[ReadRecord],
+    attempts: Sequence[Attempt] | None,
+    seen: Circumstances,
+    verdict: Verdict,
 ) -> None:
-    sent = {attempt.value: attempt for attempt in attempts}
-    for value, records in copies.items():
-        attempt = sent.get(value) if value is not None else None
-        if attempt is None:
-            findings.add("strangers", f"{value!r} in partition {records[0].partition} was sent by nobody")
-            continue
-        if len(records) > 1:
+    if not attempts:
+        verdict.add("strangers", f"{value[:40]!r} in partition {records[0].partition} was sent by nobody")
+        return
+    attempt = attempts[0]
+    # What was sent again may be there by one of its other attempts.
+    if all(each.told is Told.NOT_WRITTEN for each in attempts):
+        verdict.add("denied", f"{_named(attempt)} was said not to be written, and is there: {attempt.detail}")
+    if len(records) > 1:
+        verdict.duplicated += 1
+        rule = rule_of(attempts, seen)
+        if rule is None:
             places = ", ".join(f"{r.partition}:{r.offset}" for r in records)
-            findings.add("duplicated", f"{_named(attempt)} is at {places}")
-        for record in records:
-            if record.key != attempt.key:
-                findings.add("altered", f"{_named(attempt)} has the key {record.key!r} for {attempt.key!r}")
-            elif attempt.asked_partition not in {None, record.partition}:
-                findings.add(
-                    "altered",
-                    f"{_named(attempt)} is in partition {record.partition} for {attempt.asked_partition}",
-                )
+            sends = [(sent.broker, *sent.batch, sent.error) for sent in seen.trace.of_value(value)]
+            told = [each.told.name for each in attempts]
+            verdict.add("unattributed", f"{_named(attempt)} {told} is at {places}; on the wire: {sends}")
+        else:
+            verdict.rules[rule] = verdict.rules.get(rule, 0) + 1
+    for record in records:
+        for what, wanted, found in _differences(attempt, record):
+            verdict.add("altered", f"{_named(attempt)} has the {what} {found!r} for {wanted!r}")
 
 
-def _judge_order(
-    attempts: Sequence[Attempt], copies: dict[bytes | None, list[ReadRecord]], findings: _Findings
-) -> None:
-    first_of: dict[tuple[str, bytes, int], list[tuple[int, int, Attempt]]] = defaultdict(list)
+def _differences(attempt: Attempt, record: ReadRecord) -> Iterable[tuple[str, object, object]]:
+    if record.key != attempt.key:
+        yield "key", attempt.key, record.key
+    if attempt.asked_partition not in {None, record.partition}:
+        yield "partition", attempt.asked_partition, record.partition
+    if attempt.timestamp_ms not in {None, record.timestamp_ms}:
+        yield "timestamp", attempt.timestamp_ms, record.timestamp_ms
+    wanted, found = attempt.headers, tuple(record.headers)
+    if attempt.has_more_headers:
+        found = tuple(header for header in found if header in wanted)
+        wanted, found = tuple(sorted(wanted, key=str)), tuple(sorted(found, key=str))
+    if wanted != found:
+        yield "headers", attempt.headers, record.headers
+
+
+def _judge_order(attempts: Sequence[Attempt], copies: Copies, verdict: Verdict) -> None:
+    groups: dict[tuple[str, bytes, int], list[tuple[int, Attempt]]] = defaultdict(list)
     seen: set[bytes] = set()
+    first_sent_ms: dict[bytes, int] = {}
     for attempt in attempts:
+        first_sent_ms.setdefault(attempt.value, attempt.sent_ms)
         if attempt.told.is_acknowledged and attempt.value in copies and attempt.value not in seen:
             seen.add(attempt.value)
             # Read in the order of offsets, so that the first is the earliest of its partition.
             record = copies[attempt.value][0]
-            first_of[attempt.caller, attempt.key, record.partition].append(
-                (attempt.number, record.offset, attempt)
-            )
-    for line in first_of.values():
-        line.sort(key=lambda entry: entry[:2])
-        highest = -1
-        for _, offset, attempt in line:
-            if offset < highest:
-                findings.add("disordered", f"{_named(attempt)} is at {offset}, before what was sent earlier")
-            highest = max(highest, offset)
+            groups[attempt.caller, attempt.key, record.partition].append((record.offset, attempt))
+    for group in groups.values():
+        group.sort(key=lambda entry: entry[0], reverse=True)
+        lowest: dict[str, int] = {}
+        first_ended_ms: float = float("inf")
+        # From the last offset on: what is stored later must not have a lower number, nor have ended before.
+        for offset, attempt in group:
+            overtaken = first_ended_ms < first_sent_ms[attempt.value]
+            if overtaken or lowest.get(attempt.lane, attempt.number) < attempt.number:
+                verdict.add("disordered", f"{_named(attempt)} is at {offset}, before what was sent earlier")
+            lowest[attempt.lane] = min(lowest.get(attempt.lane, attempt.number), attempt.number)
+            first_ended_ms = min(first_ended_ms, attempt.ended_ms)

@@ -27,6 +27,11 @@ def without_java(stage: Stage) -> Client:
     return Client(stage.cluster.bootstrap_servers, has_java=False)
 
 
+def with_power_to_cut(stage: Stage) -> Client:
+    """What the sidecar has fsynced is known: it can be left with nothing else."""
+    return Client(stage.cluster.bootstrap_servers, has_java=False, has_power=True)
+
+
 def by_the_front_door(stage: Stage) -> Client:
     """The address of bootstrap.servers stays and leads to where brokers are; all others are told by them."""
     return Client(stage.cluster.front_door.bootstrap_servers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from tests.chaos.history import Told
 from tests.support.java_peer import now_ms
 from tests.support.waiting import wait_until
 
@@ -68,6 +69,16 @@ class Scene:
     def wait_for_successes(self, *, each: int = 1, timeout_s: float = 60.0) -> None:
         """Until every caller has had a success that it asked for from now on."""
         self.load.wait_for_successes(now_ms(), each=each, timeout_s=timeout_s)
+
+    def wait_for_spooled(self, count: int) -> None:
+        """Until the spool has taken so many records that are sent from now on."""
+        since_ms = now_ms()
+
+        def taken() -> bool:
+            told = self.load.history.attempts()
+            return sum(a.sent_ms >= since_ms and a.told is Told.TAKEN for a in told) >= count
+
+        wait_until(taken, what=f"{count} records in the spool")
 
     def wait_for_failures(self, status: int, *, count: int = 1, timeout_s: float = 60.0) -> None:
         """Until so many records that are sent from now on have been answered with this status."""

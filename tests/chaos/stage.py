@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from tests.chaos.trace import WireTrace
+from tests.support import power_cut
 from tests.support.chaos_kraft import PROXIED_HOST
 from tests.support.clock_jumps import ClockJumps
 from tests.support.java_peer import JavaPeer
@@ -31,8 +33,10 @@ if TYPE_CHECKING:
 
 PARTITIONS: Final = 6
 MIN_IN_SYNC: Final = 2
-#: As many as a caller of a partition sends: load.py.
-JAVA_RECORDS_PER_SECOND: Final = 20 * PARTITIONS
+#: Of both clients: so small that several batches of a partition are in flight under a small load.
+BATCHES: Final = {"batch.size": "1024"}
+#: As many as all callers together send: load.py.
+JAVA_RECORDS_PER_SECOND: Final = 300
 _RSS: Final = re.compile(r"^VmRSS:\s+(\d+) kB$", re.MULTILINE)
 
 
@@ -51,6 +55,8 @@ class Client:
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     has_java: bool = True
+    #: The sidecar's power can be cut.
+    has_power: bool = False
 
     def sidecar_settings(self) -> Client:
         """Without what is Java's: sidecars to which this is the same are one."""
@@ -73,6 +79,8 @@ class Stage:
         #: What the sidecars of secured brokers read their password from.
         self.password_path = folder / "password"
         self._shared: list[tuple[Client, Sidecar]] = []
+        self.trace = WireTrace()
+        cluster.listen_in(lambda broker_id: self.trace.conversation(broker_id))
         self._topics = 0
         self._folders = 0
         self.clock = ClockJumps(folder)
@@ -131,12 +139,14 @@ class Stage:
     def own_sidecar(self, client: Client) -> Sidecar:
         """One more, not started yet; it has a spool in a folder of its own."""
         folder = self.new_folder()
+        powered = (power_cut.__file__, str(folder / "fsynced"))
         return Sidecar(
             folder,
             bootstrap_servers=client.bootstrap_servers,
-            kafka={**client.kafka, **client.sidecar_kafka},
+            kafka={**BATCHES, **client.kafka, **client.sidecar_kafka},
             flags=(*client.flags, "--spool-folder", str(folder / "spool")),
             environment=client.environment,
+            program=powered if client.has_power else ("-m", "service"),
         )
 
     def java_peer(self, client: Client, topic: str) -> JavaPeer:
@@ -148,7 +158,7 @@ class Stage:
             topic,
             partitions=PARTITIONS,
             records_per_second=JAVA_RECORDS_PER_SECOND,
-            properties={**client.kafka, **client.java_kafka},
+            properties={**BATCHES, **client.kafka, **client.java_kafka},
         )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from tests.chaos.history import Attempt, History, Told
-from tests.chaos.judge import judge
+from tests.chaos.duplicates import Circumstances, Rule
+from tests.chaos.history import Attempt, History, Lag, Told
+from tests.chaos.judge import BROKEN, LATE_MS, gap_sentence, judge
+from tests.chaos.trace import BatchId, WireTrace
 from tests.support.kafka_admin import ReadRecord
 
 
@@ -17,7 +19,7 @@ def attempt(number: int, told: Told = Told.STORED, **changes: Any) -> Attempt:
         "caller": "a",
         "number": number,
         "key": b"k",
-        "value": b"a-%d" % number,
+        "value": b"#a/%d#" % number,
         "asked_partition": None,
         "sent_ms": 1_000 + number,
         "ended_ms": 1_000 + number + 1,
@@ -28,90 +30,206 @@ def attempt(number: int, told: Told = Told.STORED, **changes: Any) -> Attempt:
     return Attempt(**given | changes)
 
 
-def stored(offset: int, value: bytes, *, partition: int = 0, key: bytes = b"k") -> ReadRecord:
-    return ReadRecord(partition, offset, key, value, (), 0, "CreateTime")
+def stored(offset: int, number: int, **changes: Any) -> ReadRecord:
+    given: dict[str, Any] = {"partition": 0, "key": b"k", "headers": (), "timestamp_ms": 0}
+    return ReadRecord(offset=offset, value=b"#a/%d#" % number, timestamp_type="CreateTime", **given | changes)
 
 
-def test_what_is_there_as_it_was_answered_breaks_no_promise() -> None:
-    verdict = judge([attempt(0), attempt(1)], [stored(0, b"a-0"), stored(1, b"a-1")])
-    assert (verdict.acknowledged, verdict.broken_promises, verdict.duplicated) == (2, 0, 0)
-    assert verdict.sentences == ()
+def traced(*sends: tuple[BatchId, int | None]) -> WireTrace:
+    """The record 0 in these batches, with the broker's error, or None without an answer."""
+    trace = WireTrace()
+    for batch, error in sends:
+        sent = trace.sent(1, batch, b"#a/0#")
+        assert sent is not None
+        if error is not None:
+            trace.answered(sent, error)
+    return trace
 
 
-@pytest.mark.parametrize("told", [Told.STORED, Told.TAKEN])
-def test_an_acknowledged_record_that_is_not_there_is_lost(told: Told) -> None:
-    verdict = judge([attempt(0, told)], [])
-    assert verdict.lost == verdict.broken_promises == 1
-    assert "a-0" in verdict.sentences[0]
+BATCH: Final = BatchId(0, 7, 0, 5)
+LATER: Final = BATCH._replace(sequence=9)
+NEXT_EPOCH: Final = BATCH._replace(epoch=1)
+NEXT_LIFE: Final = BATCH._replace(producer_id=8)
+NO: Final = Told.NOT_WRITTEN
+OPEN: Final = Told.UNKNOWN
+H: Final = ("h", b"1")
+
+#: What was planted: attempts, what is stored, and the one kind of finding; "" for none.
+HISTORIES: Final[dict[str, tuple[list[Attempt], list[ReadRecord], str]]] = {
+    "as answered": ([attempt(0), attempt(1)], [stored(0, 0), stored(1, 1)], ""),
+    "lost": ([attempt(0)], [], "lost"),
+    "lost by the spool": ([attempt(0, Told.TAKEN)], [], "lost"),
+    "lost by Dapr": ([attempt(0, Told.PLACELESS)], [], "lost"),
+    "nobody knows, not there": ([attempt(0, OPEN)], [], ""),
+    "nobody knows, there": ([attempt(0, Told.UNANSWERED)], [stored(0, 0)], ""),
+    "no, and not there": ([attempt(0, NO)], [], ""),
+    "no, and there": ([attempt(0, NO)], [stored(0, 0)], "denied"),
+    "no, then sent again": ([attempt(0, NO), attempt(0)], [stored(0, 0)], ""),
+    "wrong offset": ([attempt(0, offset=5)], [stored(0, 0)], "misplaced"),
+    "wrong partition": ([attempt(0, partition=1)], [stored(0, 0)], "misplaced"),
+    "another's offset": (
+        [attempt(0, offset=1, lane="x"), attempt(1, lane="y")],
+        [stored(0, 0), stored(1, 1)],
+        "misplaced",
+    ),
+    "wrong key": ([attempt(0, OPEN)], [stored(0, 0, key=b"other")], "altered"),
+    "not the partition asked for": ([attempt(0, OPEN, asked_partition=2)], [stored(0, 0)], "altered"),
+    "the partition asked for": ([attempt(0, OPEN, asked_partition=2)], [stored(0, 0, partition=2)], ""),
+    "wrong header": ([attempt(0, headers=(H,))], [stored(0, 0, headers=(("h", b"2"),))], "altered"),
+    "lost header": ([attempt(0, headers=(H,))], [stored(0, 0)], "altered"),
+    "header twice": ([attempt(0, headers=(H,))], [stored(0, 0, headers=(H, H))], "altered"),
+    "headers swapped": (
+        [attempt(0, headers=(H, ("i", b"")))],
+        [stored(0, 0, headers=(("i", b""), H))],
+        "altered",
+    ),
+    "header nobody sent": ([attempt(0)], [stored(0, 0, headers=(H,))], "altered"),
+    "a dialect's own header": ([attempt(0, has_more_headers=True)], [stored(0, 0, headers=(H,))], ""),
+    "a dialect's header lost": ([attempt(0, headers=(H,), has_more_headers=True)], [stored(0, 0)], "altered"),
+    "wrong timestamp": ([attempt(0, timestamp_ms=9)], [stored(0, 0, timestamp_ms=8)], "altered"),
+    "right timestamp": ([attempt(0, timestamp_ms=9)], [stored(0, 0, timestamp_ms=9)], ""),
+    "sent by nobody": ([], [stored(0, 0)], "strangers"),
+    "swapped in a request": (
+        [attempt(0, offset=1), attempt(1, offset=0)],
+        [stored(0, 1), stored(1, 0)],
+        "disordered",
+    ),
+    "overtook what was answered": (
+        [attempt(0, offset=1, lane="x"), attempt(1, offset=0, lane="y", sent_ms=1_002)],
+        [stored(0, 1), stored(1, 0)],
+        "disordered",
+    ),
+    "both open at once": (
+        [attempt(0, offset=1, lane="x", ended_ms=1_009), attempt(1, offset=0, lane="y")],
+        [stored(0, 1), stored(1, 0)],
+        "",
+    ),
+    "of two callers": (
+        [attempt(0, offset=1, caller="b"), attempt(1, offset=0)],
+        [stored(0, 1), stored(1, 0)],
+        "",
+    ),
+    "of two keys": (
+        [attempt(0, offset=1, key=b"x"), attempt(1, offset=0)],
+        [stored(0, 1), stored(1, 0, key=b"x")],
+        "",
+    ),
+    "of two partitions": (
+        [attempt(0, offset=1), attempt(1, offset=0, partition=1)],
+        [stored(0, 1, partition=1), stored(1, 0)],
+        "",
+    ),
+    "not acknowledged": ([attempt(0, OPEN), attempt(1, offset=0)], [stored(0, 1), stored(1, 0)], ""),
+    "sent again later": (
+        [
+            attempt(0, Told.UNANSWERED, has_idempotency_key=True),
+            attempt(1, lane="y"),
+            attempt(0, lane="z", sent_ms=2_000, ended_ms=2_001, has_idempotency_key=True),
+        ],
+        [stored(0, 0), stored(1, 1)],
+        "",
+    ),
+    "order of first copies": (
+        [attempt(n, Told.TAKEN, caller="spool") for n in (0, 1)],
+        [stored(0, 0), stored(1, 1), stored(2, 0), stored(3, 1)],
+        "unattributed",
+    ),
+    "there twice": ([attempt(0)], [stored(0, 0), stored(7, 0)], "unattributed"),
+    "late": ([attempt(0, timeout_ms=100, ended_ms=1_101 + LATE_MS)], [stored(0, 0)], "late"),
+    "never answered": ([attempt(0, Told.UNANSWERED, timeout_ms=100, ended_ms=9_000)], [], "late"),
+    "in time": ([attempt(0, timeout_ms=100, ended_ms=1_100 + LATE_MS)], [stored(0, 0)], ""),
+    "without a deadline": ([attempt(0, ended_ms=90_000)], [stored(0, 0)], ""),
+    "cut by its caller": ([attempt(0, Told.UNANSWERED, timeout_ms=1, ended_ms=9_000, was_cut=True)], [], ""),
+    "answered twice": ([attempt(0, answers=2)], [stored(0, 0)], "answered_twice"),
+}
 
 
-@pytest.mark.parametrize("told", [Told.UNKNOWN, Told.UNANSWERED])
-def test_a_record_whose_end_nobody_knows_may_be_there_or_not(told: Told) -> None:
-    assert judge([attempt(0, told)], []).broken_promises == 0
-    assert judge([attempt(0, told)], [stored(0, b"a-0")]).broken_promises == 0
+@pytest.mark.parametrize("planted", HISTORIES)
+def test_a_planted_violation_is_found_and_nothing_else(planted: str) -> None:
+    attempts, read, kind = HISTORIES[planted]
+    verdict = judge(attempts, read)
+    assert {name for name, count in verdict.counts.items() if count} == ({kind} if kind else set())
+    assert bool(verdict.sentences) == bool(verdict.broken_promises) == bool(kind)
 
 
-def test_a_record_that_was_said_not_to_be_written_must_not_be_there() -> None:
-    assert judge([attempt(0, Told.NOT_WRITTEN)], []).broken_promises == 0
-    assert judge([attempt(0, Told.NOT_WRITTEN)], [stored(0, b"a-0")]).denied == 1
+def test_every_kind_of_finding_is_planted() -> None:
+    assert {kind for _, _, kind in HISTORIES.values()} == {*BROKEN, ""}
 
 
-def test_a_record_that_was_sent_again_may_be_there_by_its_other_attempt() -> None:
-    again = [attempt(0, Told.NOT_WRITTEN), attempt(0)]
-    assert judge(again, [stored(0, b"a-0")]).broken_promises == 0
+TWICE: Final = [stored(0, 0), stored(7, 0)]
+AGAIN: Final = [attempt(0, Told.UNANSWERED), attempt(0)]
+KEYED: Final = [attempt(0, Told.UNANSWERED, has_idempotency_key=True), attempt(0, has_idempotency_key=True)]
+SPOOLED: Final = [attempt(0, Told.TAKEN)]
 
 
-def test_a_second_copy_is_a_duplicate_and_no_broken_promise_by_itself() -> None:
-    verdict = judge([attempt(0)], [stored(0, b"a-0"), stored(7, b"a-0")])
-    assert (verdict.duplicated, verdict.broken_promises) == (1, 0)
+def killed(trace: WireTrace, **more: bool) -> Circumstances:
+    return Circumstances(trace, **more)
 
 
-@pytest.mark.parametrize("place", [(0, 5), (1, 0)])
-def test_an_answer_that_names_another_place_is_misplaced(place: tuple[int, int]) -> None:
-    verdict = judge([attempt(0, partition=place[0], offset=place[1])], [stored(0, b"a-0")])
-    assert verdict.misplaced == 1
+@pytest.mark.parametrize(
+    ("attempts", "seen", "rule"),
+    [
+        (AGAIN, killed(traced((BATCH, 0), (LATER, 0))), Rule.RETRIED),
+        ([attempt(0, NO), attempt(0)], killed(traced((BATCH, 0), (LATER, 0))), None),
+        (KEYED, killed(traced((BATCH, 0), (LATER, 0))), None),
+        (KEYED, killed(traced((BATCH, 0), (LATER, 0)), kills_sidecar=True), None),
+        (KEYED, killed(traced((BATCH, 0), (NEXT_LIFE, 0))), None),
+        (KEYED, killed(traced((BATCH, 0), (NEXT_LIFE, 0)), kills_sidecar=True), Rule.SIDECAR_ENDED),
+        (SPOOLED, killed(traced((BATCH, 0), (NEXT_LIFE, 0))), Rule.SPOOL),
+        (SPOOLED, killed(traced((BATCH, None), (LATER, 0))), Rule.SPOOL),
+        (SPOOLED, killed(traced((BATCH, 0), (LATER, 0))), None),
+        ([attempt(0)], killed(traced((BATCH, None), (BATCH, 0))), None),
+        ([attempt(0)], killed(traced((BATCH, None), (BATCH, 0)), kills_brokers=True), Rule.BROKERS_FORGET),
+        ([attempt(0)], killed(traced((BATCH, 45), (NEXT_EPOCH, 0)), kills_brokers=True), Rule.BROKERS_FORGET),
+        ([attempt(0)], killed(traced((BATCH, 7), (NEXT_EPOCH, 0)), kills_brokers=True), None),
+        ([attempt(0)], killed(traced((BATCH, 0), (LATER, 0)), kills_brokers=True), None),
+        ([attempt(0)], killed(WireTrace(), kills_brokers=True), None),
+        ([attempt(0)], killed(WireTrace(), kills_brokers=True, is_untraced=True), Rule.BROKERS_FORGET),
+    ],
+)
+def test_a_duplicate_is_attributed_by_evidence_or_not_at_all(
+    attempts: list[Attempt], seen: Circumstances, rule: Rule | None
+) -> None:
+    verdict = judge(attempts, TWICE, seen=seen)
+    assert verdict.duplicated == 1
+    assert verdict.rules == ({} if rule is None else {rule: 1})
+    assert verdict.counts["unattributed"] == (rule is None)
 
 
-def test_another_key_or_partition_than_asked_for_is_altered_even_where_the_answer_was_a_failure() -> None:
-    assert judge([attempt(0, Told.UNKNOWN)], [stored(0, b"a-0", key=b"other")]).altered == 1
-    asked = attempt(0, Told.UNKNOWN, asked_partition=2)
-    assert judge([asked], [stored(0, b"a-0")]).altered == 1
-    assert judge([asked], [stored(0, b"a-0", partition=2)]).altered == 0
+def test_a_held_up_loop_and_a_stopped_sidecar_excuse_as_much_and_no_more() -> None:
+    late = attempt(0, timeout_ms=100, ended_ms=1_100 + LATE_MS + 50)
+    for excused_ms, found in ((49, 1), (50, 0)):
+        lag = Lag()
+        lag.note(900, 1_000)  # before it was sent
+        lag.note(1_050, excused_ms)
+        assert judge([late], [stored(0, 0)], lag=lag).counts["late"] == found
+    stopped = Lag()
+    stopped.excuse(1_000, 1_060)
+    assert judge([late], [stored(0, 0)], lag=stopped).counts["late"] == 0
 
 
-def test_a_value_that_nobody_sent_is_a_stranger_unless_it_is_known_to_be_anothers() -> None:
-    read = [stored(0, b"java-1")]
-    assert judge([], read).strangers == 1
-    assert judge([], read, is_foreign=lambda record: record.value == b"java-1").strangers == 0
+def test_lag_between_request_and_deadline_excuses_nothing() -> None:
+    late = attempt(0, timeout_ms=3_000, ended_ms=9_000)
+    lag = Lag()
+    for at_ms in range(1_600, 3_900, 100):
+        lag.note(at_ms, 99)
+    assert judge([late], [stored(0, 0)], lag=lag).counts["late"] == 1
 
 
-def test_records_of_a_key_that_change_places_are_disordered() -> None:
-    swapped = [attempt(0, offset=1), attempt(1, offset=0)]
-    assert judge(swapped, [stored(0, b"a-1"), stored(1, b"a-0")]).disordered == 1
+def test_a_gap_is_compared_with_javas() -> None:
+    assert gap_sentence(8_000, 4_000) is None
+    assert "8001 ms" in (gap_sentence(8_001, 4_000) or "")
+    assert gap_sentence(8_001, None) is None
 
 
-def test_order_is_not_asked_for_across_keys_callers_partitions_or_of_what_was_not_acknowledged() -> None:
-    read = [stored(0, b"a-1"), stored(1, b"a-0")]
-    by_key = [attempt(0, offset=1, key=b"x"), attempt(1, offset=0)]
-    assert judge(by_key, [read[0], stored(1, b"a-0", key=b"x")]).broken_promises == 0
-    assert judge([attempt(0, offset=1, caller="b"), attempt(1, offset=0)], read).broken_promises == 0
-    assert judge([attempt(0, Told.UNKNOWN), attempt(1, offset=0)], read).broken_promises == 0
-    apart = [attempt(0, offset=1), attempt(1, partition=1, offset=0)]
-    assert judge(apart, [stored(0, b"a-1", partition=1), stored(1, b"a-0")]).broken_promises == 0
-
-
-def test_order_is_that_of_first_copies() -> None:
-    spooled = [attempt(0, Told.TAKEN), attempt(1, Told.TAKEN)]
-    read = [stored(0, b"a-0"), stored(1, b"a-1"), stored(2, b"a-0"), stored(3, b"a-1")]
-    verdict = judge(spooled, read)
-    assert (verdict.disordered, verdict.duplicated) == (0, 2)
+def test_anothers_record_is_no_stranger() -> None:
+    assert judge([], [stored(0, 0)], is_foreign=lambda record: record.value == b"#a/0#").broken_promises == 0
 
 
 def test_of_a_topic_that_was_deleted_only_what_was_sent_since_is_asked_for() -> None:
     attempts = [attempt(0), attempt(1, offset=0)]
-    verdict = judge(attempts, [stored(0, b"a-1")], kept_since_ms=1_001)
-    assert verdict.broken_promises == 0
-    assert judge(attempts, [], kept_since_ms=1_001).lost == 1
+    assert judge(attempts, [stored(0, 1)], kept_since_ms=1_001).broken_promises == 0
+    assert judge(attempts, [], kept_since_ms=1_001).counts["lost"] == 1
 
 
 def test_a_history_counts_what_was_sent_and_acknowledged_since() -> None:

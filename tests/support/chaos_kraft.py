@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import secrets
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from tests.support.certificates import Authority, write_pem
@@ -31,9 +32,10 @@ from tests.support.secured_kraft import wait_until_shown
 from tests.support.security_admin import SecurityAdmin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from tests.support.faulty_proxy import Tap
     from tests.support.kafka_home import KafkaHome
 
 #: A name, so that what it leads to can be steered (steered_dns).
@@ -73,6 +75,8 @@ class ChaosCluster:
         )
         self.proxies: dict[int, FaultyProxy] = {}
         self.secured_proxies: dict[int, FaultyProxy] = {}
+        #: Gives a listener for each connection to a broker by `proxies`, from their creation on.
+        self.tap: Callable[[int], Tap] | None = None
         self._security: SecurityAdmin | None = None
         self._stack = ExitStack()
 
@@ -97,6 +101,14 @@ class ChaosCluster:
             secured = self.kafka.proxied_target(broker_id, _SECURED)
             self.proxies[broker_id] = FaultyProxy(plain, port=self._ports[broker_id])
             self.secured_proxies[broker_id] = FaultyProxy(secured, port=self._secured_ports[broker_id])
+        if self.tap is not None:
+            self.listen_in(self.tap)
+
+    def listen_in(self, tap: Callable[[int], Tap]) -> None:
+        """Has `tap` give a listener for each new connection to a broker by `proxies`, those to come too."""
+        self.tap = tap
+        for broker_id, proxy in self.proxies.items():
+            proxy.tap = partial(tap, broker_id)
 
     def _close_proxies(self) -> None:
         for proxy in self._all_proxies():

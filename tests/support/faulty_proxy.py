@@ -21,12 +21,14 @@ import contextlib
 import socket
 import struct
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tests.support.harmed_flow import Break, Delay, Finish, HarmedFlow, Harms, Pass, ResetAfter
 from tests.support.tcp_proxy import CHUNK_BYTES, TcpProxy
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.support.harmed_flow import Direction
     from tests.support.tcp_proxy import Streams
 
@@ -36,6 +38,23 @@ _MOST_HELD_BYTES: Final = 1_048_576
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 
+class Tap(Protocol):
+    """Hears one connection."""
+
+    def request_bytes(self, data: bytes) -> None: ...
+    def answer_bytes(self, data: bytes) -> None: ...
+
+
+class _NoTap:
+    def request_bytes(self, data: bytes) -> None:
+        """Nobody listens."""
+
+    answer_bytes = request_bytes
+
+
+_NO_TAP: Final = _NoTap()
+
+
 class FaultyProxy(TcpProxy):
     """Passes plainly until it is told otherwise. Its counters may be read by any thread."""
 
@@ -43,6 +62,8 @@ class FaultyProxy(TcpProxy):
         self._harms = Harms()
         self._ways: dict[asyncio.Task[None], tuple[_Way, _Way]] = {}
         self._relayed = 0
+        #: Gives a listener for each new connection, which hears all bytes as they come; it runs on the loop.
+        self.tap: Callable[[], Tap] | None = None
         #: Connections that were ended by a reset here; not those that a peer reset.
         self.resets = 0
         #: What was passed on, either way.
@@ -139,9 +160,10 @@ class FaultyProxy(TcpProxy):
         task = asyncio.current_task()
         assert task is not None
         self._relayed += 1
+        tap = self.tap() if self.tap is not None else _NO_TAP
         ways = (
-            _Way(HarmedFlow("requests", self._relayed), client[0], target[1]),
-            _Way(HarmedFlow("answers", self._relayed), target[0], client[1]),
+            _Way(HarmedFlow("requests", self._relayed), client[0], target[1], tap.request_bytes),
+            _Way(HarmedFlow("answers", self._relayed), target[0], client[1], tap.answer_bytes),
         )
         self._ways[task] = ways
         try:
@@ -160,6 +182,7 @@ class FaultyProxy(TcpProxy):
         by_reset = False
         try:
             while data := await way.source.read(CHUNK_BYTES):
+                way.hear(data)
                 way.flow.receive(data, self._harms, _now_s())
                 way.changed.set()
                 while way.flow.held_bytes >= _MOST_HELD_BYTES:
@@ -210,8 +233,15 @@ class _Broken(Exception):
 class _Way:
     """One direction of a connection with its streams; the loop's thread."""
 
-    def __init__(self, flow: HarmedFlow, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        flow: HarmedFlow,
+        source: asyncio.StreamReader,
+        sink: asyncio.StreamWriter,
+        hear: Callable[[bytes], None],
+    ) -> None:
         self.flow = flow
+        self.hear = hear
         self.source = source
         self.sink = sink
         self.changed = asyncio.Event()

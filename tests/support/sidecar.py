@@ -53,7 +53,7 @@ class Sidecar:
         tls: ssl.SSLContext | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._folder = folder
+        self.folder = folder
         self._log = folder / "sidecar.log"
         self.api_port, self.admin_port = free_ports(2)
         settings = {"bootstrap.servers": bootstrap_servers, **(kafka or {})}
@@ -90,7 +90,7 @@ class Sidecar:
 
     def start(self) -> None:
         """Starts the process, and waits until it answers; again, at the same ports, after it has ended."""
-        self.process = self._guard.start(self._command, log=self._log, cwd=self._folder)
+        self.process = self._guard.start(self._command, log=self._log, cwd=self.folder)
         try:
             wait_until(
                 self._answers,
