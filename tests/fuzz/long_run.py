@@ -113,7 +113,7 @@ def decoders(
             tried.update(read=found.read, refused=found.refused)
             part.faults += found.faults
             for fault, data in zip(found.faults, found.broke, strict=True):
-                kind = kind_of(fault)
+                kind = kind_of(fault.split(": ", 1)[1])  # behind the seed and the number
                 if kept[kind] < _KEPT_OF_A_KIND:
                     part.findings.append(Finding(target.name, smaller(target, data), fault))
                 kept[kind] += 1
