@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,7 +43,7 @@ class CpuByFolder:
         is_worker = hasattr(config, "workerinput")
         self._log: Path | None = None if is_worker else config.getoption("--cpu-log")
         self._last_s = 0.0
-        self._tests: Counter[str] = Counter()
+        self._tests: defaultdict[str, float] = defaultdict(float)
         self._workers: list[tuple[float, float]] = []
         self._collected_s = 0.0
 
@@ -77,7 +77,7 @@ class CpuByFolder:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         cases: Counter[str] = Counter()
-        seconds: Counter[str] = Counter()
+        seconds: defaultdict[str, float] = defaultdict(float)
         for test, test_s in self._tests.items():
             file = test.partition("::")[0]
             for key in (file, str(Path(file).parent)):

@@ -48,7 +48,9 @@ class Row:
 
 def rows(table: Path = TABLE) -> tuple[Row, ...]:
     """The table. Raises TypeError on a key that it does not have."""
-    return tuple(_row(**entry) for entry in tomllib.loads(table.read_text(encoding="utf-8"))["long"])
+    entries: list[dict[str, Any]] = tomllib.loads(table.read_text(encoding="utf-8"))["long"]
+    lists = ("tests", "but", "instead")
+    return tuple(Row(**entry | {name: tuple(entry.get(name, ())) for name in lists}) for entry in entries)
 
 
 def long_tests(some: Iterable[Row], tests: Iterable[str]) -> set[str]:
@@ -74,7 +76,3 @@ def _without_kept(keep: int, cases: list[str]) -> list[str]:
         return cases
     ordered = sorted(cases, key=lambda test: (zlib.crc32(test.encode()), test))
     return ordered[-(-len(ordered) // keep) :]
-
-
-def _row(**entry: Any) -> Row:
-    return Row(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
