@@ -26,8 +26,6 @@ _SETTINGS: Final = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:-UsePerfData",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.default.parallelism": "2",
-    # Plans that are made anew behind each shuffle pay where there is much to shuffle.
-    "spark.sql.adaptive.enabled": "false",
 }
 
 
