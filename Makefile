@@ -20,6 +20,9 @@ FUZZ ?=
 PINS ?= run.txt
 FLAVOUR = $(patsubst %.txt,-%,$(filter-out run.txt,$(PINS)))
 DIST := dist
+# Two more than cores: those that have the real brokers wait most of the time.
+PROCESSES ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 2)))
+PYTEST = $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 
 # Behind a company's proxy only the system knows its certificate; uv, pip and npm bring lists of their own.
 SYSTEM_CERTS := $(wildcard /etc/ssl/certs/ca-certificates.crt)
@@ -83,14 +86,14 @@ dashboard: setup  ## Grafana's dashboard, from helm/dashboard
 behaviours: setup  ## which test shows which behaviour, as a table; fails on one that none shows
 	$(BIN)/python -m tests.behaviours
 
-test: setup java kafka-jars pipeline-jars  ## all tests, those on a real three-broker Kafka too
-	$(BIN)/pytest --numprocesses 4 --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
+test: setup java kafka-jars pipeline-jars  ## what every commit passes: minutes, a real three-broker Kafka included
+	$(PYTEST) -m "not long"
 
 test-pipeline-killed: setup java pipeline-jars  ## the pipeline's driver killed with SIGKILL at every point: minutes
 	$(BIN)/python -m tests.pipeline.killed_chain
 
 test-lowest: .cache/lowest-venv/.complete  ## the tests that need no Java, with the lowest versions that pyproject.toml allows: minutes
-	.cache/lowest-venv/bin/pytest --numprocesses 4 -m "not kafka and not spark and not tools"
+	.cache/lowest-venv/bin/pytest --numprocesses $(PROCESSES) -m "not kafka and not spark and not tools"
 
 .cache/lowest-venv/.complete: requirements/lowest.txt pyproject.toml | $(UV)
 	sh requirements/make-venv.sh "$(PYTHON)" .cache/lowest-venv
@@ -101,7 +104,8 @@ test-lowest: .cache/lowest-venv/.complete  ## the tests that need no Java, with 
 test-stress: setup java kafka-jars pipeline-jars  ## all tests in fresh orders beside spinning processes: hours; it resumes. RUNS=2 NO_BROKER_RUNS=6, STRESS="--seed 1"
 	$(BIN)/python -m tests.stress $(if $(RUNS),--runs $(RUNS)) $(if $(NO_BROKER_RUNS),--no-broker-runs $(NO_BROKER_RUNS)) $(STRESS)
 
-test-long: test-pipeline-killed test-lowest  ## what is too long for every commit
+test-long: setup java kafka-jars pipeline-jars test-pipeline-killed test-lowest  ## all that is too long for every commit
+	$(PYTEST) -m long
 
 check-deploy: setup java kafka-jars  ## image, charts, rules and dashboard, by the tools that will meet them: minutes
 	$(BIN)/python -m tests.deploy

@@ -3,6 +3,8 @@
 `pytest --golden FOLDER` takes Java's vectors and traces from another folder of the same layout. One that is
 missing ends the run and is named; within it only files of `tables/` and `captured/` may be missing, and the
 tests over them are then absent. See `tests/golden/data/README.md`.
+
+`make test` leaves the tests with the mark `long` to `make test-long`: tests/tiers.toml.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import hypothesis
 import pytest
+
+from tests.support import tiers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,17 +66,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Takes out what stands for the empty set of cases of an optional folder, and says what goes together.
+    """Takes out what stands for an empty optional folder; says what goes together, and what is long.
 
     Where processes share the tests (`make test`), those of a file stay together, and so do all that share
     what takes long to start: real brokers, or a session of Spark.
     """
+    long = tiers.long_tests(tiers.rows(), [item.nodeid for item in items])
     for item in items:
+        if item.nodeid in long:
+            item.add_marker(pytest.mark.long)
         item.add_marker(pytest.mark.xdist_group(_group_of(item)))
     absent = [item for item in items if _is_over_nothing(config, item)]
     if absent:
         config.hook.pytest_deselected(items=absent)
-        items[:] = [item for item in items if item not in absent]
+        items[:] = [item for item in items if not _is_over_nothing(config, item)]
 
 
 def _group_of(item: pytest.Item) -> str:

@@ -13,6 +13,7 @@ A browser takes a second to start and a sidecar another. All bear the mark `tool
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from selenium.webdriver import Chrome
 
-_HERE: Final = Path(__file__).parent
+_HERE: Final = str(Path(__file__).parent) + os.sep
 _KAFKA: Final = {"metadata.max.age.ms": "500", "reconnect.backoff.max.ms": "200"}
 
 
@@ -37,7 +38,7 @@ _KAFKA: Final = {"metadata.max.age.ms": "500", "reconnect.backoff.max.ms": "200"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what lies in this folder, before `-m` chooses."""
     for item in items:
-        if _HERE in item.path.parents:
+        if str(item.path).startswith(_HERE):
             item.add_marker(pytest.mark.tools)
 
 

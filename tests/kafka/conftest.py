@@ -3,8 +3,8 @@
 Everything in this folder bears the mark `kafka` by itself and has 300 s before it counts as hung; what asks a
 sidecar (test_…_over_http.py) bears `kafka_http` too, and has brokers of its own in `make test`. Nothing is
 skipped: where Java or the jars can't be had, the tests fail and say what to install. The first test pays for
-the start (about 7 s); all others of the session share the brokers. When a test fails, the end of each
-broker's log is in its report.
+the start (about 7 s); all others share the brokers, which end with the last test of this folder. When a test
+fails, the end of each broker's log is in its report.
 
     kafka                three brokers and a controller of its own; no topic creation by producers. A test may
                          kill, stop, pause, restart or move brokers: whatever it leaves behind is healed
@@ -18,8 +18,7 @@ broker's log is in its report.
                          3. `on` is another cluster than `kafka`.
     secured_kafka        one broker with a listener for each kind of security, which
                          tests/support/secured_kraft.py lists. Never killed: tests leave it as it was.
-    chaos_cluster        three brokers behind faulty proxies (tests/support/chaos_kraft.py), started for each
-                         file that asks for them and ended with it.
+    chaos_cluster        three brokers behind faulty proxies (tests/support/chaos_kraft.py).
     topic_name           a name that nobody has used: for topics that are to be missing, or made later.
     spark                a session with Kafka's connector (tests/support/spark.py), shared.
 
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_HERE: Final = Path(__file__).parent
+_HERE: Final = str(Path(__file__).parent) + os.sep
 #: The clusters of this session, for the logs in a failed test's report.
 _CLUSTERS: Final = pytest.StashKey[list[KraftCluster]]()
 
@@ -83,7 +82,7 @@ class NewTopic(Protocol):
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what lies in this folder, before `-m` chooses."""
     for item in items:
-        if _HERE in item.path.parents:
+        if str(item.path).startswith(_HERE):
             item.add_marker(pytest.mark.kafka)
             if item.path.stem.endswith("_over_http"):
                 item.add_marker(pytest.mark.kafka_http)
@@ -113,7 +112,7 @@ def kafka_home() -> KafkaHome:
     return replace(home, java_options=(sharing(ensure_archive(home.java, home.jars)),))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def kafka_of_the_session(
     kafka_home: KafkaHome, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[KraftCluster]:
@@ -121,7 +120,7 @@ def kafka_of_the_session(
     yield from _running(kafka_home, tmp_path_factory.mktemp("kafka") / "three", request.session, brokers=3)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def auto_creating_kafka_of_the_session(
     kafka_home: KafkaHome, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[KraftCluster]:
@@ -144,7 +143,7 @@ def auto_creating_kafka(auto_creating_kafka_of_the_session: KraftCluster) -> Kra
     return auto_creating_kafka_of_the_session
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def secured_kafka(
     kafka_home: KafkaHome, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[SecuredKraft]:
@@ -155,7 +154,7 @@ def secured_kafka(
         yield secured
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chaos_cluster(
     kafka_home: KafkaHome, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[ChaosCluster]:
@@ -165,7 +164,7 @@ def chaos_cluster(
         yield chaos
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def _spark_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     try:
         with spark_of_the_session(tmp_path_factory.mktemp("spark")) as session:

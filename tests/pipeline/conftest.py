@@ -15,6 +15,7 @@ all others of its kind.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_HERE: Final = Path(__file__).parent
+_HERE: Final = str(Path(__file__).parent) + os.sep
 
 
 @pytest.hookimpl(tryfirst=True)  # the conftest above looks at the mark
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what takes a session, before `-m` chooses."""
     for item in items:
-        if _HERE not in item.path.parents:
+        if not str(item.path).startswith(_HERE):
             continue
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -29,7 +30,11 @@ SOURCES: Final = sorted(
     for path in (ROOT / room).rglob("*.py")
     if path.parent.name != "messages"
 )
-TREES: Final = {path: ast.parse(path.read_text()) for path in SOURCES}
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def place(path: Path, node: ast.AST) -> str:
@@ -46,8 +51,8 @@ def dotted(node: ast.AST) -> str:
 
 
 def nodes() -> Iterator[tuple[Path, ast.AST]]:
-    for path, tree in TREES.items():
-        for node in ast.walk(tree):
+    for path in SOURCES:
+        for node in ast.walk(tree_of(path)):
             yield path, node
 
 
@@ -190,13 +195,13 @@ def _names_secret(node: ast.AST) -> bool:
 
 @pytest.mark.parametrize("file", ["service/routes/quit.py", "client_core/network/sasl/scram_sasl_client.py"])
 def test_secrets_that_are_compared_are_compared_in_constant_time(file: str) -> None:
-    calls = {dotted(node.func) for node in ast.walk(TREES[ROOT / file]) if isinstance(node, ast.Call)}
+    calls = {dotted(node.func) for node in ast.walk(tree_of(ROOT / file)) if isinstance(node, ast.Call)}
     assert "hmac.compare_digest" in calls
 
 
 def test_a_callers_token_is_found_by_its_digest() -> None:
     """A look-up in a table of SHA-256s: what its time tells is of a digest that nobody can choose."""
-    tree = TREES[ROOT / "service/access/access.py"]
+    tree = tree_of(ROOT / "service/access/access.py")
     (judge,) = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "judge"]
     gets = [n for n in ast.walk(judge) if isinstance(n, ast.Call) and dotted(n.func).endswith(".get")]
     assert [dotted(argument) for call in gets for argument in call.args] == ["digest"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import kubernetes_validate  # type: ignore[import-untyped]
 import yaml  # type: ignore[import-untyped]
 from click.testing import CliRunner
 
@@ -77,11 +76,19 @@ def objects(text: str) -> Iterator[Any]:
         yield from document["items"] if document["kind"] == "List" else [document]
 
 
+def assert_known(one: Any, *versions: str) -> None:
+    """Holds an object against the schemas of these versions of Kubernetes."""
+    # Here, as it compiles a grammar for more than a second: every process of pytest would, to collect tests.
+    import kubernetes_validate  # type: ignore[import-untyped]
+
+    for version in versions:
+        kubernetes_validate.validate(one, version, strict=True)
+
+
 def assert_valid(text: str) -> None:
     for one in objects(text):
         if not one["apiVersion"].startswith("serving."):
-            for version in KUBERNETES:
-                kubernetes_validate.validate(one, version, strict=True)
+            assert_known(one, *KUBERNETES)
 
 
 def template_of(one: Any) -> Any:
