@@ -26,7 +26,7 @@ from service.errors import Problem, problem_of_bug
 from service.produce.idempotency import REPLAYED, Attempt, IdempotencyKeys, Name, digest_of
 from service.produce.produce_answers import Answer, answer_of, answer_of_problem
 from service.produce.produce_forms import Form
-from service.produce.producing import Producing, Times, Told
+from service.produce.producing import Checked, Producing, Times, Told
 from service.tally import Counter
 from service.waiting import wait_for_result
 from service.waiting_room import Place
@@ -94,7 +94,7 @@ class Once:
         place: Place,
         receive: Receive,
         *,
-        checked: bool,
+        checked: Checked | None,
     ) -> Answer:
         attempt = self._keys.begin(name, digest, len(records))
 

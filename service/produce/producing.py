@@ -36,7 +36,7 @@ from service.errors import Problem, ProblemError, problem_of, problem_of_failure
 from service.face import Producer
 from service.http_metrics import produce_outcome
 from service.lookup.unknown_topics import UnknownTopics
-from service.request_trace import REQUEST_TRACE, marked
+from service.request_trace import REQUEST_TRACE, ProduceSpan
 from service.retry_after import RetryAfter
 from service.settings import Settings
 from service.topic_names import fault_of_topic_name
@@ -59,6 +59,16 @@ def outcome_of(told: Sequence[Told]) -> str:
 
 def _nothing_to_forget() -> None:
     """The topic is known."""
+
+
+class Checked(NamedTuple):
+    """Records as they will be sent, with the headers of their trace, and their span.
+
+    A span that nobody ends is not exported: records that were checked and never submitted have none.
+    """
+
+    records: Sequence[ProducerRecord]
+    span: ProduceSpan | None
 
 
 class Times(NamedTuple):
@@ -86,7 +96,6 @@ class Producing:
         self._retry_after = retry_after
         self._aside = aside
         self._create = settings.auto_create_topics
-        self._marks = settings.trace_headers
         self._unknown_topic_wait_ms = settings.unknown_topic_wait_ms
         #: Kafka's own settings: max.block.ms and delivery.timeout.ms.
         self.times: Final = Times(config.max_block_ms, config.delivery_timeout_ms)
@@ -117,25 +126,23 @@ class Producing:
 
     async def check_many(
         self, topic: str, records: Sequence[ProducerRecord], *, in_envelopes: bool = False
-    ) -> bool:
-        """Checks the records aside where they are many; False: they are few, and `submit` does it.
+    ) -> Checked | None:
+        """Marks and checks the records aside where they are many; None: they are few, `submit` does it.
 
-        As they will be sent, with the headers of their trace. Raises ProblemError for the first that can't be
-        sent.
+        The result is for `submit` or `launch`. Raises ProblemError for the first record that can't be sent.
         """
         if len(records) <= FEW_RECORDS:
-            return False
-        trace = REQUEST_TRACE.get() if self._marks and not in_envelopes else None
-        context = None if trace is None else trace.context
+            return None
 
-        def check() -> None:
-            self._producer.check(topic, records if context is None else marked(records, context))
+        def check() -> Checked:
+            begun = _begun(topic, records, in_envelopes=in_envelopes)
+            self._producer.check(topic, begun.records)
+            return begun
 
         try:
-            await self._aside.do(check)
+            return await self._aside.do(check)
         except KafkaError as e:
             raise ProblemError(refusal_of(e)) from e
-        return True
 
     async def answered(
         self, records: Sequence[ProducerRecord], result: Result, spell: Callable[[Sequence[Told]], _T]
@@ -201,16 +208,14 @@ class Producing:
         done: Done,
         settled: Callable[[Result], None] | None = None,
         in_envelopes: bool = False,
-        checked: bool = False,
+        checked: Checked | None = None,
     ) -> Ticket:
         """Hands records to the client, which calls `done` when they ended or their time is over.
 
         `settled` is called when the client has none of them any more, with what became of them in truth.
         `checked`: what `check_many` said of them. Raises KafkaError or IllegalStateError where it takes none.
         """
-        trace, span = REQUEST_TRACE.get(), None
-        if trace is not None:
-            records, span = trace.begin_produce(topic, records, in_envelopes=in_envelopes)
+        records, span = checked or _begun(topic, records, in_envelopes=in_envelopes)
 
         def released(result: Result) -> None:
             self._retry_after.settled(result, place.bytes)
@@ -230,8 +235,8 @@ class Producing:
                 done=done,
                 settled=released,
                 create=self._create,
-                checked=checked,
-                in_portions=checked or _has_long_keys(records, place.bytes),
+                checked=checked is not None,
+                in_portions=checked is not None or _has_long_keys(records, place.bytes),
             )
         except (KafkaError, IllegalStateError) as e:
             if span is not None:
@@ -250,7 +255,7 @@ class Producing:
         place: Place,
         done: Done,
         settled: Callable[[Result], None] | None = None,
-        checked: bool = False,
+        checked: Checked | None = None,
     ) -> None:
         """`submit` for those who stay to the end, whoever leaves: an unknown topic is counted until `done`.
 
@@ -312,6 +317,13 @@ class Producing:
                 known[reason] = problem
             told.append(problem)
         return told
+
+
+def _begun(topic: str, records: Sequence[ProducerRecord], *, in_envelopes: bool) -> Checked:
+    trace = REQUEST_TRACE.get()
+    if trace is None:
+        return Checked(records, None)
+    return Checked(*trace.begin_produce(topic, records, in_envelopes=in_envelopes))
 
 
 def _has_long_keys(records: Sequence[ProducerRecord], body_bytes: int) -> bool:

@@ -34,6 +34,7 @@ _BYTES: Final = 16 * 1024 * 1024
 #: What one read of a connection brings.
 _READ_BYTES: Final = 256 * 1024
 _JSON: Final = "application/json"
+_TRACEPARENT: Final = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 _NATIVE: Final = "/v1/topics/orders/records"
 _V2: Final = "application/vnd.kafka.json.v2+json"
 _V3: Final = "/v3/clusters/{cluster}/topics/orders/records"
@@ -61,7 +62,7 @@ def _zeros(size: int = _BYTES - 200) -> bytes:
     return b"[" + b"0," * (size // 2) + b"0]"
 
 
-#: A path, a content type, a body, and the status that it is answered with.
+#: A path, a content type with the names of more headers of the request, a body, and the status of the answer.
 BODIES: Final[dict[str, tuple[str, str, Callable[[], bytes], int]]] = {
     "records with 9,990 headers each": (
         _NATIVE,
@@ -157,7 +158,19 @@ BODIES: Final[dict[str, tuple[str, str, Callable[[], bytes], int]]] = {
     ),
     "80,000 records under an Idempotency-Key": (
         _NATIVE,
-        _JSON + ";idempotency",
+        _JSON + ";idempotency-key",
+        lambda: _records([b'{"value":1}'] * 80_000),
+        200,
+    ),
+    "99,000 records of a trace": (
+        _NATIVE,
+        _JSON + ";traceparent",
+        lambda: _records([b'{"value":1}'] * 99_000),
+        200,
+    ),
+    "80,000 records of a trace under an Idempotency-Key": (
+        _NATIVE,
+        _JSON + ";traceparent;idempotency-key",
         lambda: _records([b'{"value":1}'] * 80_000),
         200,
     ),
@@ -255,15 +268,15 @@ class _Sidecar:
     async def post(self, path: str, content_type: str, body: bytes) -> int:
         """The status; the body comes as a connection brings it."""
         path, _, query = path.replace("{cluster}", self._cluster_id).partition("?")
-        media_type, _, has_key = content_type.partition(";")
+        media_type, *more = content_type.split(";")
         headers = [
             (b"host", b"localhost"),
             (b"content-type", media_type.encode()),
             (b"content-length", b"%d" % len(body)),
         ]
-        if has_key:
-            self._keys += 1
-            headers.append((b"idempotency-key", b"%d" % self._keys))
+        self._keys += 1
+        extra = {"idempotency-key": b"%d" % self._keys, "traceparent": _TRACEPARENT}
+        headers += [(name.encode(), extra[name]) for name in more]
         scope: Scope = {
             "type": "http",
             "method": "POST",
