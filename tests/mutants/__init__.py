@@ -1,0 +1,1 @@
+"""Planted faults, and which suite finds them."""
