@@ -1,15 +1,17 @@
-"""One-line mutants of a source file: the usual operators over Python's `ast`, each a replacement of a span of text.
+"""One-line mutants of a source file: the usual operators over `ast`, each a replacement of a span of text.
 
-The rest of the file stays as it is. Docstrings, annotations, logged texts, what is raised, messages of asserts,
+The rest of the file stays as it is. Docstrings, annotations, logged texts, what is raised, asserts,
 `__repr__` and blocks for type checkers are left alone: no behaviour hangs on them.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _COMPARED: Final[dict[type[ast.cmpop], tuple[str, ...]]] = {
     ast.Lt: ("<=", ">="),

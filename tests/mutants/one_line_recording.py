@@ -1,4 +1,4 @@
-"""A plugin of pytest that records which test ran which line: a coverage context for each test, and its duration.
+"""A plugin of pytest that records which test ran which line: a coverage context for each test.
 
 `tests.mutants.one_line_run` starts it as `coverage run -m pytest -p tests.mutants.one_line_recording`.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import coverage
-import pytest
+
+if TYPE_CHECKING:
+    import pytest
 
 DURATIONS_VARIABLE: Final = "PILOTFISH_TEST_DURATIONS"
 _durations_s: Final[dict[str, float]] = {}

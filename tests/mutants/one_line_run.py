@@ -1,8 +1,8 @@
 """`make mutants ROOM=spool`: plants a seeded sample of one-line mutants and prints those that no test finds.
 
-The room's tests run once with a coverage context each. Then each mutant is a forked child of this process, which has
-imported pytest: an import hook gives it the mutated source, and it runs the tests that reached the line, quick ones first.
-A child that takes too long counts as found. Results are kept in `.cache/mutants`, and a second run goes on from them.
+The room's tests run once with a coverage context each. Then each mutant is a forked child of this process: an
+import hook gives it the mutated source, and it runs the tests that reached the line, quick ones first. A child
+that takes too long counts as found. Results are kept in `.cache/mutants`, and a second run goes on from them.
 """
 
 from __future__ import annotations
@@ -106,6 +106,10 @@ def _is_found(mutant: Mutant, tests: list[str]) -> str:
     return "timeout"
 
 
+def _known(tests: list[str], durations_s: dict[str, float]) -> list[str]:
+    return sorted({test for test in tests if test in durations_s})
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make mutants")
     parser.add_argument("room", choices=sorted(_ROOMS))
@@ -122,11 +126,20 @@ def main() -> int:
     kept = _KEPT / f"{asked.room}-{asked.seed}.json"
     results: dict[str, str] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     print(f"{asked.room}: {len(sample)} of {len(every)} mutants, seed {asked.seed}", flush=True)
+    is_sound = False
     for mutant in sample:
         key = f"{mutant.path}:{mutant.line} {mutant.start} {mutant.text}"
         by_line = lines.contexts_by_lineno(str(_ROOT / mutant.path))
-        reached = [test for test in by_line.get(mutant.line, []) if test in durations_s]
+        # A line that ran at import belongs to no test: any test that reached its file may find it.
+        reached = _known(by_line.get(mutant.line, []), durations_s) or _known(
+            [test for tests in by_line.values() for test in tests], durations_s
+        )
         tests = sorted(reached, key=lambda test: durations_s[test])[:_TESTS_OF_A_MUTANT]
+        if tests and not is_sound:
+            nothing = Mutant(mutant.path, mutant.line, 0, 0, "", "", "")
+            if _is_found(nothing, tests) != "alive":
+                raise SystemExit(f"tests fail without a fault: {tests}")
+            is_sound = True
         if key not in results:
             results[key] = _is_found(mutant, tests) if tests else "alive"
             kept.write_text(json.dumps(results), encoding="utf-8")
