@@ -1,8 +1,8 @@
 """`make mutants ROOM=spool`: plants a seeded sample of one-line mutants and prints those that no test finds.
 
-The room's tests run once with a coverage context each. Then each mutant is a forked child of this process: an
-import hook gives it the mutated source, and it runs the tests that reached the line, quick ones first. A child
-that takes too long counts as found. Results are kept in `.cache/mutants`, and a second run goes on from them.
+The room's tests run once with a coverage context each. Then each mutant is a forked child of this process.
+An import hook gives the child the mutated source, and it runs the tests that reached the line, quick first.
+Too long counts as found. Results are kept in `.cache/mutants`, and a second run goes on from them.
 """
 
 from __future__ import annotations
