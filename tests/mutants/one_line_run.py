@@ -1,24 +1,32 @@
 """`make mutants ROOM=spool`: plants a seeded sample of one-line mutants and prints those that no test finds.
 
-The room's tests run once with a coverage context each. Then each mutant is a forked child of this process.
-An import hook gives the child the mutated source, and it runs the tests that reached the line, quick first.
-Too long counts as found. Results are kept in `.cache/mutants`, and a second run goes on from them.
+The tests run once with a coverage context each. Then each mutant is a forked child of this process. An
+import hook gives the child the mutated source, and it runs the tests that reached the line, quick first. A
+fault counts as found where a test fails with it and the same tests pass without it, or where they take too
+long. What runs in processes of its own does not have the fault. Results are kept in `.cache/mutants`, by the
+contents of sources and tests, and a second run goes on from them.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import hashlib
 import importlib.abc
 import importlib.machinery
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
 import time
+import tomllib
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import coverage
 import pytest
@@ -26,20 +34,46 @@ import pytest
 from tests.mutants.one_line import Mutant, mutants
 from tests.mutants.one_line_recording import DURATIONS_VARIABLE
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
 _ROOT: Final = Path(__file__).parents[2]
 _KEPT: Final = _ROOT / ".cache" / "mutants"
-#: The sources of a room and the tests that are recorded for it.
-_ROOMS: Final[dict[str, tuple[str, str]]] = {
-    "producer": ("client_core/producer", "tests/producer/test_*.py"),
-    "metadata": ("client_core/metadata", "tests/metadata/test_*.py"),
-    "client": ("client_core/client", "tests/client/test_*.py"),
-    "network": ("client_core/network", "tests/network/**/test_*.py"),
-    "record": ("client_core/record", "tests/record/test_*.py"),
-    "spool": ("service/spool", "tests/service/test_spool_*.py"),
-}
-_TIMEOUT_S: Final = 90
-_TESTS_OF_A_MUTANT: Final = 40
+#: Mutants that change nothing that anybody could see, each with its reason.
+EQUIVALENT_PATH: Final = Path(__file__).with_name("equivalent.toml")
+_TIMEOUT_S: Final = 120
+#: So many run in one process, quick first; the next ones where none of these finds the fault.
+_TESTS_AT_ONCE: Final = 60
+_MOST_TESTS: Final = 600
 _ALIVE_AT_MOST: Final = 0.05
+
+
+class Room(NamedTuple):
+    """Its files, what of the product is recorded, and the folder of tests by which it is recorded."""
+
+    sources: tuple[str, ...]
+    record: str
+    tests: str
+
+
+def _core(name: str) -> Room:
+    return Room((f"client_core/{name}/**/*.py",), "client_core", f"tests/{name}")
+
+
+def _service(*sources: str) -> Room:
+    return Room(sources, "service", "tests/service")
+
+
+ROOMS: Final = {
+    **{name: _core(name) for name in ("producer", "metadata", "client", "network", "record")},
+    "spool": _service("service/spool/*.py"),
+    "listener": _service("service/listener/*.py"),
+    "lookup": _service("service/lookup/*.py"),
+    "access": _service("service/access/*.py"),
+    "produce": _service("service/produce/*.py", "service/aside.py", "service/json_parts.py"),
+    "streams": _service("service/streams/*.py", "service/event_fan_out.py"),
+    "dialects": _service("service/dialects/*.py"),
+}
 
 
 class _MutatedSource(importlib.abc.MetaPathFinder):
@@ -65,93 +99,190 @@ class _MutatedSource(importlib.abc.MetaPathFinder):
         )
 
 
-def _recorded(room: str) -> tuple[coverage.CoverageData, dict[str, float]]:
-    sources, tests = _ROOMS[room]
-    data, durations = _KEPT / f"{room}.coverage", _KEPT / f"{room}.json"
+def _digest(patterns: Iterable[str]) -> str:
+    """Of the contents of all files of these patterns: what was recorded of others is not used."""
+    digest = hashlib.sha256()
+    for pattern in patterns:
+        for file in sorted(_ROOT.glob(pattern)):
+            digest.update(f"{file.relative_to(_ROOT)}\0".encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _recorded(room: Room) -> tuple[coverage.CoverageData, dict[str, float]]:
+    """Which test ran which line, and how long each took."""
+    name = f"{room.tests.replace('/', '-')}-{_digest([f'{room.record}/**/*.py', f'{room.tests}/**/*.py'])}"
+    data, durations = _KEPT / f"{name}.coverage", _KEPT / f"{name}.json"
     if not durations.exists():
         _KEPT.mkdir(parents=True, exist_ok=True)
-        settings = _KEPT / f"{room}.rc"
-        settings.write_text(f"[run]\nsource = {sources.replace('/', '.')}\ndata_file = {data}\n")
-        files = sorted(str(file.relative_to(_ROOT)) for file in _ROOT.glob(tests))
+        settings = _KEPT / f"{name}.rc"
+        settings.write_text(f"[run]\nsource = {room.record.replace('/', '.')}\ndata_file = {data}\n")
         command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", "-q"]
         command += ["-p", "no:cacheprovider", "-p", "no:randomly", "-p", "tests.mutants.one_line_recording"]
-        command += ["-m", "not kafka and not spark and not tools", *files]
-        subprocess.run(
-            command, check=False, cwd=_ROOT, env={**os.environ, DURATIONS_VARIABLE: str(durations)}
-        )
+        command += ["-m", "not kafka and not spark and not tools and not long", room.tests]
+        print(f"recording {room.tests} ...", flush=True)
+        environment = {**os.environ, DURATIONS_VARIABLE: str(durations)}
+        subprocess.run(command, check=False, cwd=_ROOT, env=environment, stdout=subprocess.DEVNULL)
     lines = coverage.CoverageData(str(data))
     lines.read()
     return lines, json.loads(durations.read_text(encoding="utf-8"))
 
 
-def _is_found(mutant: Mutant, tests: list[str]) -> str:
-    """`found`, `timeout` or `alive`."""
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, 1)
-        os.dup2(nothing, 2)
-        sys.meta_path.insert(0, _MutatedSource(mutant))
-        ended = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *tests])
-        os._exit(int(ended))
-    deadline_s = time.monotonic() + _TIMEOUT_S
-    while time.monotonic() < deadline_s:
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            return "alive" if os.waitstatus_to_exitcode(status) == 0 else "found"
-        time.sleep(0.05)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "timeout"
+@dataclass(slots=True)
+class _Trial:
+    """A mutant, the tests that reach it, quick first, and how many of them it has passed."""
+
+    mutant: Mutant
+    tests: list[str]
+    passed: int = 0
+
+    @property
+    def key(self) -> str:
+        return f"{self.mutant.path}:{self.mutant.line} {self.mutant.start} {self.mutant.text}"
 
 
-def _known(tests: list[str], durations_s: dict[str, float]) -> list[str]:
-    return sorted({test for test in tests if test in durations_s})
+class _Children:
+    """Mutants that are being tried, each in a process of its own."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, tuple[_Trial, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def start(self, trial: _Trial, mutant: Mutant | None) -> None:
+        """Runs the next of its tests in a fork; without a mutant they have to pass."""
+        tests = trial.tests[trial.passed : trial.passed + _TESTS_AT_ONCE]
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, 1)
+            os.dup2(nothing, 2)
+            if mutant is not None:
+                sys.meta_path.insert(0, _MutatedSource(mutant))
+            ended = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *tests])
+            os._exit(int(ended))
+        self._running[child] = trial, time.monotonic() + _TIMEOUT_S
+
+    def ended(self) -> tuple[_Trial, str]:
+        """Waits for one: its trial, and `passed`, `failed` or `timeout`."""
+        while True:
+            for child, (trial, deadline_s) in list(self._running.items()):
+                pid, status = os.waitpid(child, os.WNOHANG)
+                if pid:
+                    del self._running[child]
+                    return trial, "failed" if os.waitstatus_to_exitcode(status) else "passed"
+                if time.monotonic() > deadline_s:
+                    self._kill(child)
+                    return trial, "timeout"
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        """Ends all of them."""
+        for child in list(self._running):
+            self._kill(child)
+
+    def _kill(self, child: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        del self._running[child]
+
+
+def _tests_of(mutant: Mutant, lines: coverage.CoverageData, durations_s: dict[str, float]) -> list[str]:
+    """The tests that reach the line, quick first; those of its file where it runs at import only."""
+    by_line = lines.contexts_by_lineno(str(_ROOT / mutant.path))
+    reached = {test for test in by_line.get(mutant.line, ()) if test in durations_s}
+    if not reached:
+        reached = {test for tests in by_line.values() for test in tests if test in durations_s}
+    return sorted(reached, key=lambda test: (durations_s[test], test))[:_MOST_TESTS]
+
+
+def _equivalent() -> set[tuple[str, str, str]]:
+    """Path, line and what becomes of it: mutants that change nothing that anybody could see."""
+    listed = tomllib.loads(EQUIVALENT_PATH.read_text(encoding="utf-8")).get("equivalent", [])
+    return {(one["path"], one["was"], one["becomes"]) for one in listed}
+
+
+def _try_all(trials: Sequence[_Trial], results: dict[str, str], kept: Path, processes: int) -> None:
+    """Tries each that has no result yet. A set of tests that fails without a fault is no judge."""
+    waiting = [trial for trial in trials if trial.key not in results]
+    for trial in waiting:
+        if not trial.tests:
+            results[trial.key] = "no test"
+    waiting = [trial for trial in waiting if trial.tests]
+    confirming: set[int] = set()
+    children = _Children()
+    try:
+        while waiting or len(children):
+            while waiting and len(children) < processes:
+                children.start(waiting[0], waiting[0].mutant)
+                waiting.pop(0)
+            trial, ended = children.ended()
+            if id(trial) in confirming:
+                results[trial.key] = "found" if ended == "passed" else "tests fail without it"
+            elif ended == "timeout":
+                results[trial.key] = ended
+            elif ended == "failed":
+                confirming.add(id(trial))
+                children.start(trial, None)
+                continue
+            else:
+                trial.passed += _TESTS_AT_ONCE
+                if trial.passed < len(trial.tests):
+                    waiting.insert(0, trial)
+                    continue
+                results[trial.key] = "alive"
+            kept.write_text(json.dumps(results), encoding="utf-8")
+            if results[trial.key] not in ("found", "timeout"):
+                _print(trial, results[trial.key])
+    finally:
+        children.close()
+
+
+def _print(trial: _Trial, result: str) -> None:
+    mutant = trial.mutant
+    print(f"{result.upper()} {mutant.path}:{mutant.line}, {len(trial.tests)} tests reach it", flush=True)
+    print(f"  - {mutant.was}\n  + {mutant.becomes}", flush=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make mutants")
-    parser.add_argument("room", choices=sorted(_ROOMS))
+    parser.add_argument("room", choices=sorted(ROOMS))
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--count", type=int, default=150)
+    parser.add_argument("--only", default="", help="files whose path holds this")
+    parser.add_argument("--processes", type=int, default=2)
     asked = parser.parse_args()
-    lines, durations_s = _recorded(asked.room)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    room = ROOMS[asked.room]
+    lines, durations_s = _recorded(room)
+    files = sorted({file for source in room.sources for file in _ROOT.glob(source)})
+    paths = [str(file.relative_to(_ROOT)) for file in files]
     every = [
         mutant
-        for file in sorted((_ROOT / _ROOMS[asked.room][0]).rglob("*.py"))
-        for mutant in mutants(str(file.relative_to(_ROOT)), file.read_bytes())
+        for path in paths
+        if asked.only in path
+        for mutant in mutants(path, (_ROOT / path).read_bytes())
     ]
     sample = random.Random(asked.seed).sample(every, min(asked.count, len(every)))
-    kept = _KEPT / f"{asked.room}-{asked.seed}.json"
+    equivalent = _equivalent()
+    sample = [one for one in sample if (one.path, one.was, one.becomes) not in equivalent]
+    digest = _digest([*room.sources, f"{room.tests}/**/*.py"])
+    kept = _KEPT / f"{asked.room}-{asked.seed}-{digest}.json"
     results: dict[str, str] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     print(f"{asked.room}: {len(sample)} of {len(every)} mutants, seed {asked.seed}", flush=True)
-    is_sound = False
-    for mutant in sample:
-        key = f"{mutant.path}:{mutant.line} {mutant.start} {mutant.text}"
-        by_line = lines.contexts_by_lineno(str(_ROOT / mutant.path))
-        # A line that ran at import belongs to no test: any test that reached its file may find it.
-        reached = _known(by_line.get(mutant.line, []), durations_s) or _known(
-            [test for tests in by_line.values() for test in tests], durations_s
-        )
-        tests = sorted(reached, key=lambda test: durations_s[test])[:_TESTS_OF_A_MUTANT]
-        if tests and not is_sound:
-            nothing = Mutant(mutant.path, mutant.line, 0, 0, "", "", "")
-            if _is_found(nothing, tests) != "alive":
-                raise SystemExit(f"tests fail without a fault: {tests}")
-            is_sound = True
-        if key not in results:
-            results[key] = _is_found(mutant, tests) if tests else "alive"
-            kept.write_text(json.dumps(results), encoding="utf-8")
-        if results[key] == "alive":
-            print(
-                f"ALIVE {mutant.path}:{mutant.line}\n  - {mutant.was}\n  + {mutant.becomes}\n  {tests[:5]}",
-                flush=True,
-            )
-    alive = sum(result == "alive" for result in results.values())
-    timeouts = sum(result == "timeout" for result in results.values())
-    print(f"{len(results)} planted, {alive} alive, {timeouts} found by timeout")
-    return 1 if alive > _ALIVE_AT_MOST * len(results) else 0
+    trials = [_Trial(mutant, _tests_of(mutant, lines, durations_s)) for mutant in sample]
+    for trial in trials:
+        if results.get(trial.key, "found") not in ("found", "timeout"):
+            _print(trial, results[trial.key])
+    _try_all(trials, results, kept, asked.processes)
+    counts = Counter(results[trial.key] for trial in trials)
+    cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
+    said = ", ".join(f"{count} {result}" for result, count in sorted(counts.items()))
+    print(f"{asked.room}: {said}; seed {asked.seed}, {cpu.ru_utime + cpu.ru_stime:.0f} CPU s")
+    alive = len(trials) - counts["found"] - counts["timeout"]
+    return 1 if alive > _ALIVE_AT_MOST * len(trials) else 0
 
 
 if __name__ == "__main__":

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
+from typing import Final
+
 from tests.mutants.one_line import mutants
+from tests.mutants.one_line_run import EQUIVALENT_PATH, ROOMS
+
+_ROOT: Final = Path(__file__).parents[2]
 
 
 def _becoming(source: str) -> set[str]:
@@ -22,3 +29,17 @@ def test_the_text_around_a_mutant_stays_as_it_is() -> None:
 
 def test_docstrings_annotations_and_logged_texts_are_left_alone() -> None:
     assert not _becoming('def f(a: "int"):\n    "What it does."\n    logger.info("text", a)\n')
+
+
+def test_what_is_listed_as_equivalent_is_a_mutant_of_the_present_tree() -> None:
+    listed = tomllib.loads(EQUIVALENT_PATH.read_text(encoding="utf-8")).get("equivalent", [])
+    for one in listed:
+        of_file = mutants(one["path"], (_ROOT / one["path"]).read_bytes())
+        assert (one["was"], one["becomes"]) in {(mutant.was, mutant.becomes) for mutant in of_file}, one
+        assert one["why"]
+
+
+def test_each_room_has_files_and_tests() -> None:
+    for name, room in ROOMS.items():
+        assert all(any(_ROOT.glob(source)) for source in room.sources), name
+        assert any((_ROOT / room.tests).rglob("test_*.py")), name
