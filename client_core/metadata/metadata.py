@@ -76,7 +76,11 @@ class LeaderAndEpoch(NamedTuple):
 
 
 class Metadata:
-    """Any thread, unless a method says otherwise. `_changed` wakes who waits; `_lock` is its lock."""
+    """Any thread, unless a method says otherwise. `_changed` wakes who waits; `_lock` is its lock.
+
+    `with` takes the lock itself, here and in all of client_core. An interrupt (KeyboardInterrupt) may come when
+    a Condition has taken its lock and the body of the `with` has not begun, and the lock would stay taken.
+    """
 
     def __init__(self, config: MetadataConfig, random: Random, events: EventSink = NO_EVENTS) -> None:
         self._lock = threading.RLock()
@@ -112,7 +116,7 @@ class Metadata:
 
     def time_to_allow_update(self, now_ms: int) -> int:
         """Milliseconds until a request may be sent, whether or not one is due (META-02)."""
-        with self._changed:
+        with self._lock:
             return self._schedule.time_to_allow_update(now_ms)
 
     @property
@@ -151,7 +155,7 @@ class Metadata:
 
     def lower_max_age(self, max_age_ms: int) -> None:
         """Refreshes at least so often from now on. Java's client has no such call: its age is its setting."""
-        with self._changed:
+        with self._lock:
             self._schedule.lower_max_age(max_age_ms)
 
     def request_update(
@@ -161,7 +165,7 @@ class Metadata:
 
         Who retries what failed for stale metadata does not reset the backoff of equivalent responses.
         """
-        with self._changed:
+        with self._lock:
             self._schedule.need_full(reason)
             if reset_equivalent_response_backoff:
                 self._schedule.progressed()
@@ -169,13 +173,13 @@ class Metadata:
 
     def request_update_for_new_topics(self) -> int:
         """Asks for a partial update at once; returns the present update_version (META-09)."""
-        with self._changed:
+        with self._lock:
             self._schedule.need_new_topics()
             return self._update_version
 
     def new_metadata_request_and_version(self, now_ms: int) -> MetadataRequestAndVersion:
         """The request that is due: partial unless a full update is asked for or overdue (META-10)."""
-        with self._changed:
+        with self._lock:
             version = self._schedule.request_version
             builder = self._new_partial_request(self._schedule.is_partial_enough(now_ms))
             if builder is not None:
@@ -199,7 +203,7 @@ class Metadata:
 
     def bootstrap(self, addresses: Iterable[tuple[str, int]]) -> None:
         """Begins with addresses instead of brokers; a full update is due at once (META-04)."""
-        with self._changed:
+        with self._lock:
             self._bootstrap_addresses = tuple(addresses)
             last_ms = self._schedule.last_successful_refresh_ms
             self._schedule.need_full("initial" if last_ms is None else "bootstrap")
@@ -227,7 +231,7 @@ class Metadata:
         `node_id` is the broker that answered, None where that is not known. Raises IllegalStateError after
         close (META-05).
         """
-        with self._changed:
+        with self._lock:
             if self._is_closed:
                 raise IllegalStateError("Update requested after metadata close")
             self._schedule.succeeded(request_version, is_partial, now_ms)
@@ -327,19 +331,19 @@ class Metadata:
 
     def failed_update(self, now_ms: int) -> None:
         """Notes an attempt that failed: the need stays, and is tried again after the backoff (META-07)."""
-        with self._changed:
+        with self._lock:
             self._schedule.failed(now_ms)
 
     def fatal_error(self, error: KafkaError) -> None:
         """Tells whoever waits that no metadata can be had: authentication, unsupported version (META-20)."""
-        with self._changed:
+        with self._lock:
             self._errors.fatal = error
             self._changed.notify_all()
         self._tell_listeners()
 
     def close(self) -> None:
         """Ends all waiting; updates are refused from now on."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
             self._changed.notify_all()
         self._tell_listeners()
@@ -350,21 +354,21 @@ class Metadata:
 
     def maybe_throw_any_exception(self) -> None:
         """Raises what went wrong last, fatal or with any topic; each is raised once (META-19)."""
-        with self._changed:
+        with self._lock:
             error = self._errors.take()
         if error is not None:
             raise error
 
     def maybe_throw_exception_for_topic(self, topic: str) -> None:
         """Raises what went wrong last, fatal or with this topic, and forgets the rest (META-19)."""
-        with self._changed:
+        with self._lock:
             error = self._errors.take(topic)
         if error is not None:
             raise error
 
     def maybe_throw_fatal_exception(self) -> None:
         """Raises the fatal error, if there is one, once."""
-        with self._changed:
+        with self._lock:
             error = self._errors.take_fatal()
         if error is not None:
             raise error
@@ -377,14 +381,14 @@ class Metadata:
 
     def last_seen_leader_epoch(self, topic_partition: TopicPartition) -> int | None:
         """The greatest epoch seen of a partition; None if there was none to rely on."""
-        with self._changed:
+        with self._lock:
             return self._last_seen.get(*topic_partition)
 
     def update_last_seen_epoch_if_newer(self, topic_partition: TopicPartition, leader_epoch: int) -> bool:
         """Notes an epoch that another response told; asks for an update if it is greater (META-14)."""
         if leader_epoch < 0:
             raise IllegalArgumentError(f"Invalid leader epoch {leader_epoch} (must be non-negative)")
-        with self._changed:
+        with self._lock:
             seen = self._last_seen.get(*topic_partition)
             if seen is None or leader_epoch <= seen:
                 return False
@@ -394,7 +398,7 @@ class Metadata:
 
     def partition_metadata_if_current(self, topic_partition: TopicPartition) -> PartitionMetadata | None:
         """The cached partition, unless a greater epoch is known of."""
-        with self._changed:
+        with self._lock:
             table = self.cache.topics.get(topic_partition.topic)
             found = None if table is None else table.metadata(topic_partition.partition)
             seen = self._last_seen.get(*topic_partition)
@@ -402,7 +406,7 @@ class Metadata:
 
     def current_leader(self, topic_partition: TopicPartition) -> LeaderAndEpoch:
         """Who leads a partition; nobody, with the last seen epoch, while the cache is behind (META-15)."""
-        with self._changed:
+        with self._lock:
             found = self.partition_metadata_if_current(topic_partition)
             if found is None:
                 return LeaderAndEpoch(None, self._last_seen.get(*topic_partition))
@@ -416,7 +420,7 @@ class Metadata:
 
         Neither bumps update_version nor wakes waiters. I/O thread.
         """
-        with self._changed:
+        with self._lock:
             before = self.cache
             after, updated = take_hints(before, self._last_seen, leaders, nodes)
             if after is before:

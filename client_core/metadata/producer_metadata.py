@@ -105,7 +105,7 @@ class ProducerMetadata(Metadata):
 
         Once added with `may_create` it keeps that leave for as long as it is held.
         """
-        with self._changed:
+        with self._lock:
             held = self._topics.get(topic)
             if held is None:
                 self._hold_new(topic, now_ms + self._max_idle_ms, may_create)
@@ -122,7 +122,7 @@ class ProducerMetadata(Metadata):
 
     def configure_topics(self, topics: Iterable[str], *, may_create: bool = False) -> None:
         """Holds topics for ever, used or not."""
-        with self._changed:
+        with self._lock:
             for topic in topics:
                 held = self._topics.get(topic)
                 if held is None:
@@ -141,7 +141,7 @@ class ProducerMetadata(Metadata):
         For names that turned out not to exist: each would otherwise keep the refreshing going. While no
         broker can be asked, or where it is in doubt, nothing is known to be missing.
         """
-        with self._changed:
+        with self._lock:
             held = self._topics.get(topic)
             is_missing = self.settled_error_code(topic) == Errors.UNKNOWN_TOPIC_OR_PARTITION.code
             if held is not None and held.expires_ms is not None and is_missing:
@@ -156,13 +156,13 @@ class ProducerMetadata(Metadata):
 
     @property
     def topics(self) -> frozenset[str]:
-        with self._changed:
+        with self._lock:
             return frozenset(self._topics)
 
     @property
     def new_topics(self) -> frozenset[str]:
         """The topics that no response has named yet."""
-        with self._changed:
+        with self._lock:
             return frozenset(self._new_topics)
 
     def contains_topic(self, topic: str) -> bool:
@@ -173,7 +173,7 @@ class ProducerMetadata(Metadata):
 
     def request_update_for_topic(self, topic: str) -> int:
         """Asks for an update for a topic's sake; returns the present update_version (PMD-05)."""
-        with self._changed:
+        with self._lock:
             if topic in self._new_topics:
                 return self.request_update_for_new_topics()
             missing = topic not in self.cache.topics
@@ -294,7 +294,7 @@ class ProducerMetadata(Metadata):
     @property
     def is_in_doubt(self) -> bool:
         """Whether a topic that was there is denied by one broker only: another one is to be asked."""
-        with self._changed:
+        with self._lock:
             return any(not denial.is_proven for denial in self._denials.values())
 
     def _wall_ms(self) -> int | None:
@@ -313,7 +313,7 @@ class ProducerMetadata(Metadata):
             self.maybe_throw_fatal_exception()
             return self._update_version > last_version or self._is_closed
 
-        with self._changed:
+        with self._lock:
             if not self._clock.wait_for(self._changed, is_over, deadline_ms):
                 raise TimeoutError(f"metadata not updated within {timeout_ms} ms")
             if self._is_closed:

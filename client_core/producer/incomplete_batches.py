@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class FlushTicket:
     """A wait for what was incomplete when it began, and for what that is split into (ACC-12)."""
 
-    __slots__ = ("_abandon", "_batches", "_condition", "_on_done")
+    __slots__ = ("_abandon", "_batches", "_condition", "_lock", "_on_done")
 
     def __init__(
         self,
@@ -30,7 +30,8 @@ class FlushTicket:
     ) -> None:
         """`abandon`: nobody waits for it any more."""
         self._abandon = abandon
-        self._condition = threading.Condition()
+        self._lock = threading.RLock()
+        self._condition = threading.Condition(self._lock)
         self._batches = set(batches)
         self._on_done = on_done
 
@@ -44,7 +45,7 @@ class FlushTicket:
         A wait that is interrupted ends the flush: what lingers goes on lingering.
         """
         try:
-            with self._condition:
+            with self._lock:
                 return clock.wait_for(self._condition, lambda: self.is_done, deadline_ms)
         except BaseException:
             self._abandon(self)
@@ -52,13 +53,13 @@ class FlushTicket:
 
     def replaced(self, batch: ProducerBatch, by: Collection[ProducerBatch]) -> None:
         """A batch was split: its parts count in its stead."""
-        with self._condition:
+        with self._lock:
             if batch in self._batches:
                 self._batches.update(by)
 
     def completed(self, batch: ProducerBatch) -> bool:
         """A batch is accounted for; whether it was the last one."""
-        with self._condition:
+        with self._lock:
             if batch not in self._batches:
                 return False
             self._batches.discard(batch)
@@ -78,7 +79,7 @@ class IncompleteBatches:
     __slots__ = ("_batches", "_flushes", "_lock")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._batches: dict[ProducerBatch, None] = {}
         self._flushes: list[FlushTicket] = []
 

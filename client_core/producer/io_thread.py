@@ -119,7 +119,8 @@ class IoThread:
         self._end_lock = threading.Lock()
         self._made_at = forks.count
         self._report_end: Callable[[], None] | None = None
-        self._pause = threading.Condition()
+        self._pause_lock = threading.RLock()
+        self._pause = threading.Condition(self._pause_lock)
         self._failures_in_a_row = 0
         self._metadata_changed = True
         self._wakes_by_ms = _AWAKE
@@ -194,7 +195,7 @@ class IoThread:
     def force_close(self) -> None:
         """Gives up what is not acknowledged, and ends."""
         self._forced = True
-        with self._pause:
+        with self._pause_lock:
             self._pause.notify_all()
         self.initiate_close()
 
@@ -290,7 +291,7 @@ class IoThread:
             self._completions.post()
             pause_ms = self._pause_after_failure.backoff_ms(self._failures_in_a_row)
             self._failures_in_a_row += 1
-            with self._pause:
+            with self._pause_lock:
                 deadline_ms = self._clock.now_ms() + pause_ms
                 self._clock.wait_for(self._pause, lambda: self._forced, deadline_ms)
         else:

@@ -75,7 +75,8 @@ class Submissions:
         #: Requests that are being taken, and the threads that do it.
         self._under_way: dict[PendingRequest, int] = {}
         self._closed = False
-        self._taken = threading.Condition()
+        self._taken_lock = threading.RLock()
+        self._taken = threading.Condition(self._taken_lock)
 
     def connect(self, io_thread: IoThread, lookups: PendingLookups) -> None:
         self._io_thread = io_thread
@@ -95,7 +96,7 @@ class Submissions:
         finally:
             del self._under_way[request]
             if self._closed:
-                with self._taken:
+                with self._taken_lock:
                     self._taken.notify_all()
 
     def close(self) -> None:
@@ -105,7 +106,7 @@ class Submissions:
         """
         self._closed = True
         this_thread = get_ident()
-        with self._taken:
+        with self._taken_lock:
             self._taken.wait_for(lambda: all(ident == this_thread for ident in self._threads_under_way()))
 
     def _threads_under_way(self) -> tuple[int, ...]:

@@ -166,7 +166,7 @@ def test_a_last_file_that_the_disk_has_lost_keeps_no_sidecar_from_its_start(tmp_
 def test_a_start_that_fails_for_a_reason_that_passes_is_told(tmp_path: Path) -> None:
     rig = SpoolRig(tmp_path / "spool")
     rig.spool_in([record("a")])
-    rig.disk.fails["read"] = 1
+    rig.disk.fails["read"] = 2  # it is tried twice
     rig.disk.errno = 24  # EMFILE
     with pytest.raises(OSError, match="no read here"):
         Segments(rig.folder, rig.disk)

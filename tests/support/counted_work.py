@@ -32,6 +32,7 @@ class PythonCalls:
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(self._before)
+        self.calls -= 1  # this one
 
     def _count(self, _frame: FrameType, event: str, _argument: object) -> None:
         self.calls += event == "call"
@@ -60,24 +61,6 @@ def python_lines(run: Callable[[], object]) -> int:
             run()
         finally:
             sys.settrace(before)
-    return lines
-
-
-def lines_of(run: Callable[[], object]) -> int:
-    """How many lines of Python this thread runs meanwhile."""
-    lines = 0
-
-    def count(_frame: FrameType, event: str, _argument: object) -> Any:
-        nonlocal lines
-        lines += event == "line"
-        return count
-
-    before = sys.gettrace()
-    sys.settrace(count)
-    try:
-        run()
-    finally:
-        sys.settrace(before)
     return lines
 
 

@@ -144,7 +144,9 @@ class MockClient:
         self._last_metadata_update: tuple[bytes, int] | None = None
         self._active = True
         self._polls_until_wakeup = 0
-        self._woken = threading.Condition()
+        # An interrupt can come between taking a Condition and its `with`, and it would stay taken.
+        self._lock = threading.RLock()
+        self._woken = threading.Condition(self._lock)
         self.api_versions = api_versions or NodeApiVersions.create()
         #: The requests that nobody has answered yet, oldest first.
         self.requests: deque[ClientRequest] = deque()
@@ -264,7 +266,7 @@ class MockClient:
 
     def enable_blocking_until_wakeup(self, polls: int) -> None:
         """Makes so many polls block until wakeup() is called once for each."""
-        with self._woken:
+        with self._lock:
             self._polls_until_wakeup = polls
 
     # -- KafkaClient -----------------------------------------------------------------------------------------
@@ -366,7 +368,7 @@ class MockClient:
         return ()
 
     def wakeup(self) -> None:
-        with self._woken:
+        with self._lock:
             self.wakeups += 1
             if self._polls_until_wakeup > 0:
                 self._polls_until_wakeup -= 1
@@ -480,7 +482,7 @@ class MockClient:
         self._last_metadata_update = update
 
     def _wait_for_wakeup(self) -> None:
-        with self._woken:
+        with self._lock:
             before = self._polls_until_wakeup
             if before > 0 and not self._woken.wait_for(
                 lambda: self._polls_until_wakeup < before, _PATIENCE_S

@@ -55,6 +55,22 @@ class BadDisk(Disk):
         self.room_bytes: int | None = None
         self.fsyncs = 0
         self.synced: list[Path] = []
+        self._descriptors: set[int] = set()
+
+    def let_go(self) -> None:
+        """Closes what is open, as the kernel does where a process is killed."""
+        for descriptor in tuple(self._descriptors):
+            self._descriptors.discard(descriptor)
+            super().close(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        if descriptor in self._descriptors:  # or the process that opened it was killed
+            self._descriptors.discard(descriptor)
+            super().close(descriptor)
+
+    def _opened(self, descriptor: int) -> int:
+        self._descriptors.add(descriptor)
+        return descriptor
 
     def _look(self, operation: str) -> None:
         if self.fails.get(operation, 0):
@@ -63,11 +79,11 @@ class BadDisk(Disk):
 
     def create(self, path: Path, mode: int = 0o600) -> int:
         self._look("create")
-        return super().create(path, mode)
+        return self._opened(super().create(path, mode))
 
     def reopen(self, path: Path) -> int:
         self._look("reopen")
-        return super().reopen(path)
+        return self._opened(super().reopen(path))
 
     def write(self, descriptor: int, data: memoryview) -> int:
         self._look("write")
@@ -191,8 +207,9 @@ class SpoolRig:
         self.deliver_after(self.settings.spool_topic_wait_ms)
 
     def let_go(self) -> None:
-        """What the kernel does when the process is killed: the lock is free, and nothing else is done."""
+        """What the kernel does when the process is killed: its files are closed, and nothing else is done."""
         self.spool.release()
+        self.disk.let_go()
 
     def again(self) -> SpoolRig:
         """The next process over the folder."""

@@ -106,7 +106,8 @@ class OAuthBearerLogin:
             config.refresh_buffer_s * 1000,
             random,
         )
-        self._condition = threading.Condition()
+        self._lock = threading.RLock()
+        self._condition = threading.Condition(self._lock)
         self._token: OAuthBearerToken | None = None
         self._failure: DisconnectError | SaslAuthenticationError | None = None
         self._is_wanted = False  # somebody needs a token now, and there is none
@@ -115,7 +116,7 @@ class OAuthBearerLogin:
 
     def token(self) -> OAuthBearerToken | None:
         wall_ms = self._clock.wall_ms()
-        with self._condition:
+        with self._lock:
             if self._is_closed:
                 raise DisconnectError("the client is closing")
             if self._token is not None and self._token.is_valid_at(wall_ms):
@@ -142,7 +143,7 @@ class OAuthBearerLogin:
 
     def close(self) -> None:
         """Ends the thread. Idempotent."""
-        with self._condition:
+        with self._lock:
             self._is_closed = True
             self._condition.notify_all()
         self._retriever.cancel()
@@ -192,7 +193,7 @@ class OAuthBearerLogin:
         return token
 
     def _succeeded(self, token: OAuthBearerToken) -> None:
-        with self._condition:
+        with self._lock:
             is_first, self._token = self._token is None, token
             was_failing, self._failure = self._failure is not None, None
         _log.log(
@@ -203,7 +204,7 @@ class OAuthBearerLogin:
         self._tell(None)
 
     def _failed(self, error: DisconnectError | SaslAuthenticationError) -> None:
-        with self._condition:
+        with self._lock:
             told = self._failure
             self._failure = error
             if self._is_closed:
@@ -223,7 +224,7 @@ class OAuthBearerLogin:
             self._wait_ms(min(left_ms, _LONGEST_WAIT_MS))
 
     def _wait_ms(self, wait_ms: int) -> None:
-        with self._condition:
+        with self._lock:
             self._clock.wait_for(self._condition, lambda: self._is_over, self._clock.now_ms() + wait_ms)
 
     @property
