@@ -78,8 +78,8 @@ class LeaderAndEpoch(NamedTuple):
 class Metadata:
     """Any thread, unless a method says otherwise. `_changed` wakes who waits; `_lock` is its lock.
 
-    `with` takes the lock itself, here and in all of client_core. An interrupt (KeyboardInterrupt) may come when
-    a Condition has taken its lock and the body of the `with` has not begun, and the lock would stay taken.
+    `with` takes the lock itself, not the Condition. An interrupt (KeyboardInterrupt) may come when a
+    Condition has taken its lock and the body of the `with` has not begun: the lock would stay taken.
     """
 
     def __init__(self, config: MetadataConfig, random: Random, events: EventSink = NO_EVENTS) -> None:

@@ -8,7 +8,9 @@ the thread that asked: nothing waits, and every question is counted. Cases that 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -42,6 +44,7 @@ from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from types import FrameType
 
 UNKNOWN, INVALID = 3, 17
 PATIENCE_S: Final = patient(30)
@@ -392,6 +395,35 @@ def test_an_interrupt_ends_the_wait_of_a_close_and_the_producer_too() -> None:
     assert interrupted.is_set()
     assert rig.producer.status().state == "closed"
     assert str(future.exception(0)) == "Producer is closed forcefully."
+
+
+def test_an_interrupt_as_a_condition_is_entered_leaves_no_lock_taken() -> None:
+    """It comes when the lock is taken and the body of the `with` has not begun, which then never ends."""
+    rig = ProducerRig(topics={"orders": 1}, batch_size=1)
+    rig.producer.start()
+    entered = threading.Condition.__enter__.__code__
+
+    def interrupt(frame: FrameType, event: str, _: object) -> Any:
+        caller = frame.f_back.f_code.co_filename if frame.f_back else ""
+        if frame.f_code is entered and event == "return" and caller != threading.__file__:
+            raise KeyboardInterrupt
+        return interrupt
+
+    metadata = rig.producer._metadata
+    for call in (
+        metadata.request_update_for_new_topics,
+        lambda: rig.producer.send(a_record()._replace(topic="orders")),
+        lambda: rig.producer.close(0),
+    ):
+        before = sys.gettrace()
+        sys.settrace(interrupt)
+        try:
+            with suppress(KeyboardInterrupt):
+                call()
+        finally:
+            sys.settrace(before)
+    rig.producer.close(0)
+    assert rig.producer.status().state == "closed"
 
 
 def test_a_producer_is_a_context_manager_that_starts_and_closes_it() -> None:
