@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _READ_BYTES: Final = 64 * 1024
 
 #: What one turn reads of a large frame, so that other connections and the rest of the turn get theirs. For
-#: hostile Metadata responses of 38 and 100 MB the longest turn of the I/O thread took 2 to 20 ms of CPU.
+#: hostile Metadata responses of 38 MB the longest turn of the I/O thread took up to 21 ms of CPU.
 _TURN_BYTES: Final = 128 * 1024
 
 #: Frames above this are fed to their reader as they come, if it takes pieces.
