@@ -307,6 +307,8 @@ class IoThread:
         came = bool(self._commands or self._requests)
         if came:
             self._take_what_came(now_ms)
+            if not self._running:  # it may have come before the close, and been taken after it
+                self._fail_look_ups()
         if self._metadata_changed:
             self._metadata_changed = False
             try:

@@ -194,6 +194,16 @@ def test_a_look_up_is_ended_as_soon_as_the_producer_closes() -> None:
             assert told.offsets() == [0]
 
 
+def test_a_look_up_that_is_taken_after_the_close_began_is_ended_in_that_turn() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    rig.submit("orders", b"a")
+    rig.turn()
+    looking = rig.look_up("nowhere", settle=False)
+    rig.producer.io_thread.initiate_close()
+    rig.turn()
+    assert [type(result.error) for result in looking.told] == [ProducerClosedError]
+
+
 def test_a_record_that_is_being_appended_when_the_producer_closes_is_sent() -> None:
     rig = ProducerRig(topics={"orders": 1})
     entered, go_on = threading.Event(), threading.Event()
