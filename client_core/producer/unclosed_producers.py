@@ -74,9 +74,9 @@ def flush_all() -> None:
     clock = SystemClock()
     began_ms = clock.now_ms()
     left = _left()
-    for io_thread in left:
-        io_thread.initiate_close()
     try:
+        for io_thread in left:
+            io_thread.initiate_close()
         for io_thread, of in left.items():
             io_thread.join(max(began_ms + of.flush_timeout_ms - clock.now_ms(), 0))
     finally:  # an interrupt (KeyboardInterrupt) ends the wait, and is raised when all is reported
