@@ -2,8 +2,8 @@
 
 The tests run once with a coverage context each. Then each mutant is a forked child of this process. An
 import hook gives the child the mutated source, and it runs the tests that reached the line, quick first. A
-fault counts as found where a test fails with it and the same tests pass without it, or where they take too
-long. What runs in processes of its own does not have the fault. Results are kept in `.cache/mutants`, by the
+fault counts as found where a test fails with it, or takes too long, and the same tests pass without it.
+What runs in processes of its own does not have the fault. Results are kept in `.cache/mutants`, by the
 contents of sources and tests, and a second run goes on from them.
 """
 
@@ -115,7 +115,7 @@ def _recorded(room: Room) -> tuple[coverage.CoverageData, dict[str, float]]:
     if not durations.exists():
         _KEPT.mkdir(parents=True, exist_ok=True)
         settings = _KEPT / f"{name}.rc"
-        settings.write_text(f"[run]\nsource = {room.record.replace('/', '.')}\ndata_file = {data}\n")
+        settings.write_text(f"[run]\nsource = {room.record}\nrelative_files = true\ndata_file = {data}\n")
         command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", "-q"]
         command += ["-p", "no:cacheprovider", "-p", "no:randomly", "-p", "tests.mutants.one_line_recording"]
         command += ["-m", "not kafka and not spark and not tools and not long", room.tests]
@@ -191,7 +191,7 @@ class _Children:
 
 def _tests_of(mutant: Mutant, lines: coverage.CoverageData, durations_s: dict[str, float]) -> list[str]:
     """The tests that reach the line, quick first; those of its file where it runs at import only."""
-    by_line = lines.contexts_by_lineno(str(_ROOT / mutant.path))
+    by_line = lines.contexts_by_lineno(mutant.path)
     reached = {test for test in by_line.get(mutant.line, ()) if test in durations_s}
     if not reached:
         reached = {test for tests in by_line.values() for test in tests if test in durations_s}
@@ -221,9 +221,7 @@ def _try_all(trials: Sequence[_Trial], results: dict[str, str], kept: Path, proc
             trial, ended = children.ended()
             if id(trial) in confirming:
                 results[trial.key] = "found" if ended == "passed" else "tests fail without it"
-            elif ended == "timeout":
-                results[trial.key] = ended
-            elif ended == "failed":
+            elif ended in ("failed", "timeout"):
                 confirming.add(id(trial))
                 children.start(trial, None)
                 continue
@@ -234,7 +232,7 @@ def _try_all(trials: Sequence[_Trial], results: dict[str, str], kept: Path, proc
                     continue
                 results[trial.key] = "alive"
             kept.write_text(json.dumps(results), encoding="utf-8")
-            if results[trial.key] not in ("found", "timeout"):
+            if results[trial.key] != "found":
                 _print(trial, results[trial.key])
     finally:
         children.close()
@@ -274,14 +272,14 @@ def main() -> int:
     print(f"{asked.room}: {len(sample)} of {len(every)} mutants, seed {asked.seed}", flush=True)
     trials = [_Trial(mutant, _tests_of(mutant, lines, durations_s)) for mutant in sample]
     for trial in trials:
-        if results.get(trial.key, "found") not in ("found", "timeout"):
+        if results.get(trial.key, "found") != "found":
             _print(trial, results[trial.key])
     _try_all(trials, results, kept, asked.processes)
     counts = Counter(results[trial.key] for trial in trials)
     cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
     said = ", ".join(f"{count} {result}" for result, count in sorted(counts.items()))
     print(f"{asked.room}: {said}; seed {asked.seed}, {cpu.ru_utime + cpu.ru_stime:.0f} CPU s")
-    alive = len(trials) - counts["found"] - counts["timeout"]
+    alive = len(trials) - counts["found"]
     return 1 if alive > _ALIVE_AT_MOST * len(trials) else 0
 
 
