@@ -140,7 +140,7 @@ soak: setup  ## hours of load and trouble in compressed time: does anything grow
 	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python docs/tables.py
 
-mutants: setup  ## one-line faults of a room that no test finds. ROOM=spool, SEED=any, COUNT=150
+mutants: setup $(if $(filter gold,$(ROOM)),java pipeline-jars)  ## one-line faults of a room that no test finds. ROOM=spool, SEED=any, COUNT=150
 	$(BIN)/python -m tests.mutants.one_line_run $(ROOM) $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT))
 
 lives: setup  ## forks, exits, interrupts and garbage on each Python that this machine has: some minutes

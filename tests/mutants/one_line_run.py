@@ -42,6 +42,8 @@ _KEPT: Final = _ROOT / ".cache" / "mutants"
 #: Mutants that change nothing that anybody could see, each with its reason.
 EQUIVALENT_PATH: Final = Path(__file__).with_name("equivalent.toml")
 _TIMEOUT_S: Final = 120
+#: Where a session of Spark is part of it.
+_LONG_TIMEOUT_S: Final = 900
 #: So many run in one process, quick first; the next ones where none of these finds the fault.
 _TESTS_AT_ONCE: Final = 60
 _MOST_TESTS: Final = 600
@@ -49,11 +51,15 @@ _ALIVE_AT_MOST: Final = 0.05
 
 
 class Room(NamedTuple):
-    """Its files, what of the product is recorded, and the folder of tests by which it is recorded."""
+    """Its files, what of the product is recorded, and the folder of tests by which it is recorded.
+
+    `instead`: test files that are all run for each mutant, in this order, where one test computes for others.
+    """
 
     sources: tuple[str, ...]
     record: str
     tests: str
+    instead: tuple[str, ...] = ()
 
 
 def _core(name: str) -> Room:
@@ -73,6 +79,19 @@ ROOMS: Final = {
     "produce": _service("service/produce/*.py", "service/aside.py", "service/json_parts.py"),
     "streams": _service("service/streams/*.py", "service/event_fan_out.py"),
     "dialects": _service("service/dialects/*.py"),
+    # One session of Spark computes all tables, for whichever test asks first.
+    "gold": Room(
+        ("pipeline/gold/*.py",),
+        "pipeline",
+        "tests/pipeline",
+        tuple(
+            f"tests/pipeline/test_{name}.py"
+            for name in (
+                *("churn", "leader_history", "leader_skew", "data_quality", "produce_slo", "staleness"),
+                *("under_replicated", "advice", "gold_tables", "oracle"),
+            )
+        ),
+    ),
 }
 
 
@@ -136,6 +155,10 @@ class _Trial:
     passed: int = 0
 
     @property
+    def next_tests(self) -> list[str]:
+        return self.tests[self.passed : self.passed + _TESTS_AT_ONCE]
+
+    @property
     def key(self) -> str:
         return f"{self.mutant.path}:{self.mutant.line} {self.mutant.start} {self.mutant.text}"
 
@@ -143,7 +166,8 @@ class _Trial:
 class _Children:
     """Mutants that are being tried, each in a process of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
         self._running: dict[int, tuple[_Trial, float]] = {}
 
     def __len__(self) -> int:
@@ -151,7 +175,6 @@ class _Children:
 
     def start(self, trial: _Trial, mutant: Mutant | None) -> None:
         """Runs the next of its tests in a fork; without a mutant they have to pass."""
-        tests = trial.tests[trial.passed : trial.passed + _TESTS_AT_ONCE]
         child = os.fork()
         if child == 0:
             os.setsid()
@@ -160,9 +183,11 @@ class _Children:
             os.dup2(nothing, 2)
             if mutant is not None:
                 sys.meta_path.insert(0, _MutatedSource(mutant))
-            ended = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *tests])
+            ended = pytest.main(
+                ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *trial.next_tests]
+            )
             os._exit(int(ended))
-        self._running[child] = trial, time.monotonic() + _TIMEOUT_S
+        self._running[child] = trial, time.monotonic() + self._timeout_s
 
     def ended(self) -> tuple[_Trial, str]:
         """Waits for one: its trial, and `passed`, `failed` or `timeout`."""
@@ -204,7 +229,9 @@ def _equivalent() -> set[tuple[str, str, str]]:
     return {(one["path"], one["was"], one["becomes"]) for one in listed}
 
 
-def _try_all(trials: Sequence[_Trial], results: dict[str, str], kept: Path, processes: int) -> None:
+def _try_all(
+    trials: Sequence[_Trial], results: dict[str, str], kept: Path, children: _Children, processes: int
+) -> None:
     """Tries each that has no result yet. A set of tests that fails without a fault is no judge."""
     waiting = [trial for trial in trials if trial.key not in results]
     for trial in waiting:
@@ -212,7 +239,7 @@ def _try_all(trials: Sequence[_Trial], results: dict[str, str], kept: Path, proc
             results[trial.key] = "no test"
     waiting = [trial for trial in waiting if trial.tests]
     confirming: set[int] = set()
-    children = _Children()
+    passed: set[tuple[str, ...]] = set()
     try:
         while waiting or len(children):
             while waiting and len(children) < processes:
@@ -221,6 +248,10 @@ def _try_all(trials: Sequence[_Trial], results: dict[str, str], kept: Path, proc
             trial, ended = children.ended()
             if id(trial) in confirming:
                 results[trial.key] = "found" if ended == "passed" else "tests fail without it"
+                if ended == "passed":
+                    passed.add(tuple(trial.next_tests))
+            elif ended in ("failed", "timeout") and tuple(trial.next_tests) in passed:
+                results[trial.key] = "found"
             elif ended in ("failed", "timeout"):
                 confirming.add(id(trial))
                 children.start(trial, None)
@@ -254,7 +285,6 @@ def main() -> int:
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     room = ROOMS[asked.room]
-    lines, durations_s = _recorded(room)
     files = sorted({file for source in room.sources for file in _ROOT.glob(source)})
     paths = [str(file.relative_to(_ROOT)) for file in files]
     every = [
@@ -270,11 +300,16 @@ def main() -> int:
     kept = _KEPT / f"{asked.room}-{asked.seed}-{digest}.json"
     results: dict[str, str] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     print(f"{asked.room}: {len(sample)} of {len(every)} mutants, seed {asked.seed}", flush=True)
-    trials = [_Trial(mutant, _tests_of(mutant, lines, durations_s)) for mutant in sample]
+    if room.instead:
+        trials = [_Trial(mutant, list(room.instead)) for mutant in sample]
+    else:
+        lines, durations_s = _recorded(room)
+        trials = [_Trial(mutant, _tests_of(mutant, lines, durations_s)) for mutant in sample]
     for trial in trials:
         if results.get(trial.key, "found") != "found":
             _print(trial, results[trial.key])
-    _try_all(trials, results, kept, asked.processes)
+    children = _Children(_LONG_TIMEOUT_S if room.instead else _TIMEOUT_S)
+    _try_all(trials, results, kept, children, asked.processes)
     counts = Counter(results[trial.key] for trial in trials)
     cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
     said = ", ".join(f"{count} {result}" for result, count in sorted(counts.items()))
