@@ -132,7 +132,6 @@ def _recorded(room: Room) -> tuple[coverage.CoverageData, dict[str, float]]:
     name = f"{room.tests.replace('/', '-')}-{_digest([f'{room.record}/**/*.py', f'{room.tests}/**/*.py'])}"
     data, durations = _KEPT / f"{name}.coverage", _KEPT / f"{name}.json"
     if not durations.exists():
-        _KEPT.mkdir(parents=True, exist_ok=True)
         settings = _KEPT / f"{name}.rc"
         settings.write_text(f"[run]\nsource = {room.record}\nrelative_files = true\ndata_file = {data}\n")
         command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", "-q"]
@@ -300,6 +299,7 @@ def main() -> int:
     kept = _KEPT / f"{asked.room}-{asked.seed}-{digest}.json"
     results: dict[str, str] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     print(f"{asked.room}: {len(sample)} of {len(every)} mutants, seed {asked.seed}", flush=True)
+    _KEPT.mkdir(parents=True, exist_ok=True)
     if room.instead:
         trials = [_Trial(mutant, list(room.instead)) for mutant in sample]
     else:
