@@ -2,10 +2,10 @@
 
     clock = ClockJumps(folder)
     Sidecar(..., environment=clock.environment())
-    clock.set(-3_600)          # an hour behind from now on
+    clock.set(-3_600)          # an hour behind, from the next second or so on
     clock.set(0)               # the true time again
 
-By libfaketime, which is preloaded and reads the difference from a file each time somebody asks for the time.
+By libfaketime, which is preloaded and reads the difference from a file once a second.
 It is looked for where Debian installs it, else Debian's package is unpacked into .cache/tools. The monotonic
 clock and the times of files stay true, as they do when a real clock is set. Linux with glibc. Any thread.
 """
@@ -49,7 +49,8 @@ class ClockJumps:
         return {
             "LD_PRELOAD": str(self._library),
             "FAKETIME_TIMESTAMP_FILE": str(self._path),
-            "FAKETIME_NO_CACHE": "1",
+            # To read the file at each look at a clock would take most of a sidecar's processor.
+            "FAKETIME_CACHE_DURATION": "1",
             # The older and the newer name of it.
             "DONT_FAKE_MONOTONIC": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
@@ -57,7 +58,7 @@ class ClockJumps:
         }
 
     def set(self, difference_s: float) -> None:
-        """From now on the clock is so many seconds ahead of the true time, or behind it."""
+        """Within two seconds the clock is so many seconds ahead of the true time, or behind it."""
         beside = self._path.with_suffix(".new")
         beside.write_text(f"{difference_s:+f}\n", encoding="ascii")
         os.replace(beside, self._path)
