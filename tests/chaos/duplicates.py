@@ -44,18 +44,21 @@ class Circumstances:
     is_untraced: bool = False
 
 
-def rule_of(attempts: Sequence[Attempt], seen: Circumstances) -> Rule | None:
-    """The rule that allows the record of these attempts to be stored more than once."""
+def rule_of(attempts: Sequence[Attempt], copies: int, seen: Circumstances) -> Rule | None:
+    """The rule that allows the record of these attempts to be stored so many times, more than once."""
     sends = seen.trace.of_value(attempts[0].value)
-    producers = {sent.batch.producer_id for sent in sends}
+    batches = {sent.batch for sent in sends}
+    has_more_producers = len({batch.producer_id for batch in batches}) > 1
     *earlier, last = attempts
     again = any(attempt.told in _OPEN_ENDED for attempt in earlier)
-    if again and not last.has_idempotency_key:
+    # Each attempt explains one copy, but for one that was said not to be written.
+    explained = sum(attempt.told is not Told.NOT_WRITTEN for attempt in attempts) >= copies
+    if again and explained and not last.has_idempotency_key:
         return Rule.RETRIED
-    if again and seen.kills_sidecar and len(producers) > 1:
+    if again and explained and seen.kills_sidecar and has_more_producers:
         return Rule.SIDECAR_ENDED
     spooled = any(a.told is Told.TAKEN or a.caller == "spool" for a in attempts)
-    if spooled and (len(producers) > 1 or _sent_after_no_answer(sends)):
+    if spooled and len(batches) >= copies and (has_more_producers or _sent_after_no_answer(sends)):
         return Rule.SPOOL
     if seen.kills_brokers and (seen.is_untraced or _forgotten(sends, seen.trace)):
         return Rule.BROKERS_FORGET
@@ -64,7 +67,7 @@ def rule_of(attempts: Sequence[Attempt], seen: Circumstances) -> Rule | None:
 
 def _sent_after_no_answer(sends: Sequence[SentBatch]) -> bool:
     """Under another sequence, while the outcome of the first was not known to be good."""
-    return len({sent.batch for sent in sends}) > 1 and sends[0].error != 0
+    return any(sent.error != 0 and sent.batch != sends[-1].batch for sent in sends)
 
 
 def _forgotten(sends: Sequence[SentBatch], trace: WireTrace) -> bool:

@@ -177,7 +177,7 @@ def _judge_copies(
         verdict.add("denied", f"{_named(attempt)} was said not to be written, and is there: {attempt.detail}")
     if len(records) > 1:
         verdict.duplicated += 1
-        rule = rule_of(attempts, seen)
+        rule = rule_of(attempts, len(records), seen)
         if rule is None:
             places = ", ".join(f"{r.partition}:{r.offset}" for r in records)
             sends = [(sent.broker, *sent.batch, sent.error) for sent in seen.trace.of_value(value)]

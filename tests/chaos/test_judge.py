@@ -196,6 +196,20 @@ def test_a_duplicate_is_attributed_by_evidence_or_not_at_all(
     assert verdict.counts["unattributed"] == (rule is None)
 
 
+@pytest.mark.parametrize(
+    ("attempts", "seen"),
+    [
+        (AGAIN, killed(traced((BATCH, 0), (LATER, 0)))),
+        (KEYED, killed(traced((BATCH, 0), (NEXT_LIFE, 0)), kills_sidecar=True)),
+        (SPOOLED, killed(traced((BATCH, None), (LATER, 0)))),
+    ],
+)
+def test_a_copy_more_than_was_sent_is_explained_by_no_rule(
+    attempts: list[Attempt], seen: Circumstances
+) -> None:
+    assert judge(attempts, [*TWICE, stored(9, 0)], seen=seen).counts["unattributed"] == 1
+
+
 def test_a_held_up_loop_and_a_stopped_sidecar_excuse_as_much_and_no_more() -> None:
     late = attempt(0, timeout_ms=100, ended_ms=1_100 + LATE_MS + 50)
     for excused_ms, found in ((49, 1), (50, 0)):
