@@ -21,7 +21,7 @@ from typing import Final
 from client_core import CloseReport, ConfigError
 from service.admin import start_admin
 from service.app import App, create_app
-from service.garbage import Garbage
+from service.garbage import Garbage, map_large_blocks
 from service.listener.api_server import ApiServer, connections_that_fit
 from service.listener.connections import Connections, Limits
 from service.listener.listener_tls import ListenerTls, tls_of
@@ -142,6 +142,7 @@ class SidecarServer:
         admin = start_admin(self._app, self._admin_socket, lambda: self._api.started, [self._connections])
         garbage = Garbage(loop, lambda: self._app.sidecar.room.requests)
         garbage.begin()
+        map_large_blocks()
         serving = loop.create_task(self._api.serve())
         _log.info(
             "pilotfish %s serves on %s, metrics and probes on http://%s",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from typing import TYPE_CHECKING, Any
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -98,3 +101,22 @@ def test_at_the_end_the_interpreter_has_its_own_ways_again() -> None:
     rig.garbage.end()
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
+
+
+_LARGE_BLOCKS: Final = """
+import sys
+from service.garbage import map_large_blocks
+from tests.soak.allocators import mapped_bytes
+
+sys.exit(0) if mapped_bytes() is None else None
+assert map_large_blocks()
+del (large := [bytearray(16_000_000)])[:]
+before = mapped_bytes()
+small, large = bytearray(3_000_000), bytearray(5_000_000)
+assert mapped_bytes() - before >= len(large), mapped_bytes() - before
+assert mapped_bytes() - before < len(large) + len(small), mapped_bytes() - before
+"""
+
+
+def test_a_large_block_is_mapped_by_itself_also_after_a_larger_one_was_freed() -> None:
+    subprocess.run([sys.executable, "-c", _LARGE_BLOCKS], check=True, cwd=Path(__file__).parents[2])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Final
+from typing import Any, Final
 
 
 class _MallInfo2(ctypes.Structure):
@@ -33,9 +33,21 @@ def allocated() -> dict[str, int]:
     which no inventory of objects shows.
     """
     found = {"python_blocks": sys.getallocatedblocks()}
-    if hasattr(_LIBC, "mallinfo2"):
-        _LIBC.mallinfo2.restype = _MallInfo2
-        told = _LIBC.mallinfo2()
-        found["c_heap_used_bytes"] = told.uordblks + told.hblkhd
-        found["c_heap_bytes"] = told.arena + told.hblkhd
+    heap = _heap()
+    if heap is not None:
+        found["c_heap_used_bytes"] = heap.uordblks + heap.hblkhd
+        found["c_heap_bytes"] = heap.arena + heap.hblkhd
     return found
+
+
+def mapped_bytes() -> int | None:
+    """Of blocks that the C library has mapped each by itself; None where it cannot say."""
+    heap = _heap()
+    return None if heap is None else heap.hblkhd
+
+
+def _heap() -> Any:
+    if not hasattr(_LIBC, "mallinfo2"):
+        return None
+    _LIBC.mallinfo2.restype = _MallInfo2
+    return _LIBC.mallinfo2()
