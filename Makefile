@@ -101,7 +101,7 @@ test-lowest: .cache/lowest-venv/.complete  ## the tests that need no Java, with 
 	$(UV) pip install --quiet --python .cache/lowest-venv/bin/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
-test-stress: setup java kafka-jars pipeline-jars  ## all tests in fresh orders beside spinning processes: hours; it resumes. RUNS=2 NO_BROKER_RUNS=6, STRESS="--seed 1"
+test-stress: setup java kafka-jars pipeline-jars  ## what `make test` runs, in fresh orders beside spinning processes: hours; it resumes. RUNS=2 NO_BROKER_RUNS=6, STRESS="--seed 1"
 	$(BIN)/python -m tests.stress $(if $(RUNS),--runs $(RUNS)) $(if $(NO_BROKER_RUNS),--no-broker-runs $(NO_BROKER_RUNS)) $(STRESS)
 
 test-long: setup java kafka-jars pipeline-jars test-pipeline-killed test-lowest  ## all that is too long for every commit

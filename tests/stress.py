@@ -1,4 +1,4 @@
-"""`make test-stress`: the suite again and again, in fresh orders, on a machine that has too much to do.
+"""`make test-stress`: `make test` again and again, in fresh orders, on a machine that has too much to do.
 
 Twice as many processes as there are cores spin beside pytest. Each run draws a seed and prints it.
 pytest-randomly orders the tests by it, and hypothesis draws its cases from it. Whole runs come first, then
@@ -34,10 +34,10 @@ _LOGS: Final = _ROOT / ".cache" / "stress"
 _SPIN: Final = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(100_000))"
 _SEEDS: Final = 1 << 31
 
-#: The parts of the suite, and what pytest is told besides.
+#: The parts of `make test`, and what pytest is told besides.
 PARTS: Final = {
-    "whole": (),
-    "no-brokers": ("-m", "not kafka and not spark and not tools"),
+    "whole": ("-m", "not long"),
+    "no-brokers": ("-m", "not long and not kafka and not spark and not tools"),
 }
 
 
@@ -55,6 +55,7 @@ def command(part: str, seed: int, timeout_s: int, more: Sequence[str]) -> list[s
     return [
         *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q"),
         *("--numprocesses", "4", "--dist", "loadgroup", "--no-loadscope-reorder"),
+        *("--max-worker-restart", "0"),
         f"--randomly-seed={seed}",
         *("--hypothesis-profile", "fresh", f"--hypothesis-seed={seed}"),
         f"--timeout={timeout_s}",
@@ -113,7 +114,7 @@ def _save(ran: Sequence[Ran]) -> None:
 def main() -> int:
     """Runs what is left; 0 when all has passed."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--runs", type=int, default=2, help="of the whole suite; %(default)s")
+    options.add_argument("--runs", type=int, default=2, help="of all that `make test` runs; %(default)s")
     options.add_argument(
         "--no-broker-runs", type=int, default=6, help="of the part without brokers; %(default)s"
     )
