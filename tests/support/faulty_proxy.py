@@ -88,9 +88,11 @@ class FaultyProxy(TcpProxy):
         """Ends every connection by a RST to both sides, now; new ones are accepted."""
         self._loop.run(self._reset_all())
 
-    def reset_after_bytes(self, byte_count: int, *, direction: Direction = "answers") -> None:
+    def reset_after_bytes(
+        self, byte_count: int, *, direction: Direction = "answers", count_from_s: float = 0
+    ) -> None:
         """Resets each connection in the middle of a frame, after so many more bytes, and each new one too."""
-        self._change(reset_after=ResetAfter(byte_count, direction))
+        self._change(reset_after=ResetAfter(byte_count, direction, count_from_s))
 
     def delay(self, latency_ms: float, *, jitter_ms: float = 0, seed: int = 0) -> None:
         """Passes everything on so much later, either way; in order, with a jitter that the seed repeats."""

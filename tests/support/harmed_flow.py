@@ -34,10 +34,15 @@ class Delay:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResetAfter:
-    """A connection ends by a reset after so many bytes of one direction; counted from when this was made."""
+    """A connection ends by a reset after so many bytes of one direction.
+
+    They are counted from `count_from_s` seconds after this was made, or after the connection began. So those
+    who send much are not cut off much more often than those who send little.
+    """
 
     byte_count: int
     direction: Direction
+    count_from_s: float = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,7 @@ class HarmedFlow:
         self._end: Finish | Break | None = None
         self._counted: ResetAfter | None = None
         self._bytes_until_reset = 0
+        self._counts_since_s = 0.0
 
     @property
     def is_broken(self) -> bool:
@@ -126,7 +132,7 @@ class HarmedFlow:
             # The end is not told either: that is what makes a connection half-open.
             self._swallow()
             return _NEVER
-        reset_after = self._reset_after(harms)
+        reset_after = self._reset_after(harms, now_s)
         if reset_after is not None and self._bytes_until_reset <= 0:
             return Break(by_harm=True)
         if not self._held:
@@ -141,7 +147,7 @@ class HarmedFlow:
         self._held.clear()
         self.held_bytes = 0
 
-    def _reset_after(self, harms: Harms) -> ResetAfter | None:
+    def _reset_after(self, harms: Harms, now_s: float) -> ResetAfter | None:
         """The reset that threatens this direction; its count begins anew with a new one."""
         wanted = harms.reset_after
         if wanted is None or wanted.direction != self.direction:
@@ -149,7 +155,8 @@ class HarmedFlow:
         if self._counted is not wanted:
             self._counted = wanted
             self._bytes_until_reset = wanted.byte_count
-        return wanted
+            self._counts_since_s = now_s + wanted.count_from_s
+        return wanted if now_s >= self._counts_since_s else None
 
     def _pause_s(self, harms: Harms, now_s: float) -> float:
         due_s = 0.0

@@ -150,6 +150,16 @@ def test_a_reset_waits_for_its_bytes() -> None:
     assert _steps(flow, harms) == [Pass(b"fghij", alone=False), Break(by_harm=True)]
 
 
+def test_bytes_before_the_count_begins_bring_no_reset() -> None:
+    harms = Harms(reset_after=ResetAfter(3, "answers", count_from_s=1))
+    flow = _flow(b"abcde")
+    assert _steps(flow, harms, now_s=7.0) == [Pass(b"abcde", alone=False), _IDLE]
+    flow.receive(b"fghij", harms, 7.9)
+    assert _steps(flow, harms, now_s=7.9) == [Pass(b"fghij", alone=False), _IDLE]
+    flow.receive(b"klmno", harms, 8.0)
+    assert _steps(flow, harms, now_s=8.0) == [Pass(b"klm", alone=False), Break(by_harm=True)]
+
+
 def test_bytes_of_the_other_direction_bring_no_reset() -> None:
     harms = Harms(reset_after=ResetAfter(1, "requests"))
     assert _steps(_flow(b"abc"), harms) == [Pass(b"abc", alone=False), _IDLE]
