@@ -1,10 +1,11 @@
 """`make mutants ROOM=spool`: plants a seeded sample of one-line mutants and prints those that no test finds.
 
-The tests run once with a coverage context each. Then each mutant is a forked child of this process. An
-import hook gives the child the mutated source, and it runs the tests that reached the line, quick first. A
-fault counts as found where a test fails with it, or takes too long, and the same tests pass without it.
-What runs in processes of its own does not have the fault. Results are kept in `.cache/mutants`, by the
-contents of sources and tests, and a second run goes on from them.
+The tests run once with a coverage context each. Then each mutant is a fork that runs the tests that reached
+the line, quick first, until one fails. Most mutants are tried in forks of one pytest session, which has
+imported all (one_line_session.py). What runs at import, and what survived there, is tried again in a process
+that imports the mutated source. A fault counts as found where a test fails with it, or takes too long, and
+passes without it. What runs in processes of its own does not have the fault. Results are kept in
+`.cache/mutants`, by the contents of sources and tests, and a second run goes on from them.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import pytest
 
 from tests.mutants.one_line import Mutant, mutants
 from tests.mutants.one_line_recording import DURATIONS_VARIABLE
+from tests.mutants.one_line_session import ForkingSession, Trial, replaced_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -48,6 +50,7 @@ _LONG_TIMEOUT_S: Final = 900
 _TESTS_AT_ONCE: Final = 60
 _MOST_TESTS: Final = 600
 _ALIVE_AT_MOST: Final = 0.05
+_QUICK: Final = "not kafka and not spark and not tools and not long"
 
 
 class Room(NamedTuple):
@@ -136,7 +139,7 @@ def _recorded(room: Room) -> tuple[coverage.CoverageData, dict[str, float]]:
         settings.write_text(f"[run]\nsource = {room.record}\nrelative_files = true\ndata_file = {data}\n")
         command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", "-q"]
         command += ["-p", "no:cacheprovider", "-p", "no:randomly", "-p", "tests.mutants.one_line_recording"]
-        command += ["-m", "not kafka and not spark and not tools and not long", room.tests]
+        command += ["-m", _QUICK, room.tests]
         print(f"recording {room.tests} ...", flush=True)
         environment = {**os.environ, DURATIONS_VARIABLE: str(durations)}
         subprocess.run(command, check=False, cwd=_ROOT, env=environment, stdout=subprocess.DEVNULL)
@@ -268,6 +271,46 @@ def _try_all(
         children.close()
 
 
+def _try_in_a_session(
+    trials: Sequence[_Trial], results: dict[str, str], kept: Path, room: Room, processes: int
+) -> None:
+    """Finds what forks of one pytest session can find; what survives there has no result yet."""
+    planted: list[Trial] = []
+    for trial in trials:
+        path = _ROOT / trial.mutant.path
+        replacements = replaced_code(str(path), path.read_bytes(), trial.mutant)
+        if trial.key not in results and trial.tests and replacements:
+            planted.append(Trial(trial.key, replacements, trial.tests))
+    if not planted:
+        return
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        with os.fdopen(writing, "w", buffering=1) as found:
+
+            def say(key: str, result: str) -> None:
+                found.write(json.dumps([key, result]) + "\n")
+
+            plugin = ForkingSession(planted, processes, say)
+            arguments = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", _QUICK, room.tests]
+            ended = pytest.main(arguments, plugins=[plugin])
+            found.flush()
+            os._exit(int(ended))
+    os.close(writing)
+    try:
+        with os.fdopen(reading) as lines:
+            for line in lines:
+                key, result = json.loads(line)
+                if result == "found":
+                    results[key] = result
+                    kept.write_text(json.dumps(results), encoding="utf-8")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGTERM)
+        os.waitpid(child, 0)
+
+
 def _print(trial: _Trial, result: str) -> None:
     mutant = trial.mutant
     print(f"{result.upper()} {mutant.path}:{mutant.line}, {len(trial.tests)} tests reach it", flush=True)
@@ -308,6 +351,8 @@ def main() -> int:
     for trial in trials:
         if results.get(trial.key, "found") != "found":
             _print(trial, results[trial.key])
+    if not room.instead:
+        _try_in_a_session(trials, results, kept, room, asked.processes)
     children = _Children(_LONG_TIMEOUT_S if room.instead else _TIMEOUT_S)
     _try_all(trials, results, kept, children, asked.processes)
     counts = Counter(results[trial.key] for trial in trials)
