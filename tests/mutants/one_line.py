@@ -1,7 +1,7 @@
 """One-line mutants of a source file: the usual operators over `ast`, each a replacement of a span of text.
 
 The rest of the file stays as it is. Docstrings, annotations, logged texts, what is raised, asserts,
-`__repr__` and blocks for type checkers are left alone: no behaviour hangs on them.
+`__repr__`, decorators of classes and blocks for type checkers are left alone: no behaviour hangs on them.
 """
 
 from __future__ import annotations
@@ -146,6 +146,18 @@ class _Mutator(ast.NodeVisitor):
         elif isinstance(value, str | bytes) and value:
             self._become(node, '""' if isinstance(value, str) else 'b""')
 
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        self.visit(node.value)
+        # The tuple that struct unpacks has one value where it is asked for so: the first is the last.
+        function = node.value.func if isinstance(node.value, ast.Call) else None
+        if not (isinstance(function, ast.Attribute) and function.attr.startswith("unpack")):
+            self.visit(node.slice)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        """Without its decorators: whether a dataclass is frozen keeps programmers from mistakes."""
+        for statement in node.body:
+            self.visit(statement)
+
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
         """Left alone: its parts have no places of their own before Python 3.12."""
 
@@ -174,7 +186,9 @@ class _Mutator(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Return(self, node: ast.Return) -> None:
-        if node.value is not None and not (isinstance(node.value, ast.Constant) and node.value.value is None):
+        # None is as false as False, to nearly all who ask.
+        nothing = isinstance(node.value, ast.Constant) and node.value.value in (None, False)
+        if node.value is not None and not nothing:
             self._become(node, "return None")
         self.generic_visit(node)
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from tests.mutants.one_line import mutants
 from tests.mutants.one_line_run import EQUIVALENT_PATH, ROOMS
+from tests.mutants.one_line_session import replaced_code
 
 _ROOT: Final = Path(__file__).parents[2]
 
@@ -29,6 +30,23 @@ def test_the_text_around_a_mutant_stays_as_it_is() -> None:
 
 def test_docstrings_annotations_and_logged_texts_are_left_alone() -> None:
     assert not _becoming('def f(a: "int"):\n    "What it does."\n    logger.info("text", a)\n')
+
+
+def test_what_makes_no_difference_to_anybody_is_left_alone() -> None:
+    assert _becoming("x = _I.unpack_from(b)[0]") == set()
+    assert _becoming("@dataclass(frozen=True)\nclass A: pass") == set()
+    assert _becoming("def f():\n    return False") == {"return True"}
+
+
+def test_the_code_of_functions_is_replaced_and_what_runs_at_import_is_not() -> None:
+    source = b"A = 1\ndef f(a, b=2):\n    def g():\n        return a < 3\n    return g\n"
+    functions: dict[str, tuple[str, ...]] = {}
+    for mutant in mutants("a.py", source):
+        replaced = replaced_code("a.py", source, mutant) or []
+        functions[mutant.becomes] = tuple(before.co_name for before, _ in replaced)
+    at_import = ("A = 2", "A = 0", "def f(a, b=3):", "def f(a, b=1):")
+    in_f = ("return a <= 3", "return a >= 3", "return a < 4", "return a < 2", "return None")
+    assert functions == dict.fromkeys(at_import, ()) | dict.fromkeys(in_f, ("f",))
 
 
 def test_what_is_listed_as_equivalent_is_a_mutant_of_the_present_tree() -> None:
