@@ -83,6 +83,13 @@ def test_a_changed_leader_or_greater_epoch_is_told(recorder: Recorder) -> None:
     ]
 
 
+def test_a_greater_epoch_is_told_whatever_the_ids_of_leaders(recorder: Recorder) -> None:
+    recorder.update(8, [topic("u", 1, nodes=(7,), epoch=0)])
+    assert recorder.update(8, [topic("u", 1, nodes=(7,), epoch=1)]) == [
+        LeadersChanged("u", [(0, (7, 0), (7, 1))])
+    ]
+
+
 def test_a_lost_leader_is_told(recorder: Recorder) -> None:
     lost = [partition(0, leader=None, epoch=5, error=5), partition(1, leader=1, epoch=5)]
     assert recorder.update(3, [topic("t", lost)]) == [LeadersChanged("t", [(0, (0, 5), (-1, 5))])]

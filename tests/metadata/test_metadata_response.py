@@ -29,7 +29,7 @@ from tests.support.metadata_responses import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from client_core.metadata.topic_layout import PartitionMetadata
 
@@ -321,3 +321,19 @@ def test_a_hostile_count_is_refused_before_it_sizes_anything(version: int) -> No
         finally:
             tracemalloc.stop()
         assert peak_bytes < 100_000
+
+
+@pytest.mark.parametrize(
+    ("longest", "brokers"),
+    [
+        (255, lambda size: node(0, host="h" * size)),  # RFC 1035
+        (1_024, lambda size: node(0, rack="r" * size)),
+    ],
+    ids=["host", "rack"],
+)
+def test_the_longest_text_is_read_and_one_character_more_is_refused(
+    longest: int, brokers: Callable[[int], Node]
+) -> None:
+    read_metadata_response(metadata_response([brokers(longest)], []), 13)
+    with pytest.raises(SchemaError, match=f"{longest + 1} characters of a .*, more than {longest}"):
+        read_metadata_response(metadata_response([brokers(longest + 1)], []), 13)
