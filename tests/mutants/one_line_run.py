@@ -72,7 +72,7 @@ ROOMS: Final = {
     "access": _service("service/access/*.py"),
     "produce": _service("service/produce/*.py", "service/aside.py", "service/json_parts.py"),
     "streams": _service("service/streams/*.py", "service/event_fan_out.py"),
-    "dialects": _service("service/dialects/*.py"),
+    "dialects": _service("service/dialects/**/*.py"),
 }
 
 

@@ -163,12 +163,13 @@ def test_max_age_waits_for_a_refresh_where_the_answer_is_older(web: HttpApp) -> 
     web.producer.clock.advance(10_000)
 
     def refresh(ticket: FakeTicket) -> None:
-        assert ticket.asked["max_age_ms"] == 5_000
+        assert (ticket.asked["max_age_ms"], ticket.asked["min_version"]) == (5_000, None)
         assert ticket.asked["deadline_ms"] == web.producer.clock.now_ms() + 700
         web.producer.set_topics({"orders": 3})
         web.producer.finish(ticket, MetadataResult(web.producer.cache))
 
-    answer = run(while_waiting(web, "/v1/topics/orders?max_age_ms=5000&max_block_ms=700", refresh))
+    query = f"max_age_ms=5000&max_block_ms=700&min_version={web.version}"
+    answer = run(while_waiting(web, f"/v1/topics/orders?{query}", refresh))
     assert (answer.status_code, answer.headers["age"]) == (200, "0")
 
 
@@ -199,12 +200,12 @@ def test_min_version_waits_for_that_update_by_kafkas_own_limit(web: HttpApp) -> 
     boot = web.app.sidecar.boot
 
     def refresh(ticket: FakeTicket) -> None:
-        assert ticket.asked["min_version"] == 2
+        assert (ticket.asked["min_version"], ticket.asked["max_age_ms"]) == (2, None)
         assert ticket.asked["deadline_ms"] == web.producer.clock.now_ms() + 60_000
         web.producer.set_topics({"orders": 3})
         web.producer.finish(ticket, MetadataResult(web.producer.cache))
 
-    answer = run(while_waiting(web, f"/v1/topics/orders?min_version={boot}-2", refresh))
+    answer = run(while_waiting(web, f"/v1/topics/orders?max_age_ms=9&min_version={boot}-2", refresh))
     assert answer.headers["pilotfish-metadata-version"] == f"{boot}-2"
 
 
