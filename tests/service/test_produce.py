@@ -330,22 +330,6 @@ def test_too_many_bytes_waiting_is_429_and_nothing_is_written() -> None:
     assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
 
 
-def test_too_many_requests_waiting_is_429() -> None:
-    web = HttpApp(max_waiting_requests=1)
-    web.producer.set_topics({"orders": 1})
-    web.producer.holds_records = True
-
-    async def scenario() -> tuple[int, int]:
-        async with web.client() as client:
-            first = asyncio.create_task(client.post(PATH, content=ONE, headers=JSON))
-            await until(lambda: web.producer.waiting)
-            refused = await client.post(PATH, content=ONE, headers=JSON)
-            web.producer.acknowledge(web.producer.waiting[0])
-            return refused.status_code, (await first).status_code
-
-    assert run(scenario()) == (429, 200)
-
-
 def test_made_up_topics_are_limited_for_produces_too() -> None:
     web = HttpApp(unknown_topics_per_second=1)
     web.producer.set_topics({})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -22,7 +21,7 @@ from client_core import (
 )
 from service.access.caller import Caller, TopicRules, set_caller
 from service.dialects.rest_v3 import schemas
-from tests.support.http_app import HttpApp, run, until
+from tests.support.http_app import HttpApp
 
 PATH = "/v3/clusters/cluster/topics/orders/records"
 JSON = {"content-type": "application/json"}
@@ -324,13 +323,6 @@ def test_a_record_that_is_longer_than_the_limit_is_413_in_its_place() -> None:
     assert codes(http, b'{}{"value":{"type":"STRING","data":"%s"}}{}' % (b"x" * 50)) == [200, 413, 200]
 
 
-def test_a_full_waiting_room_is_429_with_a_time_to_come_again(http: HttpApp) -> None:
-    with http.app.sidecar.room.enter(http.settings.max_waiting_bytes):
-        answer = http.post(PATH, content=b"{}", headers=JSON)
-    assert (answer.status_code, answer.json()["error_code"]) == (429, 429)
-    assert int(answer.headers["retry-after"]) >= 1
-
-
 def test_a_parameter_is_refused(http: HttpApp) -> None:
     assert refused(http, b"{}", f"{PATH}?timeout_ms=1", content_type="application/json") == (422, 422)
 
@@ -342,15 +334,7 @@ def test_in_a_shutdown_nothing_is_taken_on(http: HttpApp) -> None:
 
 def test_before_any_broker_answered_the_cluster_is_not_known() -> None:
     http = HttpApp()
-
-    async def scenario() -> Any:
-        async with http.client() as client:
-            posting = asyncio.ensure_future(client.post(PATH, content=b"{}", headers=JSON))
-            await until(lambda: http.producer.waiting)
-            http.producer.time_out(http.producer.waiting[0])
-            return await posting
-
-    answer = run(scenario())
+    answer = http.post(PATH, content=b"{}", headers=JSON, ends=http.producer.time_out)
     assert (answer.status_code, answer.json()["error_code"]) == (503, 50302)
 
 
