@@ -151,6 +151,19 @@ def test_a_topic_that_nobody_knows_is_waited_for_and_not_created(way: Way) -> No
     assert {one["create"] for one in asked} == {False}
 
 
+@pytest.mark.parametrize("way", [way for way in WAYS if way.dialect != "rest-v3"], ids=_name)
+def test_made_up_topics_are_limited(way: Way) -> None:
+    web = app(unknown_topics_per_second=1)
+
+    async def scenario() -> list[httpx.Response]:
+        async with web.client() as client:
+            return [await way.post(client, topic) for topic in ("made", "up")]
+
+    taken, refused = run(scenario())
+    assert taken.status_code == way.taken
+    assert way.code(refused) == (429, way.room_is_full)
+
+
 @pytest.mark.parametrize("way", [way for way in WAYS if way.dialect], ids=_name)
 def test_of_a_dialect_that_is_switched_off_there_is_nothing(way: Way) -> None:
     web = app(dialects="rest-v2" if way.dialect == "rest-v3" else "rest-v3")

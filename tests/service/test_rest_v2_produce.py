@@ -9,7 +9,6 @@ import pytest
 
 from client_core import (
     Errors,
-    NoBrokersError,
     Phase,
     ProducerRecord,
     RecordFailure,
@@ -266,11 +265,6 @@ def test_what_can_not_be_served_is_refused_whole(
     assert web.producer.submitted == []
 
 
-def test_one_bad_record_keeps_all_from_being_written(web: HttpApp) -> None:
-    assert post(web, '{"records":[{"value":"YQ=="},{"value":"!"}]}', headers=BINARY).status_code == 422
-    assert web.producer.submitted == []
-
-
 @pytest.mark.parametrize("topic", ["a%20b", "%C3%A9", "%ff", "a" * 250, "a:b"])
 def test_a_name_that_no_topic_can_have_is_400(web: HttpApp, topic: str) -> None:
     answer = post(web, ONE, f"/topics/{topic}")
@@ -327,12 +321,6 @@ def test_a_record_that_is_too_large_refuses_the_request_with_413(web: HttpApp) -
     assert "records[1]" in answer.json()["message"]
 
 
-def test_too_many_records_are_413() -> None:
-    web = HttpApp(max_records_per_request=2)
-    web.producer.set_topics({"orders": 1})
-    assert (post(web, THREE).status_code, post(web, THREE).json()["error_code"]) == (413, 413)
-
-
 def test_a_producer_that_is_closed_is_503(web: HttpApp) -> None:
     web.producer.close(0)
     answer = post(web, ONE)
@@ -386,27 +374,12 @@ def test_an_unknown_topic_is_404_whatever_the_number_of_records(web: HttpApp) ->
     assert answer.json()["message"] == "Topic absent not present in metadata after 1000 ms."
 
 
-def test_without_any_broker_it_is_503(web: HttpApp) -> None:
-    waited = TimeoutError("Topic absent not present in metadata after 1000 ms.")
-    waited.__cause__ = NoBrokersError("none has answered")
-    fail_with(web, RecordFailure(waited, Phase.METADATA, Written.NO, 1_000))
-    answer = post(web, ONE, "/topics/absent")
-    assert (answer.status_code, answer.json()["error_code"]) == (503, 50302)
-
-
 def test_topics_are_created_only_where_the_setting_says_so(web: HttpApp) -> None:
     post(web, ONE, "/topics/absent")
     assert web.producer.calls[-1][1]["create"] is False
     making = HttpApp(auto_create_topics=True)
     post(making, ONE, "/topics/absent")
     assert making.producer.calls[-1][1]["create"] is True
-
-
-def test_new_unknown_names_are_limited() -> None:
-    web = HttpApp(unknown_topics_per_second=1)
-    post(web, ONE, "/topics/absent1")
-    answer = post(web, ONE, "/topics/absent2")
-    assert (answer.status_code, answer.json()["error_code"]) == (429, 42901)
 
 
 # -- callers -------------------------------------------------------------------------------------------------

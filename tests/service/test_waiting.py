@@ -93,6 +93,7 @@ def test_a_new_unknown_name_is_counted_once_while_it_is_asked_for() -> None:
     unknown.begin("b", 1_000)
     unknown.end("a")
     unknown.end("a")
+    assert list(unknown._being_asked) == ["b"]
     with pytest.raises(ProblemError):
         unknown.begin("a", 1_001)
 
