@@ -99,24 +99,22 @@ def test_a_full_waiting_room_is_429_and_who_is_in_it_is_served(way: Way) -> None
 
 
 @_each_way
-def test_a_caller_who_leaves_frees_its_place_and_its_bytes_count_until_they_are_delivered(way: Way) -> None:
+async def test_a_caller_who_leaves_frees_its_place_and_its_bytes_count_until_they_are_delivered(
+    way: Way,
+) -> None:
     web = app()
     web.producer.holds_records = True
     room = web.app.sidecar.room
-
-    async def scenario() -> None:
-        async with web.client() as client:
-            asked = asyncio.ensure_future(way.post(client))
-            await until(lambda: web.producer.waiting)
-            assert room.requests == 1
-            asked.cancel()
-            await asyncio.wait([asked])
-        assert (room.requests, web.app.sidecar.http.in_progress) == (0, 0)
-        assert room.bytes >= len(way.body)
-        web.producer.deliver(web.producer.undelivered[0])
-        assert room.bytes == 0
-
-    run(scenario())
+    async with web.client() as client:
+        asked = asyncio.ensure_future(way.post(client))
+        await until(lambda: web.producer.waiting)
+        assert room.requests == 1
+        asked.cancel()
+        await asyncio.wait([asked])
+    assert (room.requests, web.app.sidecar.http.in_progress) == (0, 0)
+    assert room.bytes >= len(way.body)
+    web.producer.deliver(web.producer.undelivered[0])
+    assert room.bytes == 0
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way.path != _V3], ids=_name)  # there it is a stream

@@ -305,28 +305,24 @@ def test_who_waits_for_the_first_waits_no_longer_than_its_own_time(web: HttpApp)
     assert is_replay(post(web))
 
 
-def test_two_who_wait_are_independent_of_each_others_leaving(web: HttpApp) -> None:
+async def test_two_who_wait_are_independent_of_each_others_leaving(web: HttpApp) -> None:
     web.producer.holds_records = True
     headers = {"content-type": "application/json", "idempotency-key": "k1"}
-
-    async def scenario() -> int | None:
-        async with (
-            StreamCaller(web.app, PATH, headers=headers) as first,
-            StreamCaller(web.app, PATH, headers=headers) as second,
-            StreamCaller(web.app, PATH, headers=headers) as third,
-        ):
-            for caller in (first, second, third):
-                caller.end(ONE)
-            await until(lambda: web.app.sidecar.room.requests == 3)
-            second.leave()
-            first.leave()
-            await until(lambda: web.app.sidecar.room.requests == 1)
-            web.producer.acknowledge(web.producer.waiting[0])
-            await asyncio.shield(third.request)
-            assert (first.status, second.status) == (None, None)
-            return third.status
-
-    assert run(scenario()) == 200
+    async with (
+        StreamCaller(web.app, PATH, headers=headers) as first,
+        StreamCaller(web.app, PATH, headers=headers) as second,
+        StreamCaller(web.app, PATH, headers=headers) as third,
+    ):
+        for caller in (first, second, third):
+            caller.end(ONE)
+        await until(lambda: web.app.sidecar.room.requests == 3)
+        second.leave()
+        first.leave()
+        await until(lambda: web.app.sidecar.room.requests == 1)
+        web.producer.acknowledge(web.producer.waiting[0])
+        await asyncio.shield(third.request)
+        assert (first.status, second.status) == (None, None)
+        assert third.status == 200
     assert len(web.producer.submitted) == 1
 
 
