@@ -265,6 +265,13 @@ def test_nothing_else_may_be_larger_for_calling_itself_a_stream(
     assert not is_ndjson_stream(scope)
 
 
+async def test_a_short_line_that_has_begun_takes_no_place_in_the_waiting_room(web: HttpApp) -> None:
+    async with StreamCaller(web.app, PATH) as caller:
+        caller.send(b'{"value":0}\n{"val')
+        assert (await caller.line())["index"] == 0
+        assert web.app.sidecar.room.bytes == 0
+
+
 # -- refused by its head -------------------------------------------------------------------------------------
 
 

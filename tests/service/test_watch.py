@@ -308,9 +308,7 @@ async def test_changes_that_are_not_kept_any_more_are_a_gap() -> None:
         assert (await again.next("snapshot")).last_id == change.last_id
 
 
-async def test_nothing_is_followed_when_nobody_has_watched_for_long_and_who_comes_then_hears_of_the_gap() -> (
-    None
-):
+async def test_nothing_is_followed_when_nobody_has_watched_for_long_and_the_next_hears_of_the_gap() -> None:
     web = HttpApp(watch_linger_ms=0)
     web.producer.set_topics([described("orders", [1])])
     async with watching(web.app, "/v1/watch") as watch:

@@ -15,7 +15,7 @@ from unittest import mock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import FrameType, FunctionType, TracebackType
+    from types import CodeType, FrameType, TracebackType
 
 
 class PythonCalls:
@@ -45,9 +45,9 @@ def python_calls(run: Callable[[], object]) -> int:
     return counted.calls
 
 
-def calls_of(function: FunctionType, run: Callable[[], object]) -> int:
-    """How often this thread enters one function of Python meanwhile."""
-    code, calls = function.__code__, 0
+def calls_of(code: CodeType, run: Callable[[], object]) -> int:
+    """How often this thread enters the function of Python that has this code meanwhile."""
+    calls = 0
 
     def count(frame: FrameType, event: str, _argument: object) -> None:
         nonlocal calls
