@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 MOST_MS: Final = 50.0
 _ROUNDS: Final = 20
 
-TOPICS: Final = 12_000
-PARTITIONS: Final = 12_000
+TOPICS: Final = 20_000
+PARTITIONS: Final = 30_000
 
 JSON: Final = {"accept": "application/json"}
 LOOKUPS: Final = json.dumps({"lookups": [{"topic": "big", "partition": n} for n in range(1_000)]}).encode()
