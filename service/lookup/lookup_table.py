@@ -104,7 +104,6 @@ class Entry:
         self.headers_304: HeaderPairs = []
         self.head = self.head_304 = b""
         self.stamp: object = None
-        self.used_s = 0
         self._fixed = [(b"content-type", JSON), (b"content-length", b"%d" % self.length)]
 
     def renew(self, stamp: object, used_s: int, freshness: HeaderPairs) -> None:

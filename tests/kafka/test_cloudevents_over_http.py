@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import httpx
 import pytest
-import requests
 from cloudevents.core.bindings import http as core_http
 from cloudevents.core.bindings import kafka as core_kafka
 from cloudevents.core.v1.event import CloudEvent
@@ -65,11 +64,6 @@ def topic(new_topic: NewTopic) -> str:
     return new_topic(partitions=3, replication_factor=3, min_insync_replicas=2)
 
 
-def with_requests(url: str, sent: Sent) -> tuple[int, Any]:
-    answer = requests.post(url, headers=dict(sent.headers), data=sent.body, timeout=60)
-    return answer.status_code, answer.json()
-
-
 def with_httpx(url: str, sent: Sent) -> tuple[int, Any]:
     answer = httpx.post(url, headers=dict(sent.headers), content=sent.body, timeout=60, verify=NO_TLS)
     return answer.status_code, answer.json()
@@ -95,7 +89,6 @@ def only_record(kafka: KraftCluster, topic: str, answer: tuple[int, Any]) -> Rea
     return record
 
 
-@pytest.mark.parametrize("post", [with_requests, with_httpx])
 @pytest.mark.parametrize(
     ("made", "mode"), [(core_http.to_binary_event, "binary"), (core_http.to_structured_event, "structured")]
 )
@@ -111,7 +104,6 @@ def test_an_event_of_the_sdks_core_comes_back_as_it_was(
     kafka: KraftCluster,
     sidecar: Sidecar,
     topic: str,
-    post: Callable[[str, Sent], tuple[int, Any]],
     made: Callable[[CloudEvent], core_http.HTTPMessage],
     mode: str,
     content_type: str,
@@ -131,7 +123,7 @@ def test_an_event_of_the_sdks_core_comes_back_as_it_was(
         data,
     )
     message = made(event)
-    answer = post(f"{sidecar.api_url}/cloudevents/{topic}", Sent(message.headers, message.body))
+    answer = with_httpx(f"{sidecar.api_url}/cloudevents/{topic}", Sent(message.headers, message.body))
     record = only_record(kafka, topic, answer)
     headers, key, value = as_message(record)
     assert key == "Künde-7".encode()
@@ -142,13 +134,11 @@ def test_an_event_of_the_sdks_core_comes_back_as_it_was(
     assert back.get_data() == data
 
 
-@pytest.mark.parametrize("post", [with_requests, with_httpx])
 @pytest.mark.parametrize("mode", ["binary", "structured"])
 def test_an_event_of_the_sdks_first_interface_comes_back_as_it_was(
     kafka: KraftCluster,
     sidecar: Sidecar,
     topic: str,
-    post: Callable[[str, Sent], tuple[int, Any]],
     mode: str,
 ) -> None:
     """Its binary mode encodes no header value, so these are ASCII."""
@@ -158,7 +148,7 @@ def test_an_event_of_the_sdks_first_interface_comes_back_as_it_was(
     )
     to_http = v1_conversion.to_binary if mode == "binary" else v1_conversion.to_structured
     headers, body = to_http(event)
-    answer = post(f"{sidecar.api_url}/cloudevents/{topic}", Sent(headers, body))
+    answer = with_httpx(f"{sidecar.api_url}/cloudevents/{topic}", Sent(headers, body))
     record = only_record(kafka, topic, answer)
     message = v1_kafka.KafkaMessage(*as_message(record))
     from_kafka = v1_kafka.from_binary if mode == "binary" else v1_kafka.from_structured
@@ -235,13 +225,3 @@ def test_an_event_without_data_is_a_tombstone_on_a_compacted_topic(
     answer = with_httpx(f"{sidecar.api_url}/cloudevents/{topic}", Sent(headers, b""))
     record = only_record(kafka, topic, answer)
     assert (record.key, record.value) == (b"customer-7", None)
-
-
-def test_an_unknown_topic_is_told_soon_and_nothing_is_created(
-    kafka: KraftCluster, sidecar: Sidecar, topic_name: Callable[[], str]
-) -> None:
-    missing = topic_name()
-    headers = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/a", "ce-type": "t"}
-    status, body = with_httpx(f"{sidecar.api_url}/cloudevents/{missing}", Sent(headers, b"x"))
-    assert (status, body["kafka_error"], body["written"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION", "no")
-    assert missing not in kafka.admin.topics()

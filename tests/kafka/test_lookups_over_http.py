@@ -57,23 +57,6 @@ def test_leaders_replicas_and_isr_are_those_that_another_client_sees(
         assert (leader["leader"]["host"], leader["leader"]["port"]) == kafka.address(partition.leader or 0)
 
 
-def test_many_leaders_are_answered_in_order_with_an_error_for_each_that_fails(
-    new_topic: NewTopic, topic_name: Callable[[], str], sidecar: Sidecar
-) -> None:
-    known, missing = new_topic(partitions=3), topic_name()
-    asked = [
-        {"topic": known, "partition": 2},
-        {"topic": missing, "partition": 0},
-        {"topic": known, "key": "k"},
-    ]
-    answer = sidecar.api.post("/v1/leaders", json={"lookups": asked})
-    assert answer.status_code == 200, answer.text
-    first, second, third = answer.json()["results"]
-    assert (first["topic"], first["partition"]) == (known, 2)
-    assert second["error"]["kafka_error"] == "UNKNOWN_TOPIC_OR_PARTITION"
-    assert third["leader"]["id"] in {1, 2, 3}
-
-
 def test_the_list_of_topics_names_them_all(
     new_topic: NewTopic, kafka: KraftCluster, sidecar: Sidecar
 ) -> None:
@@ -111,16 +94,6 @@ def test_a_topic_deleted_and_created_again_is_followed_by_lookups_and_produces(
     )
     assert len(after["partitions"]) == 4
     assert [(r.partition, r.value) for r in kafka.read_back(topic)] == [(3, b"after")]
-
-
-def test_an_answer_says_how_fresh_it_is_and_is_not_sent_twice(new_topic: NewTopic, sidecar: Sidecar) -> None:
-    topic = new_topic(partitions=2)
-    first = sidecar.api.get(f"/v1/topics/{topic}")
-    assert int(first.headers["age"]) >= 0
-    assert first.headers["pilotfish-metadata-version"].rpartition("-")[2].isdigit()
-    again = sidecar.api.get(f"/v1/topics/{topic}", headers={"if-none-match": first.headers["etag"]})
-    assert again.status_code == 304
-    assert not again.content
 
 
 def test_a_refresh_moves_the_version(sidecar: Sidecar) -> None:

@@ -9,16 +9,15 @@ from __future__ import annotations
 import base64
 import json
 import socket
-import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import pytest
 
 from tests.support.shared_sidecar import SharedSidecar
-from tests.support.waiting import patient, wait_until
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     import httpx
 
@@ -182,21 +181,6 @@ def test_partitions_and_replicas_are_those_that_another_client_sees(
         assert sidecar.api.get(leader["broker"]["related"]).json()["broker_id"] == expected.leader
 
 
-def test_what_is_not_there_is_404_by_its_code(
-    topic: str, topic_name: Callable[[], str], sidecar: Sidecar, root: str
-) -> None:
-    for path, code in (
-        ("/v3/clusters/another", 404),
-        (f"{root}/brokers/99", 404),
-        (f"{root}/topics/{topic_name()}", 40403),
-        (f"{root}/topics/{topic_name()}/partitions/0", 40403),
-        (f"{root}/topics/{topic}/partitions/3", 404),
-        (f"{root}/topics/{topic}/partitions/0/replicas/99", 404),
-    ):
-        answer = sidecar.api.get(path)
-        assert (answer.status_code, answer.json()["error_code"]) == (404, code), path
-
-
 # -- records -------------------------------------------------------------------------------------------------
 
 
@@ -238,47 +222,6 @@ def test_records_are_read_back_as_they_were_sent(
         assert back.timestamp_type == "CreateTime"
 
 
-def test_json_and_strings_go_on_the_wire_as_they_are(
-    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar, root: str
-) -> None:
-    topic = new_topic(partitions=1, replication_factor=3, min_insync_replicas=2)
-    written = {
-        '{"type":"JSON","data":{ "a" : 1.10, "b":[ 1e3, "ü" ]}}': '{"a":1.10,"b":[1e3,"ü"]}'.encode(),
-        '{"type":"JSON","data":"text"}': b'"text"',
-        '{"type":"JSON","data":0}': b"0",
-        '{"type":"JSON","data":false}': b"false",
-        '{"type":"JSON","data":""}': b'""',
-        '{"type":"JSON","data":[]}': b"[]",
-        '{"type":"JSON","data":{}}': b"{}",
-        '{"type":"JSON","data":null}': None,
-        '{"type":"STRING","data":"ü\\n"}': "ü\n".encode(),
-        '{"type":"STRING","data":""}': b"",
-        '{"type":"STRING"}': None,
-        "{}": None,
-        "null": None,
-    }
-    body = "".join(f'{{"value":{value}}}' for value in written)
-    answer = post(sidecar, f"{root}/topics/{topic}/records", body)
-    told = [json.loads(line) for line in answer.text.splitlines()]
-    assert [report["error_code"] for report in told] == [200] * len(written)
-    assert [r.value for r in kafka.read_back(topic)] == list(written.values())
-    sizes = [report["value"]["size"] for report in told[:-2]]
-    assert sizes == [-1 if value is None else len(value) for value in list(written.values())[:-2]]
-    assert "value" not in told[-1]
-
-
-def test_keys_go_where_java_puts_them(
-    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar, root: str, golden: Callable[[str], Any]
-) -> None:
-    cases = golden("murmur2_partitions.json")
-    count = next(c for c in sorted(int(count) for count in cases[0]["partition"]) if c > 2)
-    topic = new_topic(partitions=count, replication_factor=3, min_insync_replicas=2)
-    keys = {bytes.fromhex(case["key"]): case["partition"][str(count)] for case in cases}
-    told = reports(sidecar, f"{root}/topics/{topic}/records", *({"key": binary(key)} for key in keys))
-    assert [report["partition_id"] for report in told] == list(keys.values())
-    assert {r.key: r.partition for r in kafka.read_back(topic)} == keys
-
-
 def test_a_bad_record_takes_no_other_with_it(
     kafka: KraftCluster, topic: str, sidecar: Sidecar, root: str
 ) -> None:
@@ -296,40 +239,6 @@ def test_a_bad_record_takes_no_other_with_it(
     )
     assert [report["error_code"] for report in told] == [200, 400, 415, 413, 40402, 422, 200]
     assert sorted(r.value or b"" for r in kafka.read_back(topic)) == [b"first", b"last"]
-
-
-def test_an_unknown_topic_is_40401_within_the_short_wait_and_is_not_created(
-    kafka: KraftCluster, topic_name: Callable[[], str], sidecar: Sidecar, root: str
-) -> None:
-    missing = topic_name()
-    began_s = time.monotonic()
-    told = reports(sidecar, f"{root}/topics/{missing}/records", {}, {"partition_id": 0})
-    assert [report["error_code"] for report in told] == [40401, 40401]
-    assert time.monotonic() - began_s < patient(20.0)
-    assert missing not in kafka.admin.topics()
-
-
-def test_a_partition_that_the_topic_lacks_is_40402_within_the_short_wait(
-    topic: str, sidecar: Sidecar, root: str
-) -> None:
-    assert get(sidecar, f"{root}/topics/{topic}")["partitions_count"] == 3
-    began_s = time.monotonic()
-    (report,) = reports(sidecar, f"{root}/topics/{topic}/records", {"partition_id": 3})
-    assert report["error_code"] == 40402
-    assert time.monotonic() - began_s < patient(20.0)
-
-
-def test_what_http_refuses(topic: str, sidecar: Sidecar, root: str) -> None:
-    path = f"{root}/topics/{topic}/records"
-    for body, content_type, status, code in (
-        ("", "application/json", 422, 42206),
-        ("{}", "text/plain", 415, 415),
-        ("{}", "application/json; charset=DEADBEEF", 400, 400),
-    ):
-        answer = sidecar.api.post(path, content=body, headers={"content-type": content_type})
-        assert (answer.status_code, answer.json()["error_code"]) == (status, code)
-    answer = post(sidecar, f"/v3/clusters/another/topics/{topic}/records", "{}")
-    assert (answer.status_code, answer.json()["error_code"]) == (404, 404)
 
 
 # -- streams -------------------------------------------------------------------------------------------------
@@ -359,26 +268,6 @@ def test_a_stream_is_answered_while_it_is_open(
         stream.end()
         assert stream.report() is None
     assert [r.value for r in kafka.read_back(topic)] == [b"%d" % n for n in range(51)]
-
-
-def test_thousands_of_records_of_a_stream_arrive_in_order_none_lost_and_none_twice(
-    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar, root: str
-) -> None:
-    topic = new_topic(partitions=1, replication_factor=3, min_insync_replicas=2)
-    count = 20_000
-    with Duplex(sidecar, f"{root}/topics/{topic}/records") as stream:
-        for start in range(0, count, 1_000):
-            stream.send(
-                b"".join(b'{"value":{"type":"JSON","data":%d}}' % n for n in range(start, start + 1_000))
-            )
-        stream.end()
-        assert stream.head() == "HTTP/1.1 200 OK"
-        for n in range(count):
-            report = stream.report()
-            assert report is not None
-            assert report["offset"] == n
-        assert stream.report() is None
-    assert [r.value for r in kafka.read_back(topic)] == [b"%d" % n for n in range(count)]
 
 
 def test_an_open_stream_ends_in_good_order_when_the_sidecar_is_stopped(
@@ -420,35 +309,3 @@ def test_a_batch_is_written_and_told_of_by_ids(
         "d": None,
     }
     assert sorted((r.value, r.headers) for r in read.values() if r.value is not None) == [(b"[1,2]", ())]
-
-
-def test_a_batch_that_is_none_is_42208(kafka: KraftCluster, topic: str, sidecar: Sidecar, root: str) -> None:
-    for entries in ([], [{"id": str(n)} for n in range(11)], [{"id": "1"}, {"id": "1"}], [{"id": "x" * 81}]):
-        answer = post(sidecar, f"{root}/topics/{topic}/records:batch", json.dumps({"entries": entries}))
-        assert (answer.status_code, answer.json()["error_code"]) == (422, 42208)
-    assert kafka.read_back(topic) == []
-
-
-# -- leaderless ----------------------------------------------------------------------------------------------
-
-
-def test_a_leaderless_partition_is_answered_at_once_and_a_produce_to_it_ends_at_its_deadline(
-    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar, root: str
-) -> None:
-    topic = new_topic(assignment=[[2], [1]])
-    path = f"{root}/topics/{topic}"
-    assert get(sidecar, f"{path}/partitions/0")["leader"] is not None
-    kafka.kill(2)
-    wait_until(
-        lambda: get(sidecar, f"{path}/partitions/0")["leader"] is None, what="a partition without a leader"
-    )
-    partitions = get(sidecar, f"{path}/partitions")["data"]
-    (replica,) = get(sidecar, f"{path}/partitions/0/replicas")["data"]
-    assert [p["leader"] is None for p in partitions] == [True, False]
-    assert (replica["broker_id"], replica["is_leader"]) == (2, False)
-    began_s = time.monotonic()
-    (failed,) = reports(sidecar, f"{path}/records", {"partition_id": 0})
-    assert failed["error_code"] == 50003
-    assert 3.0 < time.monotonic() - began_s < patient(30.0)
-    (written,) = reports(sidecar, f"{path}/records", {"partition_id": 1})
-    assert written["error_code"] == 200

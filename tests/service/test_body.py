@@ -47,7 +47,7 @@ def test_pieces_are_put_together_and_counted() -> None:
 
 
 def test_a_body_of_many_small_pieces_takes_little_more_than_its_bytes() -> None:
-    total = 200_000
+    total = 40_000
     pieces = [piece(b"%02d" % (n % 100), more=n < total - 1) for n in range(total)]
     place = place_in(WaitingRoom(MockClock(), 10, 10_000_000))
     left = iter(pieces)

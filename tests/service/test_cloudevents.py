@@ -5,7 +5,6 @@ The events called EXAMPLE are those of the specification and of its conformance 
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core import Phase, RecordFailure, RecordTooLargeError, TimeoutError, Written
-from tests.support.http_app import HttpApp, run, until
+from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -516,17 +515,6 @@ def test_without_acknowledgements_the_offset_is_null() -> None:
     assert (answer.status_code, answer.json()["results"][0]["offset"]) == (202, None)
 
 
-def test_an_unknown_topic_is_waited_for_as_dialects_do() -> None:
-    app = web(unknown_topic_wait_ms=700)
-    answer = app.post("/cloudevents/nowhere", headers=EXAMPLE_HEADERS, content=b"x")
-    assert answer.status_code == 202  # the fake acknowledges whatever it gets
-    ((_, asked),) = app.producer.calls
-    assert asked["block_deadline_ms"] == app.producer.clock.now_ms() + 700
-    assert asked["create"] is False
-    binary(app, EXAMPLE_HEADERS)
-    assert app.producer.calls[-1][1]["block_deadline_ms"] == app.producer.clock.now_ms() + 60_000
-
-
 def test_each_request_is_counted_once_by_its_outcome() -> None:
     app = web()
     binary(app, EXAMPLE_HEADERS)
@@ -537,46 +525,3 @@ def test_each_request_is_counted_once_by_its_outcome() -> None:
     failing(app, 0)
     structured(app, LEAST)
     assert outcomes_counted(app) == {"success": 2, "partial": 1, "error": 2}
-
-
-def test_a_caller_who_leaves_frees_its_place_and_its_bytes_count_until_they_are_delivered() -> None:
-    async def scenario() -> None:
-        app = web()
-        app.producer.holds_records = True
-        room = app.app.sidecar.room
-        async with app.client() as client:
-            post = asyncio.create_task(
-                client.post("/cloudevents/orders", headers=EXAMPLE_HEADERS, content=b"12345")
-            )
-            await until(lambda: app.producer.waiting)
-            assert (room.requests, room.bytes) == (1, 5)
-            post.cancel()
-            await asyncio.wait([post])
-            assert (room.requests, room.bytes) == (0, 5)
-            app.producer.deliver(app.producer.undelivered[0])
-            assert room.bytes == 0
-
-    run(scenario())
-
-
-def test_a_full_room_is_429_before_the_body_is_read() -> None:
-    async def scenario() -> None:
-        app = web(max_waiting_requests=1)
-        app.producer.holds_records = True
-        async with app.client() as client:
-            first = asyncio.create_task(
-                client.post("/cloudevents/orders", headers=EXAMPLE_HEADERS, content=b"x")
-            )
-            await until(lambda: app.producer.waiting)
-            second = await client.post("/cloudevents/orders", headers=EXAMPLE_HEADERS, content=b"x")
-            assert (second.status_code, second.json()["written"]) == (429, "no")
-            assert int(second.headers["retry-after"]) >= 1
-            app.producer.acknowledge(app.producer.waiting[0])
-            assert (await first).status_code == 202
-
-    run(scenario())
-
-
-def test_the_dialect_can_be_switched_off() -> None:
-    app = web(dialects="dapr")
-    assert binary(app, EXAMPLE_HEADERS).status_code == 404

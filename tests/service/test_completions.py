@@ -22,33 +22,29 @@ def on_another_thread(completions: LoopCompletions, finished: list[object]) -> N
     thread.join()
 
 
-def test_results_arrive_on_the_loop_in_order_and_together() -> None:
+async def test_results_arrive_on_the_loop_in_order_and_together() -> None:
     completions = LoopCompletions()
     arrived: list[tuple[int, int]] = []
     me = threading.get_ident()
+    completions.bind(asyncio.get_running_loop())
+    all_there = asyncio.Event()
 
-    async def scenario() -> None:
-        completions.bind(asyncio.get_running_loop())
-        all_there = asyncio.Event()
+    def done(n: int) -> object:
+        def take(_: Result) -> None:
+            arrived.append((n, threading.get_ident()))
+            if n == 2:
+                all_there.set()
 
-        def done(n: int) -> object:
-            def take(_: Result) -> None:
-                arrived.append((n, threading.get_ident()))
-                if n == 2:
-                    all_there.set()
+        return take
 
-            return take
-
-        on_another_thread(completions, [(done(n), FakeResult()) for n in range(3)])
-        assert arrived == []
-        await all_there.wait()
-
-    run(scenario())
+    on_another_thread(completions, [(done(n), FakeResult()) for n in range(3)])
+    assert arrived == []
+    await all_there.wait()
     assert arrived == [(0, me), (1, me), (2, me)]
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), asyncio.CancelledError()], ids=repr)
-def test_a_callback_that_fails_does_not_cost_the_others_theirs(
+async def test_a_callback_that_fails_does_not_cost_the_others_theirs(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     completions = LoopCompletions()
@@ -56,13 +52,10 @@ def test_a_callback_that_fails_does_not_cost_the_others_theirs(
     def fails(_: Result) -> None:
         raise error
 
-    async def scenario() -> Result:
-        completions.bind(asyncio.get_running_loop())
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        completions.post([(fails, FakeResult()), (future.set_result, FakeResult())])
-        return await future
-
-    assert run(scenario()) == FakeResult()
+    completions.bind(asyncio.get_running_loop())
+    future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+    completions.post([(fails, FakeResult()), (future.set_result, FakeResult())])
+    assert await future == FakeResult()
     assert type(error).__name__ in caplog.text
 
 
@@ -84,22 +77,18 @@ def test_before_a_loop_is_bound_losing_results_is_said_aloud(caplog: pytest.LogC
 # -- waking the I/O thread -----------------------------------------------------------------------------------
 
 
-def test_the_io_thread_is_woken_once_when_the_loop_has_done_what_lies_before_it() -> None:
+async def test_the_io_thread_is_woken_once_when_the_loop_has_done_what_lies_before_it() -> None:
     completions = LoopCompletions()
     happened: list[str] = []
-
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        completions.bind(loop)
-        for number in range(3):
-            loop.call_soon(lambda number=number: happened.append(f"request {number}"))  # type: ignore[misc]
-            completions.wake_soon(lambda: happened.append("woken"))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        completions.wake_soon(lambda: happened.append("woken again"))
-        await asyncio.sleep(0)
-
-    run(scenario())
+    loop = asyncio.get_running_loop()
+    completions.bind(loop)
+    for number in range(3):
+        loop.call_soon(lambda number=number: happened.append(f"request {number}"))  # type: ignore[misc]
+        completions.wake_soon(lambda: happened.append("woken"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    completions.wake_soon(lambda: happened.append("woken again"))
+    await asyncio.sleep(0)
     assert happened == ["request 0", "woken", "request 1", "request 2", "woken again"]
 
 

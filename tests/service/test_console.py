@@ -232,7 +232,7 @@ def test_the_document_is_made_once_however_many_ask_and_is_not_sent_again(app: H
     assert made == [1]
 
 
-def test_who_leaves_while_the_document_is_made_ends_it_for_nobody() -> None:
+async def test_who_leaves_while_the_document_is_made_ends_it_for_nobody() -> None:
     may_go_on = threading.Event()
 
     def make() -> dict[str, Any]:
@@ -240,18 +240,14 @@ def test_who_leaves_while_the_document_is_made_ends_it_for_nobody() -> None:
         return {}
 
     document = ReadyDocument(make)
-
-    async def scenario() -> None:
-        request = Request({"type": "http", "headers": []})
-        first, second = (asyncio.ensure_future(document.answer(request)) for _ in range(2))
-        await asyncio.sleep(0)
-        first.cancel()
-        await asyncio.sleep(0)
-        may_go_on.set()
-        assert (await second).body == b"{}"
-        assert first.cancelled()
-
-    run(scenario())
+    request = Request({"type": "http", "headers": []})
+    first, second = (asyncio.ensure_future(document.answer(request)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    may_go_on.set()
+    assert (await second).body == b"{}"
+    assert first.cancelled()
 
 
 def test_a_making_that_failed_is_tried_again() -> None:

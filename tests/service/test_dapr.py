@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +18,13 @@ from client_core import (
 )
 from service.access.caller import Caller, TopicRules, set_caller
 from tests.service.dapr_app import details, envelope, only_records, refusal, web
-from tests.support.http_app import HttpApp, run, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     import httpx
 
     from client_core import KafkaError, ProducerRecord
     from service.asgi import Receive, Scope, Send
+    from tests.support.http_app import HttpApp
 
 PUBLISH = "/v1.0/publish/pubsub/orders"
 JSON = {"content-type": "application/json"}
@@ -315,50 +312,6 @@ def test_an_unknown_topic_or_partition_is_waited_for_as_dialects_do(path: str, p
 # -- the request's place -------------------------------------------------------------------------------------
 
 
-def test_a_full_room_is_429_in_daprs_shape() -> None:
-    async def scenario() -> None:
-        app = web(max_waiting_requests=1)
-        app.producer.holds_records = True
-        async with app.client() as client:
-            first = asyncio.create_task(client.post(PUBLISH, headers=JSON, content=b"1"))
-            await until(lambda: app.producer.waiting)
-            second = await client.post(PUBLISH, headers=JSON, content=b"1")
-            assert (second.status_code, second.json()["errorCode"]) == (429, "ERR_TOO_MANY_REQUESTS")
-            assert int(second.headers["retry-after"]) >= 1
-            app.producer.acknowledge(app.producer.waiting[0])
-            assert (await first).status_code == 204
-
-    run(scenario())
-
-
-def test_a_caller_who_leaves_frees_its_place() -> None:
-    async def scenario() -> None:
-        app = web()
-        app.producer.holds_records = True
-        room = app.app.sidecar.room
-        async with app.client() as client:
-            post = asyncio.create_task(client.post(PUBLISH, headers=JSON, content=b"1"))
-            await until(lambda: app.producer.waiting)
-            post.cancel()
-            await asyncio.wait([post])
-            assert room.requests == 0
-            assert room.bytes > len(b"1")  # the envelope counts
-            app.producer.deliver(app.producer.undelivered[0])
-            assert room.bytes == 0
-
-    run(scenario())
-
-
-def test_a_body_of_unknown_length_is_cut_off_where_it_gets_too_large() -> None:
-    async def endless() -> AsyncIterator[bytes]:
-        while True:
-            yield b"x" * 1_000
-
-    app = web(max_body_bytes=10_000)
-    assert refusal(app, app.post(PUBLISH, headers=JSON, content=endless()), 413) == "ERR_BODY_READ"
-    assert (app.app.sidecar.room.requests, app.app.sidecar.room.bytes) == (0, 0)
-
-
 def test_while_it_drains_nothing_is_taken_on() -> None:
     app = web()
     app.app.sidecar.drain.begun = True
@@ -374,9 +327,3 @@ def test_each_request_is_counted_once_by_its_outcome() -> None:
     metrics = app.app.sidecar.http
     counts: dict[str, Any] = {o: metrics.produced(o).count for o in ("success", "partial", "error")}
     assert counts == {"success": 1, "partial": 0, "error": 2}
-
-
-def test_the_dialect_can_be_switched_off() -> None:
-    app = web(dialects="cloudevents")
-    assert publish(app).status_code == 404
-    assert app.get("/v1.0/metadata").headers["content-type"] == "application/problem+json"

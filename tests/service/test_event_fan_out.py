@@ -15,8 +15,10 @@ class Wanting(RecordedEvents):
     def __init__(self, *kinds: type) -> None:
         super().__init__()
         self.kinds = kinds
+        self.asked: list[type] = []
 
     def wants(self, kind: type) -> bool:
+        self.asked.append(kind)
         return kind in self.kinds
 
 
@@ -29,6 +31,7 @@ def test_every_sink_is_told_what_it_wants_in_order() -> None:
     assert both.events == told
     assert one.events == [e.NodeReady(1), e.NodeReady(2)]
     assert none.events == []
+    assert none.asked == [e.NodeReady, e.NodeConnecting], "once for each kind"
 
 
 def test_an_event_of_the_client_is_counted_and_explains_slowness() -> None:

@@ -76,21 +76,17 @@ def test_what_is_no_http_is_a_problem_document(app: ASGIApp, written: bytes) -> 
     assert problem(exchange(app, written))["status"] == 400
 
 
-def test_a_refused_caller_who_leaves_takes_all_of_the_connection_along(app: ASGIApp) -> None:
+async def test_a_refused_caller_who_leaves_takes_all_of_the_connection_along(app: ASGIApp) -> None:
     """Kept until the moment for the answer was over, thousands of them were megabytes."""
-
-    async def scenario() -> None:
-        async with Served(app) as served:
-            caller = await served.call()
-            caller.send(b"no http\r\n\r\n")
-            assert (await caller.answer())[0] == 400
-            kept = weakref.ref(served.protocols[0].transport)
-            await caller.hang_up()
-            await until(lambda: not served.protocols)
-            gc.collect()
-            assert kept() is None
-
-    run(scenario())
+    async with Served(app) as served:
+        caller = await served.call()
+        caller.send(b"no http\r\n\r\n")
+        assert (await caller.answer())[0] == 400
+        kept = weakref.ref(served.protocols[0].transport)
+        await caller.hang_up()
+        await until(lambda: not served.protocols)
+        gc.collect()
+        assert kept() is None
 
 
 def test_a_head_without_an_end_is_refused(app: ASGIApp) -> None:

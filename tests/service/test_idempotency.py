@@ -53,6 +53,12 @@ def post(
     return web.post(path, content=body, headers={**headers_of(key), **headers})
 
 
+async def ask(client: Any, body: bytes = ONE, key: str = "k1", query: str = "") -> httpx.Response:
+    """The same within a scenario of several requests."""
+    answer: httpx.Response = await client.post(PATH + query, content=body, headers=headers_of(key))
+    return answer
+
+
 def is_replay(answer: httpx.Response) -> bool:
     return bool(answer.headers.get("pilotfish-replayed") == "true")
 
@@ -235,10 +241,7 @@ def test_a_request_that_comes_while_the_first_runs_waits_for_its_outcome(web: Ht
 
     async def scenario() -> list[httpx.Response]:
         async with web.client() as client:
-            asked = [
-                asyncio.create_task(client.post(PATH, content=ONE, headers=headers_of("k1")))
-                for _ in range(3)
-            ]
+            asked = [asyncio.create_task(ask(client)) for _ in range(3)]
             await until(lambda: web.app.sidecar.room.requests == 3)
             web.producer.acknowledge(web.producer.waiting[0])
             return await asyncio.gather(*asked)
@@ -256,9 +259,7 @@ def test_two_of_a_body_so_long_that_both_are_read_at_once_are_one(web: HttpApp) 
 
     async def scenario() -> list[httpx.Response]:
         async with web.client() as client:
-            return await asyncio.gather(
-                *(client.post(PATH, content=long, headers=headers_of("k1")) for _ in range(3))
-            )
+            return await asyncio.gather(*(ask(client, long) for _ in range(3)))
 
     answers = run(scenario())
     assert [answer.status_code for answer in answers] == [200] * 3
@@ -272,10 +273,7 @@ def test_who_joined_a_request_of_which_nothing_was_written_is_told_so_too(web: H
 
     async def scenario() -> list[httpx.Response]:
         async with web.client() as client:
-            asked = [
-                asyncio.create_task(client.post(PATH, content=ONE, headers=headers_of("k1")))
-                for _ in range(2)
-            ]
+            asked = [asyncio.create_task(ask(client)) for _ in range(2)]
             await until(lambda: web.app.sidecar.room.requests == 2)
             web.producer.acknowledge(web.producer.waiting[0])
             return await asyncio.gather(*asked)
@@ -289,9 +287,9 @@ def test_who_waits_for_the_first_waits_no_longer_than_its_own_time(web: HttpApp)
 
     async def scenario() -> tuple[httpx.Response, httpx.Response]:
         async with web.client() as client:
-            first = asyncio.create_task(client.post(PATH, content=ONE, headers=headers_of("k1")))
+            first = asyncio.create_task(ask(client))
             await until(lambda: web.producer.waiting)
-            late = await client.post(PATH + "?timeout_ms=10", content=ONE, headers=headers_of("k1"))
+            late = await ask(client, query="?timeout_ms=10")
             web.producer.acknowledge(web.producer.waiting[0])
             return late, await first
 
@@ -307,28 +305,24 @@ def test_who_waits_for_the_first_waits_no_longer_than_its_own_time(web: HttpApp)
     assert is_replay(post(web))
 
 
-def test_two_who_wait_are_independent_of_each_others_leaving(web: HttpApp) -> None:
+async def test_two_who_wait_are_independent_of_each_others_leaving(web: HttpApp) -> None:
     web.producer.holds_records = True
     headers = {"content-type": "application/json", "idempotency-key": "k1"}
-
-    async def scenario() -> int | None:
-        async with (
-            StreamCaller(web.app, PATH, headers=headers) as first,
-            StreamCaller(web.app, PATH, headers=headers) as second,
-            StreamCaller(web.app, PATH, headers=headers) as third,
-        ):
-            for caller in (first, second, third):
-                caller.end(ONE)
-            await until(lambda: web.app.sidecar.room.requests == 3)
-            second.leave()
-            first.leave()
-            await until(lambda: web.app.sidecar.room.requests == 1)
-            web.producer.acknowledge(web.producer.waiting[0])
-            await asyncio.shield(third.request)
-            assert (first.status, second.status) == (None, None)
-            return third.status
-
-    assert run(scenario()) == 200
+    async with (
+        StreamCaller(web.app, PATH, headers=headers) as first,
+        StreamCaller(web.app, PATH, headers=headers) as second,
+        StreamCaller(web.app, PATH, headers=headers) as third,
+    ):
+        for caller in (first, second, third):
+            caller.end(ONE)
+        await until(lambda: web.app.sidecar.room.requests == 3)
+        second.leave()
+        first.leave()
+        await until(lambda: web.app.sidecar.room.requests == 1)
+        web.producer.acknowledge(web.producer.waiting[0])
+        await asyncio.shield(third.request)
+        assert (first.status, second.status) == (None, None)
+        assert third.status == 200
     assert len(web.producer.submitted) == 1
 
 
@@ -366,16 +360,16 @@ def test_a_retry_of_what_answered_504_waits_for_the_truth(web: HttpApp, truth: O
 
     async def scenario() -> list[httpx.Response]:
         async with web.client() as client:
-            asked = asyncio.create_task(client.post(PATH, content=ONE, headers=headers_of("k1")))
+            asked = asyncio.create_task(ask(client))
             await until(lambda: web.producer.waiting)
             [ticket] = web.producer.waiting
             end(ticket, UNKNOWN)
             first = await asked
-            retry = asyncio.create_task(client.post(PATH, content=ONE, headers=headers_of("k1")))
+            retry = asyncio.create_task(ask(client))
             await until(lambda: web.app.sidecar.room.requests)
             assert not retry.done()
             settle(ticket, truth)
-            return [first, await retry, await client.post(PATH, content=ONE, headers=headers_of("k1"))]
+            return [first, await retry, await ask(client)]
 
     answers = run(scenario())
     assert [answer.status_code for answer in answers] == [504, status, status]
@@ -388,14 +382,14 @@ def test_a_504_of_which_nothing_was_written_after_all_is_tried_again(web: HttpAp
 
     async def scenario() -> httpx.Response:
         async with web.client() as client:
-            asked = asyncio.create_task(client.post(PATH, content=ONE, headers=headers_of("k1")))
+            asked = asyncio.create_task(ask(client))
             await until(lambda: web.producer.waiting)
             [ticket] = web.producer.waiting
             end(ticket, UNKNOWN)
             await asked
             settle(ticket, NOT_WRITTEN)
             web.producer.holds_records = False
-            return await client.post(PATH, content=ONE, headers=headers_of("k1"))
+            return await ask(client)
 
     answer = run(scenario())
     assert (answer.status_code, is_replay(answer)) == (200, False)
@@ -407,12 +401,12 @@ def test_a_207_with_an_unknown_record_becomes_what_it_was_in_truth(web: HttpApp)
 
     async def scenario() -> list[httpx.Response]:
         async with web.client() as client:
-            asked = asyncio.create_task(client.post(PATH, content=THREE, headers=headers_of("k1")))
+            asked = asyncio.create_task(ask(client, THREE))
             await until(lambda: web.producer.waiting)
             [ticket] = web.producer.waiting
             end(ticket, ACKNOWLEDGED, UNKNOWN, ACKNOWLEDGED)
             settle(ticket, *[ACKNOWLEDGED] * 3)
-            return [await asked, await client.post(PATH, content=THREE, headers=headers_of("k1"))]
+            return [await asked, await ask(client, THREE)]
 
     assert [answer.status_code for answer in run(scenario())] == [207, 200]
 
@@ -463,12 +457,9 @@ def test_what_still_runs_is_never_forgotten_and_more_of_it_is_429() -> None:
 
     async def scenario() -> list[int]:
         async with web.client() as client:
-            asked = [
-                asyncio.create_task(client.post(PATH, content=ONE, headers=headers_of(key)))
-                for key in ("k1", "k2")
-            ]
+            asked = [asyncio.create_task(ask(client, key=key)) for key in ("k1", "k2")]
             await until(lambda: len(web.producer.waiting) == 2)
-            refused = await client.post(PATH, content=ONE, headers=headers_of("k3"))
+            refused = await ask(client, key="k3")
             for ticket in list(web.producer.waiting):
                 web.producer.acknowledge(ticket)
             return [refused.status_code, *(answer.status_code for answer in await asyncio.gather(*asked))]

@@ -10,7 +10,7 @@ import pytest
 from client_core import ListingResult, NoBrokersError
 from service.errors import ProblemError
 from service.lookup.listing import Listing
-from service.lookup.lookups import NO_DEMANDS
+from service.lookup.lookups import NO_DEMANDS, Demands
 from tests.support.http_app import HttpApp, run, until
 
 if TYPE_CHECKING:
@@ -100,19 +100,17 @@ def test_without_any_list_it_is_503(web: HttpApp) -> None:
     assert run(unanswered(web, "/v1/topics")).status_code == 503
 
 
-def test_many_askers_share_one_request(web: HttpApp) -> None:
+async def test_many_askers_share_one_request(web: HttpApp) -> None:
     web.producer.on_brokers = {}
     listing = Listing(web.producer, max_age_ms=0, wait_ms=5_000)
-
-    async def scenario() -> list[object]:
-        asked = [asyncio.create_task(listing.current(NO_DEMANDS)) for _ in range(20)]
-        await until(lambda: web.producer.waiting)
-        end(web.producer.waiting[0])
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        listing.close()
-        return [type(answer) for answer in answers]
-
-    assert run(scenario()) == [ProblemError] * 20
+    asked = [asyncio.create_task(listing.current(NO_DEMANDS)) for _ in range(20)]
+    await until(lambda: web.producer.waiting)
+    with pytest.raises(ProblemError, match="No list of topics came"):
+        await listing.current(Demands(max_block_ms=1))  # who waits no longer ends nobody's request
+    end(web.producer.waiting[0])
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    listing.close()
+    assert [type(answer) for answer in answers] == [ProblemError] * 20
     assert len(web.producer.calls) == 1
 
 

@@ -224,38 +224,30 @@ def test_the_answer_about_a_long_topic_is_spelled_as_that_about_a_short_one_and_
     assert web.ask("HEAD", "/v1/topics/long").headers["etag"] == web.get("/v1/topics/long").headers["etag"]
 
 
-def test_a_long_topic_is_built_once_for_all_who_ask_and_for_who_stays() -> None:
+async def test_a_long_topic_is_built_once_for_all_who_ask_and_for_who_stays() -> None:
     web = of_many_partitions()
     table = web.app.sidecar.table
-
-    async def scenario() -> None:
-        first, *others = (asyncio.ensure_future(table.topic("big")) for _ in range(5))
-        await asyncio.sleep(0)
-        first.cancel()
-        entries = await asyncio.gather(*others)
-        assert len(set(map(id, entries))) == 1
-        assert first.cancelled()
-
-    run(scenario())
+    first, *others = (asyncio.ensure_future(table.topic("big")) for _ in range(5))
+    await asyncio.sleep(0)
+    first.cancel()
+    entries = await asyncio.gather(*others)
+    assert len(set(map(id, entries))) == 1
+    assert first.cancelled()
 
 
-def test_a_long_topic_that_changes_while_it_is_built_is_told_as_old_as_it_is() -> None:
+async def test_a_long_topic_that_changes_while_it_is_built_is_told_as_old_as_it_is() -> None:
     web = of_many_partitions()
     table, producer = web.app.sidecar.table, web.producer
-
-    async def scenario() -> None:
-        building = asyncio.ensure_future(table.topic("big"))
-        await asyncio.sleep(0)
-        version = web.version
-        producer.clock.advance(5_000)
-        producer.set_topics({"big": PARTITIONS + 1})
-        assert table.find(b"/v1/topics/big") is None
-        entry = await building
-        assert entry is not None
-        assert (b"pilotfish-metadata-version", version.encode()) in entry.headers
-        assert table.find(b"/v1/topics/big") is None, "what is old is not kept"
-
-    run(scenario())
+    building = asyncio.ensure_future(table.topic("big"))
+    await asyncio.sleep(0)
+    version = web.version
+    producer.clock.advance(5_000)
+    producer.set_topics({"big": PARTITIONS + 1})
+    assert table.find(b"/v1/topics/big") is None
+    entry = await building
+    assert entry is not None
+    assert (b"pilotfish-metadata-version", version.encode()) in entry.headers
+    assert len(table) == 0, "what is old is not kept"
 
 
 def test_a_long_answer_over_a_connection_leaves_look_ups_their_turn() -> None:

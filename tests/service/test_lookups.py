@@ -29,15 +29,6 @@ def web() -> HttpApp:
     return app
 
 
-async def while_waiting(web: HttpApp, path: str, end: Any, **sent: Any) -> httpx.Response:
-    """Asks, and ends the ticket that the request waits with by `end(ticket)`."""
-    async with web.client() as client:
-        asked = asyncio.create_task(client.get(path, **sent))
-        await until(lambda: web.producer.waiting)
-        end(web.producer.waiting[0])
-        return await asked
-
-
 # -- what is known -------------------------------------------------------------------------------------------
 
 
@@ -163,12 +154,13 @@ def test_max_age_waits_for_a_refresh_where_the_answer_is_older(web: HttpApp) -> 
     web.producer.clock.advance(10_000)
 
     def refresh(ticket: FakeTicket) -> None:
-        assert ticket.asked["max_age_ms"] == 5_000
+        assert (ticket.asked["max_age_ms"], ticket.asked["min_version"]) == (5_000, None)
         assert ticket.asked["deadline_ms"] == web.producer.clock.now_ms() + 700
         web.producer.set_topics({"orders": 3})
         web.producer.finish(ticket, MetadataResult(web.producer.cache))
 
-    answer = run(while_waiting(web, "/v1/topics/orders?max_age_ms=5000&max_block_ms=700", refresh))
+    query = f"max_age_ms=5000&max_block_ms=700&min_version={web.version}"
+    answer = web.get(f"/v1/topics/orders?{query}", ends=refresh)
     assert (answer.status_code, answer.headers["age"]) == (200, "0")
 
 
@@ -178,15 +170,11 @@ def test_max_age_is_that_of_the_oldest_of_several_topics(web: HttpApp) -> None:
     web.producer.set_topics({"audit": 1}, partial=True)
     wanted = {"lookups": [{"topic": name, "partition": 0} for name in ("audit", "orders")]}
 
-    async def scenario() -> int:
-        async with web.client() as client:
-            answer = asyncio.ensure_future(client.post("/v1/leaders?max_age_ms=5000", json=wanted))
-            await until(lambda: web.producer.waiting)
-            web.producer.set_topics({"orders": 3, "audit": 1})
-            web.producer.finish(web.producer.waiting[0], MetadataResult(web.producer.cache))
-            return (await answer).status_code
+    def refresh(ticket: FakeTicket) -> None:
+        web.producer.set_topics({"orders": 3, "audit": 1})
+        web.producer.finish(ticket, MetadataResult(web.producer.cache))
 
-    assert run(scenario()) == 200
+    assert web.post("/v1/leaders?max_age_ms=5000", json=wanted, ends=refresh).status_code == 200
 
 
 def test_max_age_is_answered_at_once_where_the_answer_is_younger(web: HttpApp) -> None:
@@ -199,12 +187,12 @@ def test_min_version_waits_for_that_update_by_kafkas_own_limit(web: HttpApp) -> 
     boot = web.app.sidecar.boot
 
     def refresh(ticket: FakeTicket) -> None:
-        assert ticket.asked["min_version"] == 2
+        assert (ticket.asked["min_version"], ticket.asked["max_age_ms"]) == (2, None)
         assert ticket.asked["deadline_ms"] == web.producer.clock.now_ms() + 60_000
         web.producer.set_topics({"orders": 3})
         web.producer.finish(ticket, MetadataResult(web.producer.cache))
 
-    answer = run(while_waiting(web, f"/v1/topics/orders?min_version={boot}-2", refresh))
+    answer = web.get(f"/v1/topics/orders?max_age_ms=9&min_version={boot}-2", ends=refresh)
     assert answer.headers["pilotfish-metadata-version"] == f"{boot}-2"
 
 
@@ -285,7 +273,7 @@ def test_what_is_no_version_is_refused(web: HttpApp) -> None:
 
 def test_a_refresh_that_does_not_come_is_503_with_its_phase(web: HttpApp) -> None:
     web.producer.clock.advance(10_000)
-    answer = run(while_waiting(web, "/v1/cluster?max_age_ms=1", web.producer.time_out))
+    answer = web.get("/v1/cluster?max_age_ms=1", ends=web.producer.time_out)
     assert answer.status_code == 503
     assert (answer.json()["phase"], answer.json()["waited_ms"]) == ("metadata", 500)
     assert answer.headers["retry-after"]
@@ -301,7 +289,7 @@ def test_metadata_is_served_while_brokers_are_away_and_its_age_says_so(web: Http
 
 
 def test_an_unknown_topic_is_404_when_the_brokers_have_settled_it(web: HttpApp) -> None:
-    answer = run(while_waiting(web, "/v1/topics/unknown", web.producer.say_unknown))
+    answer = web.get("/v1/topics/unknown", ends=web.producer.say_unknown)
     assert answer.status_code == 404
     told = answer.json()
     assert (told["kafka_error"], told["code"], told["retriable"]) == ("UNKNOWN_TOPIC_OR_PARTITION", 3, True)
@@ -318,7 +306,7 @@ def test_with_max_block_a_look_up_waits_for_the_topic_to_appear(web: HttpApp) ->
         web.producer.set_topics({"orders": 3, "late": 2})
         web.producer.finish(ticket, MetadataResult(web.producer.cache))
 
-    answer = run(while_waiting(web, "/v1/topics/late?max_block_ms=900", appear))
+    answer = web.get("/v1/topics/late?max_block_ms=900", ends=appear)
     assert len(answer.json()["partitions"]) == 2
 
 
@@ -326,7 +314,7 @@ def test_with_max_block_a_topic_that_does_not_appear_is_404_in_the_end(web: Http
     def give_up(ticket: FakeTicket) -> None:
         web.producer.time_out(ticket, UnknownTopicOrPartitionError(), waited_ms=900)
 
-    answer = run(while_waiting(web, "/v1/topics/late?max_block_ms=900", give_up))
+    answer = web.get("/v1/topics/late?max_block_ms=900", ends=give_up)
     assert (answer.status_code, answer.json()["waited_ms"]) == (404, 900)
 
 
@@ -341,7 +329,7 @@ def test_with_no_broker_in_reach_an_unknown_topic_is_503(web: HttpApp) -> None:
             ticket, MetadataResult(web.producer.cache, error=NoBrokersError("none"), waited_ms=5)
         )
 
-    assert run(while_waiting(web, "/v1/topics/unknown", nobody)).status_code == 503
+    assert web.get("/v1/topics/unknown", ends=nobody).status_code == 503
 
 
 @pytest.mark.parametrize(
@@ -352,27 +340,27 @@ def test_a_topic_that_the_brokers_refuse_says_so(web: HttpApp, error: Any, statu
     def refuse(ticket: FakeTicket) -> None:
         web.producer.finish(ticket, MetadataResult(web.producer.cache, topic_errors={"secret": error}))
 
-    assert run(while_waiting(web, "/v1/topics/secret", refuse)).status_code == status
+    assert web.get("/v1/topics/secret", ends=refuse).status_code == status
 
 
 def test_what_is_missing_is_remembered_for_a_second(web: HttpApp) -> None:
-    run(while_waiting(web, "/v1/topics/unknown", web.producer.say_unknown))
+    web.get("/v1/topics/unknown", ends=web.producer.say_unknown)
     assert web.get("/v1/topics/unknown").status_code == 404
     assert len(web.producer.calls) == 1
     web.producer.clock.advance(1_000)
-    run(while_waiting(web, "/v1/topics/unknown", web.producer.say_unknown))
+    web.get("/v1/topics/unknown", ends=web.producer.say_unknown)
     assert len(web.producer.calls) == 2
 
 
 def test_what_was_missing_is_there_as_soon_as_it_appears(web: HttpApp) -> None:
-    run(while_waiting(web, "/v1/topics/unknown", web.producer.say_unknown))
+    web.get("/v1/topics/unknown", ends=web.producer.say_unknown)
     web.producer.set_topics({"orders": 3, "unknown": 1})
     assert web.get("/v1/topics/unknown").status_code == 200
 
 
 def test_who_is_ready_to_wait_is_not_told_what_was_remembered(web: HttpApp) -> None:
-    run(while_waiting(web, "/v1/topics/unknown", web.producer.say_unknown))
-    run(while_waiting(web, "/v1/topics/unknown?max_block_ms=100", web.producer.say_unknown))
+    web.get("/v1/topics/unknown", ends=web.producer.say_unknown)
+    web.get("/v1/topics/unknown?max_block_ms=100", ends=web.producer.say_unknown)
     assert len(web.producer.calls) == 2
 
 
@@ -381,17 +369,17 @@ def test_made_up_names_are_limited_per_second() -> None:
     web.producer.set_topics({})
 
     for name in ("a", "b"):
-        assert run(while_waiting(web, f"/v1/topics/{name}", web.producer.say_unknown)).status_code == 404
+        assert web.get(f"/v1/topics/{name}", ends=web.producer.say_unknown).status_code == 404
     refused = web.get("/v1/topics/c")
     assert refused.status_code == 429
     assert refused.headers["retry-after"] == "1"
     web.producer.clock.advance(1_000)
-    assert run(while_waiting(web, "/v1/topics/c", web.producer.say_unknown)).status_code == 404
+    assert web.get("/v1/topics/c", ends=web.producer.say_unknown).status_code == 404
 
 
 def test_before_the_first_answer_the_cluster_waits_and_then_is_503() -> None:
     web = HttpApp()
-    answer = run(while_waiting(web, "/v1/cluster", web.producer.time_out))
+    answer = web.get("/v1/cluster", ends=web.producer.time_out)
     assert (answer.status_code, answer.json()["phase"]) == (503, "metadata")
 
 
@@ -399,22 +387,15 @@ def test_before_the_first_answer_the_cluster_waits_and_then_is_503() -> None:
 
 
 def test_leaders_are_answered_in_order_with_an_error_per_item(web: HttpApp) -> None:
-    async def scenario() -> httpx.Response:
-        lookups = [
-            {"topic": "orders", "partition": 2},
-            {"topic": "unknown", "partition": 0},
-            {"topic": "orders", "key": "user-1"},
-            {"topic": "orders", "partition": 3},
-            {"topic": "not valid", "partition": 0},
-        ]
-        async with web.client() as client:
-            asked = asyncio.create_task(client.post("/v1/leaders", json={"lookups": lookups}))
-            await until(lambda: web.producer.waiting)
-            assert web.producer.waiting[0].asked["names"] == ["unknown"]
-            web.producer.say_unknown(web.producer.waiting[0])
-            return await asked
-
-    answer = run(scenario())
+    lookups = [
+        {"topic": "orders", "partition": 2},
+        {"topic": "unknown", "partition": 0},
+        {"topic": "orders", "key": "user-1"},
+        {"topic": "orders", "partition": 3},
+        {"topic": "not valid", "partition": 0},
+    ]
+    answer = web.post("/v1/leaders", json={"lookups": lookups}, ends=web.producer.say_unknown)
+    assert web.producer.calls[0][1]["names"] == ["unknown"]
     assert answer.status_code == 200
     results = answer.json()["results"]
     assert results[0]["leader"]["id"] == 3
@@ -436,19 +417,15 @@ def test_leaders_are_refused_whole_where_the_body_is_wrong(web: HttpApp) -> None
 
 
 def test_a_refresh_answers_with_the_version_it_brought(web: HttpApp) -> None:
-    async def scenario() -> httpx.Response:
-        async with web.client() as client:
-            asked = asyncio.create_task(client.post("/v1/metadata/refresh?max_block_ms=300"))
-            await until(lambda: web.producer.waiting)
-            ticket = web.producer.waiting[0]
-            assert ticket.asked["deadline_ms"] == web.producer.clock.now_ms() + 300
-            assert (ticket.asked["min_version"], ticket.asked["max_age_ms"]) == (None, None)
-            web.producer.clock.advance(40)
-            web.producer.set_topics({"orders": 3})
-            web.producer.finish(ticket, MetadataResult(web.producer.cache))
-            return await asked
+    def refresh(ticket: FakeTicket) -> None:
+        assert ticket.asked["deadline_ms"] == web.producer.clock.now_ms() + 300
+        assert (ticket.asked["min_version"], ticket.asked["max_age_ms"]) == (None, None)
+        web.producer.clock.advance(40)
+        web.producer.set_topics({"orders": 3})
+        web.producer.finish(ticket, MetadataResult(web.producer.cache))
 
-    assert run(scenario()).json() == {"version": web.version, "waited_ms": 40}
+    answer = web.post("/v1/metadata/refresh?max_block_ms=300", ends=refresh)
+    assert answer.json() == {"version": web.version, "waited_ms": 40}
 
 
 def test_status_tells_who_waits(web: HttpApp) -> None:

@@ -265,6 +265,13 @@ def test_nothing_else_may_be_larger_for_calling_itself_a_stream(
     assert not is_ndjson_stream(scope)
 
 
+async def test_a_short_line_that_has_begun_takes_no_place_in_the_waiting_room(web: HttpApp) -> None:
+    async with StreamCaller(web.app, PATH) as caller:
+        caller.send(b'{"value":0}\n{"val')
+        assert (await caller.line())["index"] == 0
+        assert web.app.sidecar.room.bytes == 0
+
+
 # -- refused by its head -------------------------------------------------------------------------------------
 
 
@@ -318,16 +325,13 @@ def test_too_many_streams_are_429() -> None:
 # -- both ways at once ---------------------------------------------------------------------------------------
 
 
-def test_a_record_is_acknowledged_while_the_body_is_still_coming(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with StreamCaller(web.app, PATH) as caller:
-            for number in range(3):
-                caller.send(b'{"value":%d}\n' % number)
-                assert (await caller.line())["index"] == number
-            caller.end()
-            assert await caller.rest() == [summary(3)]
-
-    run(scenario())
+async def test_a_record_is_acknowledged_while_the_body_is_still_coming(web: HttpApp) -> None:
+    async with StreamCaller(web.app, PATH) as caller:
+        for number in range(3):
+            caller.send(b'{"value":%d}\n' % number)
+            assert (await caller.line())["index"] == number
+        caller.end()
+        assert await caller.rest() == [summary(3)]
     assert web.app.sidecar.room.requests == 0
 
 
@@ -342,68 +346,52 @@ def test_what_is_known_at_once_is_written_at_once(web: HttpApp) -> None:
     assert (told.count(b"\n"), json.loads(last), nothing) == (100, summary(100), b"")
 
 
-def test_a_caller_who_does_not_read_is_not_read_from_either() -> None:
+async def test_a_caller_who_does_not_read_is_not_read_from_either() -> None:
     web = app(stream_open_records=10)
-
-    async def scenario() -> int:
-        async with StreamCaller(web.app, PATH) as caller:
-            await until(lambda: caller.status)
-            caller.stop_reading()
-            for _ in range(100):
-                caller.send(b'{"value":1}\n')
-            for _ in range(1_000):
-                await asyncio.sleep(0)
-            taken = len(web.producer.submitted)
-            caller.read_on()
-            caller.end()
-            assert (await caller.rest())[-1] == summary(100)
-            return taken
-
-    assert run(scenario()) <= 20, "those that are open, and those that are just being written"
-
-
-def test_a_caller_who_takes_nothing_of_its_answer_is_cut_off() -> None:
-    web = app(stall_timeout_ms=20)
-
-    async def scenario() -> None:
-        async with StreamCaller(web.app, PATH) as caller:
-            await until(lambda: caller.status)
-            caller.stop_reading()
+    async with StreamCaller(web.app, PATH) as caller:
+        await until(lambda: caller.status)
+        caller.stop_reading()
+        for _ in range(100):
             caller.send(b'{"value":1}\n')
-            await asyncio.shield(caller.request)
-            assert caller.chunks == []
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        taken = len(web.producer.submitted)
+        caller.read_on()
+        caller.end()
+        assert (await caller.rest())[-1] == summary(100)
+        assert taken <= 20, "those that are open, and those that are just being written"
 
-    run(scenario())
+
+async def test_a_caller_who_takes_nothing_of_its_answer_is_cut_off() -> None:
+    web = app(stall_timeout_ms=20)
+    async with StreamCaller(web.app, PATH) as caller:
+        await until(lambda: caller.status)
+        caller.stop_reading()
+        caller.send(b'{"value":1}\n')
+        await asyncio.shield(caller.request)
+        assert caller.chunks == []
     assert (web.app.sidecar.streams.open_now, web.app.sidecar.room.requests) == (0, 0)
 
 
-def test_a_stream_that_brings_nothing_for_long_ends_and_says_so() -> None:
+async def test_a_stream_that_brings_nothing_for_long_ends_and_says_so() -> None:
     web = app(stream_idle_timeout_ms=20)
     web.producer.holds_records = True
-
-    async def scenario() -> list[dict[str, Any]]:
-        async with StreamCaller(web.app, PATH) as caller:
-            caller.send(b'{"value":1}\n{"val')
-            await asyncio.sleep(0.05)
-            web.producer.acknowledge(web.producer.waiting[0])
-            return await caller.rest()
-
-    assert run(scenario()) == [receipt(0, 100), summary(1, ended="idle")]
+    async with StreamCaller(web.app, PATH) as caller:
+        caller.send(b'{"value":1}\n{"val')
+        await asyncio.sleep(0.05)
+        web.producer.acknowledge(web.producer.waiting[0])
+        assert await caller.rest() == [receipt(0, 100), summary(1, ended="idle")]
 
 
-def test_a_shutdown_ends_a_stream_with_its_last_line(web: HttpApp) -> None:
+async def test_a_shutdown_ends_a_stream_with_its_last_line(web: HttpApp) -> None:
     web.producer.holds_records = True
-
-    async def scenario() -> list[dict[str, Any]]:
-        async with StreamCaller(web.app, PATH) as caller:
-            caller.send(b'{"value":1}\n')
-            await until(lambda: web.producer.waiting)
-            web.app.sidecar.drain.begin()
-            caller.send(b'{"value":2}\n')
-            web.producer.acknowledge(web.producer.waiting[0])
-            return await caller.rest()
-
-    assert run(scenario()) == [receipt(0, 100), summary(1, ended="shutdown")]
+    async with StreamCaller(web.app, PATH) as caller:
+        caller.send(b'{"value":1}\n')
+        await until(lambda: web.producer.waiting)
+        web.app.sidecar.drain.begin()
+        caller.send(b'{"value":2}\n')
+        web.producer.acknowledge(web.producer.waiting[0])
+        assert await caller.rest() == [receipt(0, 100), summary(1, ended="shutdown")]
     assert len(web.producer.submitted) == 1
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import httpx
 
     from service.asgi import Receive, Scope, Send
+    from tests.support.fake_producer import FakeTicket
 
 PLAIN = [
     "/v1/topics/orders",
@@ -73,15 +74,11 @@ def test_a_look_up_in_vain_never_gets_to_the_routes(path: str) -> None:
     sidecar = web.app.sidecar
     parked = ParkedLookups(nobody, sidecar.lookups, lambda _: False, sidecar.http)
 
-    async def scenario() -> int:
-        async with web.client(parked) as client:
-            waiting = asyncio.create_task(client.get(path))
-            await until(lambda: web.producer.waiting)
-            assert sidecar.http.in_progress == 1
-            web.producer.say_unknown(web.producer.waiting[0])
-            return (await waiting).status_code
+    def end(ticket: FakeTicket) -> None:
+        assert sidecar.http.in_progress == 1
+        web.producer.say_unknown(ticket)
 
-    assert run(scenario()) == 404
+    assert web.get(path, app=parked, ends=end).status_code == 404
     assert sidecar.http.in_progress == 0
 
 

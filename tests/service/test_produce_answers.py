@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,3 +32,11 @@ def test_runs_are_told_as_their_records_would_be(runs: list[AcknowledgedRun]) ->
         for n in range(records)
     ]
     assert answer_of_runs("orders", runs, 200) == answer_of("orders", receipts, 200)
+
+
+@pytest.mark.parametrize("count", [5_000, 5_001, 10_001])
+def test_a_long_answer_has_a_result_for_each_record(count: int) -> None:
+    receipts = [RecordMetadata("orders", 0, 7 + n, 5) for n in range(count)]
+    answer = answer_of("orders", receipts, 200)
+    assert [result["offset"] for result in json.loads(answer.body)["results"]] == list(range(7, 7 + count))
+    assert answer_of_runs("orders", [AcknowledgedRun(count, 0, 7, 5)], 200) == answer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from service.aside import FEW_RECORDS
-from tests.support.http_app import HttpApp, run, until
+from tests.support.http_app import HttpApp, until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,23 +60,19 @@ def test_the_next_produce_is_served() -> None:
 
 @pytest.mark.parametrize("records", [1, FEW_RECORDS + 1])
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "order-7"}])
-def test_records_that_were_sent_are_not_called_unwritten_where_memory_for_the_answer_is_lacking(
+async def test_records_that_were_sent_are_not_called_unwritten_where_memory_for_the_answer_is_lacking(
     records: int, headers: dict[str, str]
 ) -> None:
     web = HttpApp()
     web.producer.set_topics({"orders": 3})
     web.producer.holds_records = True
-
-    async def scenario() -> tuple[int, str]:
-        async with web.client() as client:
-            body = {"records": [{"value": 1}] * records}
-            asked = asyncio.create_task(client.post("/v1/topics/orders/records", json=body, headers=headers))
-            await until(lambda: web.producer.waiting or asked.done())
-            web.producer.finish(web.producer.waiting[-1], _NoMemoryForIt())
-            answer = await asked
-            return answer.status_code, answer.json()["written"]
-
-    assert run(scenario()) == (500, "unknown")
+    async with web.client() as client:
+        body = {"records": [{"value": 1}] * records}
+        asked = asyncio.create_task(client.post("/v1/topics/orders/records", json=body, headers=headers))
+        await until(lambda: web.producer.waiting or asked.done())
+        web.producer.finish(web.producer.waiting[-1], _NoMemoryForIt())
+        answer = await asked
+        assert answer.status_code, answer.json()["written"] == (500, "unknown")
 
 
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "order-7"}])

@@ -106,24 +106,20 @@ def test_an_item_that_is_no_record_keeps_its_place_and_is_not_submitted() -> Non
     assert offsets(told) == [(0, 100), (1, None), (2, 101), (3, None)]
 
 
-def test_outcomes_are_told_in_order_though_later_ones_are_known_first() -> None:
+async def test_outcomes_are_told_in_order_though_later_ones_are_known_first() -> None:
     web = app()
     web.producer.holds_records = True
-
-    async def scenario() -> list[int]:
-        with open_stream(web) as stream:
-            for number in range(3):
-                await stream.put([record(number)], 1)
-            first, second, third = web.producer.waiting
-            async with task_of(anext(stream)) as telling:
-                web.producer.acknowledge(third)
-                web.producer.acknowledge(second)
-                await asyncio.sleep(0)
-                assert not telling.done()
-                web.producer.acknowledge(first)
-                return [index for index, _ in await telling]
-
-    assert run(scenario()) == [0, 1, 2]
+    with open_stream(web) as stream:
+        for number in range(3):
+            await stream.put([record(number)], 1)
+        first, second, third = web.producer.waiting
+        async with task_of(anext(stream)) as telling:
+            web.producer.acknowledge(third)
+            web.producer.acknowledge(second)
+            await asyncio.sleep(0)
+            assert not telling.done()
+            web.producer.acknowledge(first)
+            assert [index for index, _ in await telling] == [0, 1, 2]
 
 
 def test_a_failure_is_told_and_the_stream_goes_on() -> None:
@@ -183,29 +179,25 @@ def test_where_the_client_takes_nothing_all_of_it_fails() -> None:
     assert web.app.sidecar.room.bytes == 0
 
 
-def test_the_topic_may_be_unknown_and_is_counted_as_such_until_the_outcome() -> None:
+async def test_the_topic_may_be_unknown_and_is_counted_as_such_until_the_outcome() -> None:
     web = HttpApp(unknown_topics_per_second=1)
     web.producer.set_topics({})
     web.producer.holds_records = True
-
-    async def scenario() -> list[int]:
-        streams = web.app.sidecar.streams
-        times = web.app.sidecar.producing.times
-        with (
-            streams.open("a", ANYONE, lambda: times) as one,
-            streams.open("b", ANYONE, lambda: times) as other,
-        ):
-            await one.put([record(0)], 1)
-            await other.put([record(0)], 1)
-            [(_, refused)] = await anext(other)
-            assert isinstance(refused, Problem)
-            web.producer.acknowledge(web.producer.waiting[0])
-            await anext(one)
-            web.producer.clock.advance(1_000)
-            await other.put([record(1)], 1)
-            return [refused.status, len(web.producer.waiting)]
-
-    assert run(scenario()) == [429, 1]
+    streams = web.app.sidecar.streams
+    times = web.app.sidecar.producing.times
+    with (
+        streams.open("a", ANYONE, lambda: times) as one,
+        streams.open("b", ANYONE, lambda: times) as other,
+    ):
+        await one.put([record(0)], 1)
+        await other.put([record(0)], 1)
+        [(_, refused)] = await anext(other)
+        assert isinstance(refused, Problem)
+        web.producer.acknowledge(web.producer.waiting[0])
+        await anext(one)
+        web.producer.clock.advance(1_000)
+        await other.put([record(1)], 1)
+        assert [refused.status, len(web.producer.waiting)] == [429, 1]
 
 
 # -- deadlines -----------------------------------------------------------------------------------------------
@@ -238,69 +230,55 @@ def test_deadlines_count_from_when_a_record_was_put() -> None:
     ("settings", "records", "body_bytes"),
     [({"stream_open_records": 4}, 3, 1), ({"stream_open_bytes": 40}, 1, 30)],
 )
-def test_put_waits_while_too_much_is_open(settings: dict[str, int], records: int, body_bytes: int) -> None:
+async def test_put_waits_while_too_much_is_open(
+    settings: dict[str, int], records: int, body_bytes: int
+) -> None:
     web = app(**settings)
     web.producer.holds_records = True
     some = [record(n) for n in range(records)]
-
-    async def scenario() -> None:
-        with open_stream(web) as stream:
-            await stream.put(some, body_bytes)
-            async with task_of(stream.put(some, body_bytes)) as putting:
-                await asyncio.sleep(0)
-                assert not putting.done()
-                web.producer.acknowledge(web.producer.waiting[0])
-                await anext(stream)
-                await putting
-            assert len(web.producer.submitted) == 2
-
-    run(scenario())
+    with open_stream(web) as stream:
+        await stream.put(some, body_bytes)
+        async with task_of(stream.put(some, body_bytes)) as putting:
+            await asyncio.sleep(0)
+            assert not putting.done()
+            web.producer.acknowledge(web.producer.waiting[0])
+            await anext(stream)
+            await putting
+        assert len(web.producer.submitted) == 2
 
 
-def test_what_is_acknowledged_and_not_read_counts_as_open() -> None:
+async def test_what_is_acknowledged_and_not_read_counts_as_open() -> None:
     web = app(stream_open_records=2)
-
-    async def scenario() -> None:
-        with open_stream(web) as stream:
-            await stream.put([record(0), record(1)], 2)
-            async with task_of(stream.put([record(2)], 1)) as putting:
-                await asyncio.sleep(0)
-                assert len(web.producer.submitted) == 1
-                await anext(stream)
-                await putting
-
-    run(scenario())
+    with open_stream(web) as stream:
+        await stream.put([record(0), record(1)], 2)
+        async with task_of(stream.put([record(2)], 1)) as putting:
+            await asyncio.sleep(0)
+            assert len(web.producer.submitted) == 1
+            await anext(stream)
+            await putting
     assert len(web.producer.submitted) == 2
 
 
-def test_what_alone_is_too_much_fits_alone() -> None:
+async def test_what_alone_is_too_much_fits_alone() -> None:
     web = app(stream_open_records=1, stream_open_bytes=1, max_waiting_bytes=1)
-
-    async def scenario() -> int:
-        with open_stream(web) as stream:
-            await stream.put([record(0), record(1)], 100)
-            stream.finish()
-            return len(await all_told(stream))
-
-    assert run(scenario()) == 2
+    with open_stream(web) as stream:
+        await stream.put([record(0), record(1)], 100)
+        stream.finish()
+        assert len(await all_told(stream)) == 2
 
 
-def test_put_waits_for_the_waiting_room_that_others_have_filled() -> None:
+async def test_put_waits_for_the_waiting_room_that_others_have_filled() -> None:
     web = app(max_waiting_bytes=100)
     web.producer.holds_records = True
-
-    async def scenario() -> None:
-        room = web.app.sidecar.room
-        with open_stream(web) as stream:
-            with room.enter(90):
-                async with task_of(stream.put([record(0)], 50)) as putting:
-                    await asyncio.sleep(0.03)
-                    assert not putting.done()
-                    assert web.producer.submitted == []
-            await stream.put([record(1)], 50)
-            assert room.bytes == 50
-
-    run(scenario())
+    room = web.app.sidecar.room
+    with open_stream(web) as stream:
+        with room.enter(90):
+            async with task_of(stream.put([record(0)], 50)) as putting:
+                await asyncio.sleep(0.03)
+                assert not putting.done()
+                assert web.producer.submitted == []
+        await stream.put([record(1)], 50)
+        assert room.bytes == 50
 
 
 def test_a_waiting_room_that_stays_full_is_told_as_429_and_the_stream_goes_on() -> None:
@@ -323,118 +301,89 @@ def test_a_waiting_room_that_stays_full_is_told_as_429_and_the_stream_goes_on() 
     assert web.app.sidecar.room.bytes == 0
 
 
-def test_a_caller_whose_token_allows_one_request_may_have_one_stream() -> None:
+async def test_a_caller_whose_token_allows_one_request_may_have_one_stream() -> None:
     web = app()
     everything = TopicRules(prefixes=("",))
     caller = Caller("ana", everything, everything, max_waiting_requests=1)
-
-    async def scenario() -> int:
-        with open_stream(web, caller) as stream:
-            with pytest.raises(ProblemError, match="ana"):
-                open_stream(web, caller)
-            await stream.put([record(0)], 1)
-            stream.finish()
-            return len(await all_told(stream))
-
-    assert run(scenario()) == 1
+    with open_stream(web, caller) as stream:
+        with pytest.raises(ProblemError, match="ana"):
+            open_stream(web, caller)
+        await stream.put([record(0)], 1)
+        stream.finish()
+        assert len(await all_told(stream)) == 1
     assert web.app.sidecar.streams.open_now == 0
 
 
-def test_there_are_at_most_so_many_streams() -> None:
+async def test_there_are_at_most_so_many_streams() -> None:
     web = app(max_streams=1)
-
-    async def scenario() -> int:
-        with open_stream(web), pytest.raises(ProblemError, match="max_streams") as refused:
-            open_stream(web)
-        with open_stream(web):
-            return refused.value.problem.status
-
-    assert run(scenario()) == 429
+    with open_stream(web), pytest.raises(ProblemError, match="max_streams") as refused:
+        open_stream(web)
+    with open_stream(web):
+        assert refused.value.problem.status == 429
 
 
-def test_a_caller_whose_streams_have_ended_leaves_nothing_behind() -> None:
+async def test_a_caller_whose_streams_have_ended_leaves_nothing_behind() -> None:
     web = app()
-
-    async def scenario() -> None:
-        with open_stream(web), open_stream(web):
-            assert web.app.sidecar.streams.open_by == {ANYONE.name: 2}
-
-    run(scenario())
+    with open_stream(web), open_stream(web):
+        assert web.app.sidecar.streams.open_by == {ANYONE.name: 2}
     assert web.app.sidecar.streams.open_by == {}
 
 
-def test_what_has_come_of_a_long_item_counts_in_the_waiting_room() -> None:
+async def test_what_has_come_of_a_long_item_counts_in_the_waiting_room() -> None:
     web = app(max_waiting_bytes=100)
     room = web.app.sidecar.room
-
-    async def scenario() -> list[object]:
-        seen: list[object] = []
-        with open_stream(web, times=Times(0, 0)) as stream, room.enter(20):
-            for held_bytes in (30, 70, 10, 90, 0):
-                problem = await stream.hold(held_bytes)
-                seen.append((problem and problem.status, room.bytes - 20))
-        return seen
-
-    # What does not fit holds what it held before.
-    assert run(scenario()) == [(None, 30), (None, 70), (None, 10), (429, 10), (None, 0)]
+    seen: list[object] = []
+    with open_stream(web, times=Times(0, 0)) as stream, room.enter(20):
+        for held_bytes in (30, 70, 10, 90, 0):
+            problem = await stream.hold(held_bytes)
+            seen.append((problem and problem.status, room.bytes - 20))
+    assert seen == [(None, 30), (None, 70), (None, 10), (429, 10), (None, 0)]
     assert (room.bytes, room.requests) == (0, 0)
 
 
 # -- how it ends ---------------------------------------------------------------------------------------------
 
 
-def test_a_stream_that_has_ended_takes_nothing_on() -> None:
+async def test_a_stream_that_has_ended_takes_nothing_on() -> None:
     web = app()
-
-    async def scenario() -> None:
-        with open_stream(web) as stream:
-            stream.finish("because")
-            stream.finish()
-            with pytest.raises(StreamEndedError, match="because"):
-                await stream.put([record(0)], 1)
-            with pytest.raises(StreamEndedError):
-                await stream.hold(10)
-            assert await all_told(stream) == []
-
-    run(scenario())
+    with open_stream(web) as stream:
+        stream.finish("because")
+        stream.finish()
+        with pytest.raises(StreamEndedError, match="because"):
+            await stream.put([record(0)], 1)
+        with pytest.raises(StreamEndedError):
+            await stream.hold(10)
+        assert await all_told(stream) == []
     assert web.producer.submitted == []
 
 
 @pytest.mark.parametrize("settings", [{"stream_open_records": 1}, {"max_waiting_bytes": 10}])
-def test_one_who_waits_to_put_when_the_stream_ends_has_put_nothing(settings: dict[str, int]) -> None:
+async def test_one_who_waits_to_put_when_the_stream_ends_has_put_nothing(settings: dict[str, int]) -> None:
     web = app(**settings)
     web.producer.holds_records = True
-
-    async def scenario() -> int:
-        with open_stream(web) as stream:
-            await stream.put([record(0)], 10)
-            async with task_of(stream.put([record(1)], 10)) as putting:
-                await asyncio.sleep(0)
-                stream.finish(SHUTDOWN)
-                with pytest.raises(StreamEndedError):
-                    await putting
-            web.producer.acknowledge(web.producer.waiting[0])
-            return len(await all_told(stream))
-
-    assert run(scenario()) == 1
+    with open_stream(web) as stream:
+        await stream.put([record(0)], 10)
+        async with task_of(stream.put([record(1)], 10)) as putting:
+            await asyncio.sleep(0)
+            stream.finish(SHUTDOWN)
+            with pytest.raises(StreamEndedError):
+                await putting
+        web.producer.acknowledge(web.producer.waiting[0])
+        assert len(await all_told(stream)) == 1
     assert (len(web.producer.submitted), web.app.sidecar.room.bytes) == (1, 0)
 
 
-def test_what_was_submitted_is_delivered_though_nobody_listens_any_more() -> None:
+async def test_what_was_submitted_is_delivered_though_nobody_listens_any_more() -> None:
     web = app()
     web.producer.holds_records = True
     room = web.app.sidecar.room
-
-    async def scenario() -> None:
-        with open_stream(web) as stream:
-            await stream.put([record(0)], 40)
-        [ticket] = web.producer.waiting
-        assert not ticket.cancelled
-        assert (room.requests, room.bytes) == (0, 40)
-        web.producer.acknowledge(ticket)
-        assert room.bytes == 0
-
-    run(scenario())
+    with open_stream(web) as stream:
+        await stream.put([record(0)], 40)
+    [ticket] = web.producer.waiting
+    assert not ticket.cancelled
+    assert (room.requests, room.bytes) == (0, 40)
+    web.producer.acknowledge(ticket)
+    assert room.bytes == 0
 
 
 def test_each_put_counts_as_a_produce_request_in_the_metrics() -> None:
@@ -479,81 +428,66 @@ class Line:
             await converse(stream, self.drain, self.receive, read, tell)
 
 
-def test_a_conversation_tells_while_it_reads_and_ends_when_all_is_told() -> None:
+async def test_a_conversation_tells_while_it_reads_and_ends_when_all_is_told() -> None:
     web = app()
-
-    async def scenario() -> str | None:
-        line, stream = Line(web), open_stream(web)
-        async with task_of(line.hold(stream)) as conversation:
-            for number in range(3):
-                line.queue.put_nowait(number)
-                await until(lambda: number in line.told)  # noqa: B023 - it is awaited at once
-            line.queue.put_nowait(None)
-            await conversation
-        assert line.told == [0, 1, 2]
-        return stream.ended
-
-    assert run(scenario()) == COMPLETE
+    line, stream = Line(web), open_stream(web)
+    async with task_of(line.hold(stream)) as conversation:
+        for number in range(3):
+            line.queue.put_nowait(number)
+            await until(lambda: number in line.told)  # noqa: B023 - it is awaited at once
+        line.queue.put_nowait(None)
+        await conversation
+    assert line.told == [0, 1, 2]
+    assert stream.ended == COMPLETE
 
 
-def test_a_shutdown_ends_a_conversation_once_all_that_was_taken_on_is_told() -> None:
+async def test_a_shutdown_ends_a_conversation_once_all_that_was_taken_on_is_told() -> None:
     web = app()
     web.producer.holds_records = True
-
-    async def scenario() -> str | None:
-        line, stream = Line(web), open_stream(web)
-        async with task_of(line.hold(stream)) as conversation:
-            line.queue.put_nowait(0)
-            await until(lambda: web.producer.waiting)
-            line.drain.begin()
-            line.queue.put_nowait(1)
-            await asyncio.sleep(0)
-            assert not conversation.done()
-            web.producer.acknowledge(web.producer.waiting[0])
-            await conversation
-        assert line.told == [0]
-        return stream.ended
-
-    assert run(scenario()) == SHUTDOWN
+    line, stream = Line(web), open_stream(web)
+    async with task_of(line.hold(stream)) as conversation:
+        line.queue.put_nowait(0)
+        await until(lambda: web.producer.waiting)
+        line.drain.begin()
+        line.queue.put_nowait(1)
+        await asyncio.sleep(0)
+        assert not conversation.done()
+        web.producer.acknowledge(web.producer.waiting[0])
+        await conversation
+    assert line.told == [0]
+    assert stream.ended == SHUTDOWN
     assert len(web.producer.submitted) == 1
 
 
-def test_a_caller_who_leaves_before_all_is_told_ends_the_conversation() -> None:
+async def test_a_caller_who_leaves_before_all_is_told_ends_the_conversation() -> None:
     web = app()
     web.producer.holds_records = True
-
-    async def scenario() -> None:
-        line, stream = Line(web), open_stream(web)
-        async with task_of(line.hold(stream)) as conversation:
-            line.queue.put_nowait(0)
-            line.queue.put_nowait(None)
-            await until(lambda: web.producer.waiting)
-            line.gone.set()
-            with pytest.raises(CallerGoneError):
-                await conversation
-        line.drain.begin()  # which it does not listen to any more
-
-    run(scenario())
+    line, stream = Line(web), open_stream(web)
+    async with task_of(line.hold(stream)) as conversation:
+        line.queue.put_nowait(0)
+        line.queue.put_nowait(None)
+        await until(lambda: web.producer.waiting)
+        line.gone.set()
+        with pytest.raises(CallerGoneError):
+            await conversation
+    line.drain.begin()  # which it does not listen to any more
     assert web.app.sidecar.streams.open_now == 0
 
 
 @pytest.mark.parametrize("who", ["read", "tell"])
-def test_what_reading_or_telling_raises_ends_the_conversation(who: str) -> None:
+async def test_what_reading_or_telling_raises_ends_the_conversation(who: str) -> None:
     web = app()
 
-    async def scenario() -> None:
-        async def read() -> None:
-            if who == "read":
-                raise ValueError("read")
-            await stream.put([record(0)], 1)
-            await asyncio.Event().wait()
+    async def read() -> None:
+        if who == "read":
+            raise ValueError("read")
+        await stream.put([record(0)], 1)
+        await asyncio.Event().wait()
 
-        async def tell(_: object) -> None:
-            raise ValueError("tell")
+    async def tell(_: object) -> None:
+        raise ValueError("tell")
 
-        stream = open_stream(web)
-        with stream, pytest.raises(ValueError, match=who):
-            await converse(stream, web.app.sidecar.drain, Line(web).receive, read, tell)
-
-    run(scenario())
+    stream = open_stream(web)
+    with stream, pytest.raises(ValueError, match=who):
+        await converse(stream, web.app.sidecar.drain, Line(web).receive, read, tell)
     assert web.app.sidecar.room.requests == 0

@@ -5,15 +5,24 @@ from __future__ import annotations
 import base64
 import json
 import tracemalloc
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core import ProducerRecord
+from service.dialects.rest_v2.records import parse_body
 from service.json_items import NO_LIMITS
-from service.produce.records_codec import MAX_INT32, MAX_TIMESTAMP_MS, parse_records
-from service.strict_json import MAX_DEPTH, BodyError
+from service.json_parts import LARGE_BYTES
+from service.payload import Format
+from service.produce.records_codec import MAX_INT32, MAX_TIMESTAMP_MS, LineCodec, parse_records
+from service.strict_json import MAX_DEPTH, BodyError, find_fault
+from tests.support.counted_work import calls_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 def parse(body: str | bytes) -> list[ProducerRecord]:
@@ -42,6 +51,52 @@ def test_a_record_may_say_everything() -> None:
 def test_records_keep_their_order() -> None:
     body = json.dumps({"records": [{"value": n} for n in range(100)]})
     assert [record.value for record in parse(body)] == [str(n).encode() for n in range(100)]
+
+
+_HEADER = '{"key":"h","value":"AA=="}'
+_MEMBERS = (
+    *('"key":"k"', '"partition":0', '"timestamp":1', '"headers":null'),
+    *(
+        '"headers":[]',
+        f'"headers":[{_HEADER}]',
+        f'"headers":[{_HEADER},{_HEADER},{{"key":"g","value":null}}]',
+    ),
+)
+_SOUND = ['{"value":1}', *(f'{{"value":1,{member}}}' for member in _MEMBERS)]
+_ALL = '{"value":[1],"key":"k","partition":0,"timestamp":1,"headers":[]}'
+_LISTS = [*([record] for record in _SOUND), [*_SOUND, _ALL] * 2, [_ALL] * (LARGE_BYTES // len(_ALL) + 1)]
+_FORMATS = (
+    "",
+    '"key_format":"text",',
+    '"value_format":"json",',
+    '"key_format":"text","value_format":"json",',
+)
+
+
+def _fitting() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Sound bodies of all forms that are compact already, small and large, and what reads them."""
+    for records in _LISTS:
+        joined = ",".join(records)
+        for formats in _FORMATS:
+            yield joined, partial(parse, f'{{{formats}"records":[{joined}]}}')
+        lines = [record.encode() for record in records]
+        yield joined, partial(LineCodec("orders", Format.TEXT, Format.JSON).parse, lines, 0)
+    texts = [[f'{{"value":"{"a" * length}"}}'] for length in (1, 7, LARGE_BYTES)]
+    for records in (*texts, [f'{{"value":"{n}"}}' for n in range(LARGE_BYTES // 12)]):
+        body = f'{{"value_format":"text","records":[{",".join(records)}]}}'
+        yield body, partial(parse, body)
+    v2 = ["{}", '{"key":1}', *_SOUND]
+    for records in (*([record] for record in v2), v2, [*v2, *_LISTS[-1]]):
+        for schemas in ("", '"key_schema":null,', '"value_schema":null,"key_schema_id":null,'):
+            body = f'{{{schemas}"records":[{",".join(records)}]}}'
+            yield body, partial(parse_body, "orders", body.encode(), Format.JSON, None, NO_LIMITS)
+
+
+def test_a_sound_body_is_not_searched_for_a_fault() -> None:
+    """The search takes many times as long as the reading: it is for what has one."""
+    for body, read in _fitting():
+        assert calls_of(find_fault.__code__, read) == 0, body[:200]
+    assert calls_of(find_fault.__code__, partial(parse, '{"records":[{"v\\u0061lue":1}]}')) == 1
 
 
 VALUES = st.none() | st.text(max_size=4) | st.sampled_from(["a", "b\\", 'q"', "\u00e9", ""])

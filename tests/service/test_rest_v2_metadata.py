@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +14,15 @@ from client_core import (
     TopicAuthorizationError,
     TopicConfigsResult,
 )
-from tests.support.http_app import HttpApp, run, until
+from tests.support.http_app import HttpApp
 from tests.support.metadata_responses import partition, topic
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import httpx
+    from tests.support.fake_producer import FakeTicket
+
 
 V2 = "application/vnd.kafka.v2+json"
 
@@ -127,18 +127,10 @@ def test_a_look_up_keeps_the_topic_from_being_forgotten(web: HttpApp) -> None:
     "path", ["/topics/absent", "/topics/absent/partitions", "/topics/absent/partitions/0"]
 )
 def test_a_topic_that_is_not_there_is_40403_and_is_not_created(web: HttpApp, path: str) -> None:
-    async def scenario() -> None:
-        async with web.client() as client:
-            asked = asyncio.create_task(client.get(path))
-            await until(lambda: web.producer.waiting)
-            (ticket,) = web.producer.waiting
-            assert ticket.asked["create"] is False
-            web.producer.say_unknown(ticket)
-            answer = await asked
-            assert (answer.status_code, answer.json()["error_code"]) == (404, 40403)
-            assert answer.headers["content-type"] == V2
-
-    run(scenario())
+    answer = web.get(path, ends=web.producer.say_unknown)
+    assert web.producer.calls[0][1]["create"] is False
+    assert (answer.status_code, answer.json()["error_code"]) == (404, 40403)
+    assert answer.headers["content-type"] == V2
 
 
 @pytest.mark.parametrize("number", ["2", "1000", "2147483648", "-1", "x", "1.0", "%20", "²"])
@@ -188,44 +180,23 @@ def test_other_methods_are_405(web: HttpApp) -> None:
 # -- a topic that has grown ----------------------------------------------------------------------------------
 
 
-async def asked_of_the_brokers(web: HttpApp, client: httpx.AsyncClient, path: str) -> asyncio.Task[Any]:
-    """A request that waits for newer metadata."""
-    asked = asyncio.create_task(client.get(path))
-    await until(lambda: web.producer.waiting)
-    (ticket,) = web.producer.waiting
-    assert ticket.kind == "update"
-    return asked
-
-
 def test_a_partition_is_missing_only_by_metadata_of_this_moment(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with web.client() as client:
-            web.producer.clock.advance(1_001)
-            asked = await asked_of_the_brokers(web, client, "/topics/orders/partitions/2")
-            (ticket,) = web.producer.waiting
-            web.producer.set_topics({"orders": 3})
-            web.producer.finish(ticket, MetadataResult(web.producer.cache))
-            answer = await asked
-            assert (answer.status_code, answer.json()["partition"]) == (200, 2)
-            again = await client.get("/topics/orders/partitions/3")
-            assert (again.status_code, again.json()["error_code"]) == (404, 40402)
-            assert not web.producer.waiting
+    def grow(ticket: FakeTicket) -> None:
+        assert ticket.kind == "update"
+        web.producer.set_topics({"orders": 3})
+        web.producer.finish(ticket, MetadataResult(web.producer.cache))
 
-    run(scenario())
+    web.producer.clock.advance(1_001)
+    answer = web.get("/topics/orders/partitions/2", ends=grow)
+    assert (answer.status_code, answer.json()["partition"]) == (200, 2)
+    assert refusal(web, "/topics/orders/partitions/3") == (404, 40402)
 
 
 def test_brokers_that_are_away_leave_a_missing_partition_missing(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with web.client() as client:
-            web.producer.clock.advance(1_001)
-            asked = await asked_of_the_brokers(web, client, "/topics/orders/partitions/2")
-            (ticket,) = web.producer.waiting
-            error = NoBrokersError("none has answered")
-            web.producer.finish(ticket, MetadataResult(web.producer.cache, error=error))
-            answer = await asked
-            assert (answer.status_code, answer.json()["error_code"]) == (404, 40402)
-
-    run(scenario())
+    web.producer.clock.advance(1_001)
+    nothing = MetadataResult(web.producer.cache, error=NoBrokersError("none has answered"))
+    answer = web.get("/topics/orders/partitions/2", ends=lambda ticket: web.producer.finish(ticket, nothing))
+    assert (answer.status_code, answer.json()["error_code"]) == (404, 40402)
 
 
 def test_a_partition_that_is_there_asks_nobody(web: HttpApp) -> None:
@@ -240,52 +211,29 @@ def test_a_partition_that_is_there_asks_nobody(web: HttpApp) -> None:
 @pytest.mark.parametrize("path", ["/brokers", "/topics/orders", "/topics"])
 def test_without_any_broker_it_is_503(path: str) -> None:
     web = HttpApp()
+    error = NoBrokersError("none has answered")
 
-    async def scenario() -> None:
-        async with web.client() as client:
-            asked = asyncio.create_task(client.get(path))
-            await until(lambda: web.producer.waiting)
-            (ticket,) = web.producer.waiting
-            error = NoBrokersError("none has answered")
-            result = MetadataResult(web.producer.cache, error=error)
-            web.producer.finish(
-                ticket, ListingResult(None, error=error) if ticket.kind == "listing" else result
-            )
-            answer = await asked
-            assert (answer.status_code, answer.json()["error_code"]) == (503, 50302)
+    def fail(ticket: FakeTicket) -> None:
+        nothing = MetadataResult(web.producer.cache, error=error)
+        web.producer.finish(ticket, ListingResult(None, error=error) if ticket.kind == "listing" else nothing)
 
-    run(scenario())
+    answer = web.get(path, ends=fail)
+    assert (answer.status_code, answer.json()["error_code"]) == (503, 50302)
 
 
 def test_a_refusal_by_kafka_is_403(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with web.client() as client:
-            asked = asyncio.create_task(client.get("/topics/secret"))
-            await until(lambda: web.producer.waiting)
-            errors = {"secret": TopicAuthorizationError("not allowed")}
-            web.producer.finish(
-                web.producer.waiting[0], MetadataResult(web.producer.cache, topic_errors=errors)
-            )
-            answer = await asked
-            assert (answer.status_code, answer.json()["error_code"]) == (403, 40301)
-
-    run(scenario())
+    errors = {"secret": TopicAuthorizationError("not allowed")}
+    refused = MetadataResult(web.producer.cache, topic_errors=errors)
+    answer = web.get("/topics/secret", ends=lambda ticket: web.producer.finish(ticket, refused))
+    assert (answer.status_code, answer.json()["error_code"]) == (403, 40301)
 
 
 def test_configs_that_may_not_be_seen_fail_nobodys_look_up(web: HttpApp) -> None:
     web.producer.configs = None
-
-    async def scenario() -> None:
-        async with web.client() as client:
-            asked = asyncio.create_task(client.get("/topics/orders"))
-            await until(lambda: web.producer.waiting)
-            refused = TopicConfigsResult(None, error=TopicAuthorizationError("no DescribeConfigs"))
-            web.producer.finish(web.producer.waiting[0], refused)
-            answer = await asked
-            assert answer.status_code == 200
-            assert answer.json() == {"name": "orders", "configs": {}, "partitions": ORDERS}
-
-    run(scenario())
+    refused = TopicConfigsResult(None, error=TopicAuthorizationError("no DescribeConfigs"))
+    answer = web.get("/topics/orders", ends=lambda ticket: web.producer.finish(ticket, refused))
+    assert answer.status_code == 200
+    assert answer.json() == {"name": "orders", "configs": {}, "partitions": ORDERS}
 
 
 def test_configs_are_asked_for_once_and_only_with_the_topic(web: HttpApp) -> None:

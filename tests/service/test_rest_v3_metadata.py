@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,8 +11,11 @@ from client_core import ListedTopic, MetadataResult, NoBrokersError, TopicListin
 from client_core.producer.results import ListingResult
 from service.access.caller import Caller, TopicRules, set_caller
 from service.dialects.rest_v3 import schemas
-from tests.support.http_app import HttpApp, run, until
+from tests.support.http_app import HttpApp
 from tests.support.metadata_responses import node, partition, topic
+
+if TYPE_CHECKING:
+    from tests.support.fake_producer import FakeTicket
 
 ROOT = "http://localhost/v3/clusters"
 C = f"{ROOT}/cluster"
@@ -207,20 +209,13 @@ def test_topics_are_listed_by_name_with_counts_and_without_internal_ones(http: H
 
 
 def test_a_topic_that_brokers_cannot_describe_is_not_listed(http: HttpApp) -> None:
-    async def scenario() -> Any:
-        async with http.client() as client:
-            asking = asyncio.ensure_future(client.get(f"{C}/topics"))
-            await until(lambda: http.producer.waiting)
-            topics = {
-                "ailing": ListedTopic("ailing", None, False, 0, error_code=5),
-                "sound": ListedTopic("sound", None, False, 4, replication_factor=3),
-            }
-            http.producer.finish(
-                http.producer.waiting[0], ListingResult(TopicListing(MappingProxyType(topics)))
-            )
-            return (await asking).json()
-
-    assert [t["topic_name"] for t in run(scenario())["data"]] == ["sound"]
+    topics = {
+        "ailing": ListedTopic("ailing", None, False, 0, error_code=5),
+        "sound": ListedTopic("sound", None, False, 4, replication_factor=3),
+    }
+    result = ListingResult(TopicListing(MappingProxyType(topics)))
+    answer = http.get(f"{C}/topics", ends=lambda ticket: http.producer.finish(ticket, result))
+    assert [t["topic_name"] for t in answer.json()["data"]] == ["sound"]
 
 
 def test_a_list_longer_than_one_go_is_whole(http: HttpApp) -> None:
@@ -253,12 +248,7 @@ def test_a_topic_that_is_looked_up_is_kept_from_idling(http: HttpApp) -> None:
 def test_links_are_made_of_the_scheme_and_host_of_the_request(http: HttpApp) -> None:
     app = HttpApp(allowed_hosts="*")
     app.producer.set_topics({"orders": 1})
-
-    async def scenario() -> Any:
-        async with app.client() as client:
-            return (await client.get("https://kafka.example:8443/v3/clusters")).json()
-
-    found = run(scenario())
+    found = app.get("https://kafka.example:8443/v3/clusters").json()
     assert found["metadata"]["self"] == "https://kafka.example:8443/v3/clusters"
     topics = found["data"][0]["topics"]["related"]
     assert topics == "https://kafka.example:8443/v3/clusters/cluster/topics"
@@ -314,46 +304,27 @@ def test_what_is_not_there_is_404(http: HttpApp, path: str) -> None:
 
 @pytest.mark.parametrize("rest", ["", "/replicas", "/replicas/3"])
 def test_a_partition_is_missing_only_by_metadata_of_this_moment(http: HttpApp, rest: str) -> None:
+    def grow(ticket: FakeTicket) -> None:
+        assert ticket.kind == "update"
+        http.producer.set_topics([topic("orders", 3, nodes=(1, 2, 3))], controller_id=3)
+        http.producer.finish(ticket, MetadataResult(http.producer.cache))
+
+    http.producer.clock.advance(1_001)
     path = f"/v3/clusters/cluster/topics/orders/partitions/2{rest}"
-
-    async def scenario() -> None:
-        async with http.client() as client:
-            http.producer.clock.advance(1_001)
-            asking = asyncio.ensure_future(client.get(path))
-            await until(lambda: http.producer.waiting)
-            (ticket,) = http.producer.waiting
-            assert ticket.kind == "update"
-            http.producer.set_topics([topic("orders", 3, nodes=(1, 2, 3))], controller_id=3)
-            http.producer.finish(ticket, MetadataResult(http.producer.cache))
-            assert (await asking).status_code == 200
-
-    run(scenario())
+    assert http.get(path, ends=grow).status_code == 200
 
 
 def test_brokers_that_are_away_leave_a_missing_partition_missing(http: HttpApp) -> None:
-    async def scenario() -> None:
-        async with http.client() as client:
-            http.producer.clock.advance(1_001)
-            asking = asyncio.ensure_future(client.get("/v3/clusters/cluster/topics/orders/partitions/2"))
-            await until(lambda: http.producer.waiting)
-            error = NoBrokersError("none has answered")
-            http.producer.finish(http.producer.waiting[0], MetadataResult(http.producer.cache, error=error))
-            answer = await asking
-            assert (answer.status_code, answer.json()["error_code"]) == (404, 404)
-
-    run(scenario())
+    http.producer.clock.advance(1_001)
+    nothing = MetadataResult(http.producer.cache, error=NoBrokersError("none has answered"))
+    path = "/v3/clusters/cluster/topics/orders/partitions/2"
+    answer = http.get(path, ends=lambda ticket: http.producer.finish(ticket, nothing))
+    assert (answer.status_code, answer.json()["error_code"]) == (404, 404)
 
 
 @pytest.mark.parametrize("rest", ["", "/partitions", "/partitions/0", "/partitions/0/replicas"])
 def test_a_missing_topic_is_40403(http: HttpApp, rest: str) -> None:
-    async def scenario() -> Any:
-        async with http.client() as client:
-            asking = asyncio.ensure_future(client.get(f"/v3/clusters/cluster/topics/missing{rest}"))
-            await until(lambda: http.producer.waiting)
-            http.producer.say_unknown(http.producer.waiting[0])
-            return await asking
-
-    answer = run(scenario())
+    answer = http.get(f"/v3/clusters/cluster/topics/missing{rest}", ends=http.producer.say_unknown)
     assert (answer.status_code, answer.json()["error_code"]) == (404, 40403)
 
 
@@ -363,15 +334,7 @@ def test_a_topic_that_cannot_be_one_is_40002(http: HttpApp) -> None:
 
 def test_before_any_broker_answered_it_is_50302() -> None:
     http = HttpApp()
-
-    async def scenario() -> Any:
-        async with http.client() as client:
-            asking = asyncio.ensure_future(client.get("/v3/clusters"))
-            await until(lambda: http.producer.waiting)
-            http.producer.time_out(http.producer.waiting[0])
-            return await asking
-
-    answer = run(scenario())
+    answer = http.get("/v3/clusters", ends=http.producer.time_out)
     assert (answer.status_code, answer.json()["error_code"]) == (503, 50302)
     assert int(answer.headers["retry-after"]) >= 1
 
@@ -392,13 +355,6 @@ def test_refusals_of_the_guards_are_in_this_dialect_too(http: HttpApp) -> None:
     bad_origin = http.get("/v3/clusters", headers={"origin": "https://evil.example"})
     assert (bad_origin.status_code, bad_origin.json()["error_code"]) == (403, 403)
     assert error(http, "/v3/clusters/a%2Fb") == (400, 400)
-
-
-def test_the_dialect_can_be_switched_off() -> None:
-    http = HttpApp(dialects="rest-v2")
-    answer = http.get("/v3/clusters")
-    assert answer.status_code == 404
-    assert answer.headers["content-type"] == "application/problem+json"
 
 
 # -- who may read --------------------------------------------------------------------------------------------

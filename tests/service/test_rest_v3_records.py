@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -22,7 +21,7 @@ from client_core import (
 )
 from service.access.caller import Caller, TopicRules, set_caller
 from service.dialects.rest_v3 import schemas
-from tests.support.http_app import HttpApp, run, until
+from tests.support.http_app import HttpApp
 
 PATH = "/v3/clusters/cluster/topics/orders/records"
 JSON = {"content-type": "application/json"}
@@ -244,40 +243,38 @@ def test_a_topic_that_is_not_known_is_waited_for_a_second_and_40401(http: HttpAp
 # -- what HTTP refuses ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("body", [b"", b" \r\n\t "])
-def test_an_empty_body_is_42206(http: HttpApp, body: bytes) -> None:
-    assert refused(http, body, content_type="application/json") == (422, 42206)
+#: A media type, None for none at all, the body, what follows the cluster in the path, and what is said.
+REFUSED: list[tuple[str | None, bytes | None, str, tuple[int, int]]] = [
+    *(("application/json", body, "/topics/orders/records", (422, 42206)) for body in (b"", b" \r\n\t ")),
+    (None, None, "/topics/orders/records", (422, 42206)),
+    *(
+        (media_type, b"{}", "/topics/orders/records", (415, 415))
+        for media_type in (
+            *("text/plain", "application/x-www-form-urlencoded", "application/vnd.kafka.json.v2+json"),
+            *("application/jsonx", "", None),
+        )
+    ),
+    *(
+        (f"application/json; charset={charset}", b"{}", "/topics/orders/records", (400, 400))
+        for charset in ("DEADBEEF", "utf-16", "us-ascii", "")
+    ),
+    ("application/json", b"{}", "x/topics/orders/records", (404, 404)),
+    ("application/json", b"{}", "/topics/a%20b/records", (400, 40002)),
+    ("application/json", b"{}", "/topics/orders/records?timeout_ms=1", (422, 422)),
+]
 
 
-def test_no_body_at_all_is_42206(http: HttpApp) -> None:
-    assert refused(http, None) == (422, 42206)
-
-
-@pytest.mark.parametrize(
-    "media_type",
-    [
-        "text/plain",
-        "application/x-www-form-urlencoded",
-        "application/vnd.kafka.json.v2+json",
-        "application/jsonx",
-        "",
-    ],
-)
-def test_another_media_type_is_415(http: HttpApp, media_type: str) -> None:
-    assert refused(http, b"{}", content_type=media_type) == (415, 415)
-
-
-def test_a_body_without_media_type_is_415(http: HttpApp) -> None:
-    assert refused(http, b"{}") == (415, 415)
+@pytest.mark.parametrize(("media_type", "body", "path", "said"), REFUSED)
+def test_what_is_no_request_for_records_is_refused(
+    http: HttpApp, media_type: str | None, body: bytes | None, path: str, said: tuple[int, int]
+) -> None:
+    headers = {} if media_type is None else {"content_type": media_type}
+    assert refused(http, body, f"/v3/clusters/cluster{path}", **headers) == said
+    assert http.producer.submitted == []
 
 
 def test_an_encoded_body_is_415(http: HttpApp) -> None:
     assert refused(http, b"{}", content_type="application/json", content_encoding="gzip") == (415, 415)
-
-
-@pytest.mark.parametrize("charset", ["DEADBEEF", "utf-16", "us-ascii", ""])
-def test_another_charset_is_400(http: HttpApp, charset: str) -> None:
-    assert refused(http, b"{}", content_type=f"application/json; charset={charset}") == (400, 400)
 
 
 @pytest.mark.parametrize(
@@ -299,17 +296,6 @@ def test_utf_8_that_is_none_is_a_bad_record(http: HttpApp) -> None:
     assert codes(http, b'{"value":{"type":"STRING","data":"\xfc"}}{}') == [400, 200]
 
 
-def test_another_cluster_is_404(http: HttpApp) -> None:
-    path = PATH.replace("/cluster/", "/other/")
-    assert refused(http, b"{}", path, content_type="application/json") == (404, 404)
-    assert http.producer.submitted == []
-
-
-def test_a_topic_that_cannot_be_one_is_40002(http: HttpApp) -> None:
-    path = PATH.replace("orders", "a%20b")
-    assert refused(http, b"{}", path, content_type="application/json") == (400, 40002)
-
-
 def test_a_body_that_is_too_large_is_413() -> None:
     http = HttpApp(max_records_per_request=3)
     http.producer.set_topics({"orders": 3})
@@ -324,17 +310,6 @@ def test_a_record_that_is_longer_than_the_limit_is_413_in_its_place() -> None:
     assert codes(http, b'{}{"value":{"type":"STRING","data":"%s"}}{}' % (b"x" * 50)) == [200, 413, 200]
 
 
-def test_a_full_waiting_room_is_429_with_a_time_to_come_again(http: HttpApp) -> None:
-    with http.app.sidecar.room.enter(http.settings.max_waiting_bytes):
-        answer = http.post(PATH, content=b"{}", headers=JSON)
-    assert (answer.status_code, answer.json()["error_code"]) == (429, 429)
-    assert int(answer.headers["retry-after"]) >= 1
-
-
-def test_a_parameter_is_refused(http: HttpApp) -> None:
-    assert refused(http, b"{}", f"{PATH}?timeout_ms=1", content_type="application/json") == (422, 422)
-
-
 def test_in_a_shutdown_nothing_is_taken_on(http: HttpApp) -> None:
     http.app.sidecar.drain.begin()
     assert refused(http, b"{}", content_type="application/json") == (503, 503)
@@ -342,15 +317,7 @@ def test_in_a_shutdown_nothing_is_taken_on(http: HttpApp) -> None:
 
 def test_before_any_broker_answered_the_cluster_is_not_known() -> None:
     http = HttpApp()
-
-    async def scenario() -> Any:
-        async with http.client() as client:
-            posting = asyncio.ensure_future(client.post(PATH, content=b"{}", headers=JSON))
-            await until(lambda: http.producer.waiting)
-            http.producer.time_out(http.producer.waiting[0])
-            return await posting
-
-    answer = run(scenario())
+    answer = http.post(PATH, content=b"{}", headers=JSON, ends=http.producer.time_out)
     assert (answer.status_code, answer.json()["error_code"]) == (503, 50302)
 
 

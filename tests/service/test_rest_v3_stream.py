@@ -53,67 +53,57 @@ async def one_shot(http: HttpApp, *pieces: bytes) -> list[dict[str, Any]]:
 # -- both ways at once ---------------------------------------------------------------------------------------
 
 
-def test_each_record_is_answered_while_the_stream_stays_open(http: HttpApp) -> None:
-    async def scenario() -> None:
-        async with caller(http) as stream:
-            for n in range(3):
-                stream.send(value(n))
-                report = await stream.line()
-                assert (report["error_code"], report["value"]) == (200, {"type": "JSON", "size": 1})
-                assert not stream.is_answered
-            assert stream.status == 200
-            assert stream.headers["content-type"] == "application/json"
-            assert "content-length" not in stream.headers
-            stream.end()
-            assert await stream.rest() == []
-
-    run(scenario())
+async def test_each_record_is_answered_while_the_stream_stays_open(http: HttpApp) -> None:
+    async with caller(http) as stream:
+        for n in range(3):
+            stream.send(value(n))
+            report = await stream.line()
+            assert (report["error_code"], report["value"]) == (200, {"type": "JSON", "size": 1})
+            assert not stream.is_answered
+        assert stream.status == 200
+        assert stream.headers["content-type"] == "application/json"
+        assert "content-length" not in stream.headers
+        stream.end()
+        assert await stream.rest() == []
     assert len(http.producer.submitted) == 3
     assert http.app.sidecar.streams.open_now == 0
     assert (http.app.sidecar.room.requests, http.app.sidecar.room.bytes) == (0, 0)
 
 
-def test_a_bad_record_is_answered_and_the_stream_goes_on(http: HttpApp) -> None:
-    async def scenario() -> None:
-        async with caller(http) as stream:
-            for body, code in (
-                (b'{"value":{"type":"BINARY","data":"x"}}', 400),
-                (value(1), 200),
-                (b'{"value":{"type":"AVRO","data":1}}', 415),
-                (b"{bad}", 400),
-                (b'{"partition_id":-1}', 40402),
-                (b"words\n", 400),
-                (value(2), 200),
-            ):
-                stream.send(body)
-                assert (await stream.line())["error_code"] == code
-            stream.end()
-            assert await stream.rest() == []
-
-    run(scenario())
+async def test_a_bad_record_is_answered_and_the_stream_goes_on(http: HttpApp) -> None:
+    async with caller(http) as stream:
+        for body, code in (
+            (b'{"value":{"type":"BINARY","data":"x"}}', 400),
+            (value(1), 200),
+            (b'{"value":{"type":"AVRO","data":1}}', 415),
+            (b"{bad}", 400),
+            (b'{"partition_id":-1}', 40402),
+            (b"words\n", 400),
+            (value(2), 200),
+        ):
+            stream.send(body)
+            assert (await stream.line())["error_code"] == code
+        stream.end()
+        assert await stream.rest() == []
 
 
-def test_answers_come_in_the_order_of_the_records_however_they_are_acknowledged(http: HttpApp) -> None:
+async def test_answers_come_in_the_order_of_the_records_however_they_are_acknowledged(http: HttpApp) -> None:
     http.producer.holds_records = True
-
-    async def scenario() -> None:
-        async with caller(http) as stream:
-            for n in range(3):
-                stream.send(value(n))
-                await until(lambda n=n: len(http.producer.waiting) == n + 1)
-            first, second, third = http.producer.waiting
-            http.producer.outcome_of = lambda _, record: RecordMetadata(
-                record.topic, 0, int(record.value or b""), 0
-            )
-            http.producer.acknowledge(third)
-            http.producer.acknowledge(second)
-            await asyncio.sleep(0)
-            assert stream.status == 200
-            assert stream.chunks == []
-            http.producer.acknowledge(first)
-            assert [(await stream.line())["offset"] for _ in range(3)] == [0, 1, 2]
-
-    run(scenario())
+    async with caller(http) as stream:
+        for n in range(3):
+            stream.send(value(n))
+            await until(lambda n=n: len(http.producer.waiting) == n + 1)
+        first, second, third = http.producer.waiting
+        http.producer.outcome_of = lambda _, record: RecordMetadata(
+            record.topic, 0, int(record.value or b""), 0
+        )
+        http.producer.acknowledge(third)
+        http.producer.acknowledge(second)
+        await asyncio.sleep(0)
+        assert stream.status == 200
+        assert stream.chunks == []
+        http.producer.acknowledge(first)
+        assert [(await stream.line())["offset"] for _ in range(3)] == [0, 1, 2]
 
 
 def test_a_record_may_come_byte_by_byte(http: HttpApp) -> None:
@@ -123,14 +113,11 @@ def test_a_record_may_come_byte_by_byte(http: HttpApp) -> None:
     assert [record.key for (record,) in http.producer.submitted] == ['ü"}'.encode(), None]
 
 
-def test_a_charset_of_single_bytes_is_read_piece_by_piece(http: HttpApp) -> None:
-    async def scenario() -> None:
-        async with caller(http, content_type="application/json; charset=iso-8859-1") as stream:
-            for piece in (b'{"value":{"type":"STRING","data":"', b"\xe4", b"\xfc", b'"}}'):
-                stream.send(piece)
-            assert (await stream.line())["value"]["size"] == 4
-
-    run(scenario())
+async def test_a_charset_of_single_bytes_is_read_piece_by_piece(http: HttpApp) -> None:
+    async with caller(http, content_type="application/json; charset=iso-8859-1") as stream:
+        for piece in (b'{"value":{"type":"STRING","data":"', b"\xe4", b"\xfc", b'"}}'):
+            stream.send(piece)
+        assert (await stream.line())["value"]["size"] == 4
     assert http.producer.submitted[0][0].value == "äü".encode()
 
 
@@ -153,94 +140,74 @@ def test_a_body_of_known_length_beyond_the_limit_of_bodies_is_a_stream() -> None
 # -- limits --------------------------------------------------------------------------------------------------
 
 
-def test_a_caller_that_does_not_read_is_not_read_from() -> None:
+async def test_a_caller_that_does_not_read_is_not_read_from() -> None:
     http = app(stream_open_records=4)
-
-    async def scenario() -> None:
-        async with caller(http) as stream:
-            stream.send(value(0))
-            await stream.line()
-            stream.stop_reading()
-            for n in range(1, 20):
-                stream.send(value(n))
-            for _ in range(200):
-                await asyncio.sleep(0)
-            taken = len(http.producer.submitted)
-            assert taken < 12
-            stream.read_on()
-            stream.end()
-            assert len(await stream.rest()) == 19
-
-    run(scenario())
+    async with caller(http) as stream:
+        stream.send(value(0))
+        await stream.line()
+        stream.stop_reading()
+        for n in range(1, 20):
+            stream.send(value(n))
+        for _ in range(200):
+            await asyncio.sleep(0)
+        taken = len(http.producer.submitted)
+        assert taken < 12
+        stream.read_on()
+        stream.end()
+        assert len(await stream.rest()) == 19
 
 
-def test_unacknowledged_records_of_a_stream_are_bounded() -> None:
+async def test_unacknowledged_records_of_a_stream_are_bounded() -> None:
     http = app(stream_open_records=5)
     http.producer.holds_records = True
-
-    async def scenario() -> None:
-        async with caller(http) as stream:
-            for n in range(20):
-                stream.send(value(n))
-            await until(lambda: len(http.producer.waiting) == 5)
-            for _ in range(100):
-                await asyncio.sleep(0)
-            assert len(http.producer.submitted) == 5
-            stream.end()
-            while not stream.is_answered:
-                for ticket in list(http.producer.waiting):
-                    http.producer.acknowledge(ticket)
-                await asyncio.sleep(0)
-            assert codes(await stream.rest()) == [200] * 20
-
-    run(scenario())
+    async with caller(http) as stream:
+        for n in range(20):
+            stream.send(value(n))
+        await until(lambda: len(http.producer.waiting) == 5)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(http.producer.submitted) == 5
+        stream.end()
+        while not stream.is_answered:
+            for ticket in list(http.producer.waiting):
+                http.producer.acknowledge(ticket)
+            await asyncio.sleep(0)
+        assert codes(await stream.rest()) == [200] * 20
 
 
-def test_where_the_waiting_room_stays_full_records_are_429_and_the_stream_goes_on() -> None:
+async def test_where_the_waiting_room_stays_full_records_are_429_and_the_stream_goes_on() -> None:
     http = app(kafka={"max.block.ms": "0"})
     room = http.app.sidecar.room
-
-    async def scenario() -> None:
-        async with caller(http) as stream:
-            stream.send(value(0))
-            assert (await stream.line())["error_code"] == 200
-            with room.enter(http.settings.max_waiting_bytes):
-                stream.send(value(1))
-                assert (await stream.line())["error_code"] == 429
-            stream.send(value(2))
-            assert (await stream.line())["error_code"] == 200
-
-    run(scenario())
+    async with caller(http) as stream:
+        stream.send(value(0))
+        assert (await stream.line())["error_code"] == 200
+        with room.enter(http.settings.max_waiting_bytes):
+            stream.send(value(1))
+            assert (await stream.line())["error_code"] == 429
+        stream.send(value(2))
+        assert (await stream.line())["error_code"] == 200
 
 
-def test_a_record_that_is_too_long_is_413_and_the_stream_goes_on() -> None:
+async def test_a_record_that_is_too_long_is_413_and_the_stream_goes_on() -> None:
     http = app(stream_max_line_bytes=60)
-
-    async def scenario() -> None:
-        async with caller(http) as stream:
-            stream.send(b'{"value":{"type":"STRING","data":"' + b"x" * 60)
-            assert (await stream.line())["error_code"] == 413
-            stream.send(b'"}}' + value(1))
-            assert (await stream.line())["error_code"] == 200
-
-    run(scenario())
+    async with caller(http) as stream:
+        stream.send(b'{"value":{"type":"STRING","data":"' + b"x" * 60)
+        assert (await stream.line())["error_code"] == 413
+        stream.send(b'"}}' + value(1))
+        assert (await stream.line())["error_code"] == 200
 
 
-def test_more_streams_than_may_be_open_are_429() -> None:
+async def test_more_streams_than_may_be_open_are_429() -> None:
     http = app(max_streams=1)
-
-    async def scenario() -> None:
-        async with caller(http) as first:
-            first.send(value(0))
-            await first.line()
-            async with caller(http) as second:
-                second.end(value(1))
-                (refusal,) = await second.rest()
-                assert (second.status, refusal["error_code"]) == (429, 429)
-            # A body of known length is no stream.
-            assert (await _posted(http)).status_code == 200
-
-    run(scenario())
+    async with caller(http) as first:
+        first.send(value(0))
+        await first.line()
+        async with caller(http) as second:
+            second.end(value(1))
+            (refusal,) = await second.rest()
+            assert (second.status, refusal["error_code"]) == (429, 429)
+        # A body of known length is no stream.
+        assert (await _posted(http)).status_code == 200
     assert http.app.sidecar.streams.open_now == 0
 
 
@@ -253,30 +220,24 @@ async def _posted(http: HttpApp) -> Any:
 
 
 @pytest.mark.parametrize("pieces", [[], [b""], [b" ", b"\n", b""]])
-def test_a_stream_of_nothing_is_42206(http: HttpApp, pieces: list[bytes]) -> None:
-    async def scenario() -> None:
-        async with caller(http) as stream:
-            for piece in pieces:
-                stream.send(piece)
-            stream.end()
-            (refusal,) = await stream.rest()
-            assert (stream.status, refusal["error_code"]) == (422, 42206)
-
-    run(scenario())
+async def test_a_stream_of_nothing_is_42206(http: HttpApp, pieces: list[bytes]) -> None:
+    async with caller(http) as stream:
+        for piece in pieces:
+            stream.send(piece)
+        stream.end()
+        (refusal,) = await stream.rest()
+        assert (stream.status, refusal["error_code"]) == (422, 42206)
     assert http.app.sidecar.streams.open_now == 0
     assert http.app.sidecar.room.requests == 0
 
 
-def test_where_brackets_do_not_match_the_stream_says_so_and_ends(http: HttpApp) -> None:
-    async def scenario() -> None:
-        async with caller(http) as stream:
-            stream.send(value(0) + b"]" + value(1))
-            reports = await stream.rest()
-            assert codes(reports) == [200, 400]
-            assert reports[-1]["message"].endswith("the stream ends")
-            assert stream.headers["connection"] == "close"
-
-    run(scenario())
+async def test_where_brackets_do_not_match_the_stream_says_so_and_ends(http: HttpApp) -> None:
+    async with caller(http) as stream:
+        stream.send(value(0) + b"]" + value(1))
+        reports = await stream.rest()
+        assert codes(reports) == [200, 400]
+        assert reports[-1]["message"].endswith("the stream ends")
+        assert stream.headers["connection"] == "close"
     assert len(http.producer.submitted) == 1
 
 
@@ -285,57 +246,42 @@ def test_a_body_that_ends_within_a_record_says_so(http: HttpApp) -> None:
     assert codes(reports) == [200, 400]
 
 
-def test_a_stream_that_brings_nothing_for_too_long_ends_with_408() -> None:
+async def test_a_stream_that_brings_nothing_for_too_long_ends_with_408() -> None:
     http = app(stream_idle_timeout_ms=30)
-
-    async def scenario() -> None:
-        async with caller(http) as stream:
-            stream.send(value(0))
-            reports = await stream.rest()
-            assert codes(reports) == [200, 408]
-
-    run(scenario())
+    async with caller(http) as stream:
+        stream.send(value(0))
+        reports = await stream.rest()
+        assert codes(reports) == [200, 408]
     assert http.app.sidecar.streams.open_now == 0
 
 
-def test_a_stream_that_never_begins_is_408() -> None:
+async def test_a_stream_that_never_begins_is_408() -> None:
     http = app(stream_idle_timeout_ms=30)
-
-    async def scenario() -> None:
-        async with caller(http) as stream:
-            (refusal,) = await stream.rest()
-            assert (stream.status, refusal["error_code"]) == (408, 408)
-
-    run(scenario())
+    async with caller(http) as stream:
+        (refusal,) = await stream.rest()
+        assert (stream.status, refusal["error_code"]) == (408, 408)
     assert http.app.sidecar.streams.open_now == 0
 
 
-def test_in_a_shutdown_what_was_taken_is_told_and_the_last_object_says_why(http: HttpApp) -> None:
+async def test_in_a_shutdown_what_was_taken_is_told_and_the_last_object_says_why(http: HttpApp) -> None:
     http.producer.holds_records = True
-
-    async def scenario() -> None:
-        async with caller(http) as stream:
-            stream.send(value(0))
-            await until(lambda: http.producer.waiting)
-            http.app.sidecar.drain.begin()
-            stream.send(value(1))
-            await asyncio.sleep(0)
-            http.producer.acknowledge(http.producer.waiting[0])
-            assert codes(await stream.rest()) == [200, 503]
-
-    run(scenario())
+    async with caller(http) as stream:
+        stream.send(value(0))
+        await until(lambda: http.producer.waiting)
+        http.app.sidecar.drain.begin()
+        stream.send(value(1))
+        await asyncio.sleep(0)
+        http.producer.acknowledge(http.producer.waiting[0])
+        assert codes(await stream.rest()) == [200, 503]
     assert len(http.producer.submitted) == 1
 
 
-def test_a_stream_that_has_not_begun_is_503_in_a_shutdown(http: HttpApp) -> None:
-    async def scenario() -> None:
-        async with caller(http) as stream:
-            await until(lambda: http.app.sidecar.streams.open_now)
-            http.app.sidecar.drain.begin()
-            (refusal,) = await stream.rest()
-            assert (stream.status, refusal["error_code"]) == (503, 503)
-
-    run(scenario())
+async def test_a_stream_that_has_not_begun_is_503_in_a_shutdown(http: HttpApp) -> None:
+    async with caller(http) as stream:
+        await until(lambda: http.app.sidecar.streams.open_now)
+        http.app.sidecar.drain.begin()
+        (refusal,) = await stream.rest()
+        assert (stream.status, refusal["error_code"]) == (503, 503)
 
 
 @pytest.mark.parametrize("begun", [b"", value(0), value(0) + b'{"value":'])
@@ -356,36 +302,29 @@ def test_a_caller_that_leaves_frees_its_stream(http: HttpApp, begun: bytes) -> N
     assert http.app.sidecar.room.requests == 0
 
 
-def test_a_topic_that_is_not_known_fails_record_by_record_each_in_its_own_second(http: HttpApp) -> None:
+async def test_a_topic_that_is_not_known_fails_record_by_record_each_in_its_own_second(http: HttpApp) -> None:
     failure = RecordFailure(TimeoutError("Topic missing not present"), Phase.METADATA, Written.NO, 1000)
     http.producer.holds_records = True
-
-    async def scenario() -> None:
-        async with caller(http, PATH.replace("orders", "missing")) as stream:
-            for n in range(3):
-                stream.send(value(n))
-            await until(lambda: len(http.producer.waiting) == 3)
-            http.producer.outcome_of = lambda *_: failure
-            for ticket in list(http.producer.waiting):
-                asked = ticket.asked["block_deadline_ms"] - http.producer.clock.now_ms()
-                assert asked == http.settings.unknown_topic_wait_ms
-                http.producer.acknowledge(ticket)
-            stream.end()
-            assert len(await stream.rest()) == 3
-
-    run(scenario())
+    async with caller(http, PATH.replace("orders", "missing")) as stream:
+        for n in range(3):
+            stream.send(value(n))
+        await until(lambda: len(http.producer.waiting) == 3)
+        http.producer.outcome_of = lambda *_: failure
+        for ticket in list(http.producer.waiting):
+            asked = ticket.asked["block_deadline_ms"] - http.producer.clock.now_ms()
+            assert asked == http.settings.unknown_topic_wait_ms
+            http.producer.acknowledge(ticket)
+        stream.end()
+        assert len(await stream.rest()) == 3
 
 
-def test_the_partition_of_one_record_does_not_shorten_the_time_of_later_ones(http: HttpApp) -> None:
-    async def scenario() -> list[int]:
-        async with caller(http) as stream:
-            for body in (value(0), b'{"partition_id":9}', b'{"partition_id":1}', value(3)):
-                stream.send(body)
-                await stream.line()
-        return [
-            asked["block_deadline_ms"] - http.producer.clock.now_ms()
-            for kind, asked in http.producer.calls
-            if kind == "records"
-        ]
-
-    assert run(scenario()) == [60_000, 1_000, 60_000, 60_000]
+async def test_the_partition_of_one_record_does_not_shorten_the_time_of_later_ones(http: HttpApp) -> None:
+    async with caller(http) as stream:
+        for body in (value(0), b'{"partition_id":9}', b'{"partition_id":1}', value(3)):
+            stream.send(body)
+            await stream.line()
+    assert [
+        asked["block_deadline_ms"] - http.producer.clock.now_ms()
+        for kind, asked in http.producer.calls
+        if kind == "records"
+    ] == [60_000, 1_000, 60_000, 60_000]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
 from client_core import BufferExhaustedError, Phase, RecordFailure, Written
 from service.errors import Problem
-from tests.support.http_app import HttpApp, run, until
+from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:
-    import httpx
-
     from service.retry_after import RetryAfter
 
 FULL = Problem(503, "no memory", phase=Phase.BUFFER.value)
@@ -87,16 +84,7 @@ def test_it_reaches_who_produces_into_full_memory(web: HttpApp) -> None:
 
 def test_it_reaches_who_asks_a_sidecar_without_brokers() -> None:
     web = HttpApp(kafka={"reconnect.backoff.max.ms": "4000"})
-
-    async def scenario() -> httpx.Response:
-        async with web.client() as client:
-            asked = asyncio.create_task(client.get("/v1/cluster"))
-            await until(lambda: web.producer.waiting)
-            (waiting,) = web.producer.waiting
-            web.producer.time_out(waiting)
-            return await asked
-
-    refused = run(scenario())
+    refused = web.get("/v1/cluster", ends=web.producer.time_out)
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "4")
 
 

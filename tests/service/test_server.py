@@ -27,23 +27,19 @@ JSON = {"content-type": "application/json"}
 PATH = "/v1/topics/orders/records"
 
 
-def test_it_serves_look_ups_produces_probes_and_metrics_over_tcp() -> None:
+async def test_it_serves_look_ups_produces_probes_and_metrics_over_tcp() -> None:
     running = RunningServer()
-
-    async def scenario() -> None:
-        async with running.clients() as (api, admin):
-            topic = await api.get("/v1/topics/orders")
-            assert (topic.status_code, len(topic.json()["partitions"])) == (200, 3)
-            held = await api.get("/v1/topics/orders", headers={"if-none-match": topic.headers["etag"]})
-            assert (held.status_code, held.content) == (304, b"")
-            assert (await api.get("/v1/topics/%6Frders")).content == topic.content
-            assert (await api.post(PATH, content=ONE, headers=JSON)).status_code == 200
-            for path in ("/livez", "/readyz", "/startupz"):
-                assert (await admin.get(path)).status_code == 200
-            assert "pilotfish_http_requests_total" in (await admin.get("/metrics")).text
-            assert running.producer.state == "running"
-
-    run(scenario())
+    async with running.clients() as (api, admin):
+        topic = await api.get("/v1/topics/orders")
+        assert (topic.status_code, len(topic.json()["partitions"])) == (200, 3)
+        held = await api.get("/v1/topics/orders", headers={"if-none-match": topic.headers["etag"]})
+        assert (held.status_code, held.content) == (304, b"")
+        assert (await api.get("/v1/topics/%6Frders")).content == topic.content
+        assert (await api.post(PATH, content=ONE, headers=JSON)).status_code == 200
+        for path in ("/livez", "/readyz", "/startupz"):
+            assert (await admin.get(path)).status_code == 200
+        assert "pilotfish_http_requests_total" in (await admin.get("/metrics")).text
+        assert running.producer.state == "running"
     assert (running.ended.result(), running.producer.state) == (0, "closed")
 
 
@@ -62,77 +58,57 @@ def test_a_body_in_chunks_without_length_is_bounded_over_tcp_too() -> None:
     assert run(scenario()) == [413, 413]
 
 
-def test_warm_topics_are_told_to_the_producer() -> None:
+async def test_warm_topics_are_told_to_the_producer() -> None:
     running = RunningServer(warm_topics="a,b")
-
-    async def scenario() -> None:
-        async with running.clients():
-            assert running.producer.configured == ["a", "b"]
-
-    run(scenario())
+    async with running.clients():
+        assert running.producer.configured == ["a", "b"]
 
 
-def test_a_caller_who_hangs_up_frees_its_place_over_tcp() -> None:
+async def test_a_caller_who_hangs_up_frees_its_place_over_tcp() -> None:
     running = RunningServer()
     running.producer.holds_records = True
-
-    async def scenario() -> None:
-        async with running.clients() as (api, _):
-            with pytest.raises(httpx.ReadTimeout):
-                await api.post(PATH, content=ONE, headers=JSON, timeout=httpx.Timeout(5, read=0.05))
-            await until(lambda: not running.producer.waiting)
-            await until(lambda: running.app.sidecar.room.requests == 0)
-
-    run(scenario())
+    async with running.clients() as (api, _):
+        with pytest.raises(httpx.ReadTimeout):
+            await api.post(PATH, content=ONE, headers=JSON, timeout=httpx.Timeout(5, read=0.05))
+        await until(lambda: not running.producer.waiting)
+        await until(lambda: running.app.sidecar.room.requests == 0)
 
 
-def test_on_sigterm_it_takes_nothing_on_delivers_what_it_has_and_ends_with_0() -> None:
+async def test_on_sigterm_it_takes_nothing_on_delivers_what_it_has_and_ends_with_0() -> None:
     running = RunningServer(drain_timeout_ms=25_000)
     running.producer.holds_records = True
     running.producer.closing = threading.Event()
-
-    async def scenario() -> None:
-        async with running.clients() as (api, admin):
-            waiting = asyncio.create_task(api.post(PATH, content=ONE, headers=JSON, timeout=30))
-            await until(lambda: running.producer.waiting)
-            terminate()
-            await until(lambda: running.app.sidecar.drain.begun)
-            refused = await api.post(PATH, content=ONE, headers=JSON)
-            assert (refused.status_code, refused.headers["connection"]) == (503, "close")
-            assert (await api.get("/v1/topics/orders")).status_code == 200
-            assert (await admin.get("/readyz")).status_code == 503
-            assert (await admin.get("/livez")).status_code == 200
-            assert running.producer.closing is not None
-            running.producer.closing.set()
-            assert (await waiting).status_code == 200
-
-    run(scenario())
+    async with running.clients() as (api, admin):
+        waiting = asyncio.create_task(api.post(PATH, content=ONE, headers=JSON, timeout=30))
+        await until(lambda: running.producer.waiting)
+        terminate()
+        await until(lambda: running.app.sidecar.drain.begun)
+        refused = await api.post(PATH, content=ONE, headers=JSON)
+        assert (refused.status_code, refused.headers["connection"]) == (503, "close")
+        assert (await api.get("/v1/topics/orders")).status_code == 200
+        assert (await admin.get("/readyz")).status_code == 503
+        assert (await admin.get("/livez")).status_code == 200
+        assert running.producer.closing is not None
+        running.producer.closing.set()
+        assert (await waiting).status_code == 200
     assert running.ended.result() == 0
     assert running.producer.closed_after_ms == 25_000
 
 
-def test_with_a_drain_delay_it_goes_on_serving_for_a_while() -> None:
+async def test_with_a_drain_delay_it_goes_on_serving_for_a_while() -> None:
     running = RunningServer(drain_delay_ms=300)
-
-    async def scenario() -> None:
-        async with running.clients() as (api, admin):
-            terminate()
-            await until(lambda: running.app.sidecar.drain.announced)
-            assert (await api.post(PATH, content=ONE, headers=JSON)).status_code == 200
-            assert (await admin.get("/readyz")).status_code == 503
-
-    run(scenario())
+    async with running.clients() as (api, admin):
+        terminate()
+        await until(lambda: running.app.sidecar.drain.announced)
+        assert (await api.post(PATH, content=ONE, headers=JSON)).status_code == 200
+        assert (await admin.get("/readyz")).status_code == 503
     assert running.ended.result() == 0
 
 
-def test_a_producer_that_was_handed_in_is_not_started_or_closed() -> None:
+async def test_a_producer_that_was_handed_in_is_not_started_or_closed() -> None:
     running = RunningServer(own=False)
-
-    async def scenario() -> None:
-        async with running.clients():
-            pass
-
-    run(scenario())
+    async with running.clients():
+        pass
     assert running.producer.state == "starting"
 
 
@@ -181,16 +157,12 @@ def test_a_second_sigterm_ends_it_at_once() -> None:
         assert "again: ending at once" in process.stderr.read()
 
 
-def test_a_sigterm_that_arrives_twice_at_once_is_one() -> None:
+async def test_a_sigterm_that_arrives_twice_at_once_is_one() -> None:
     running = RunningServer(drain_delay_ms=300)
-
-    async def scenario() -> None:
-        async with running.clients():
-            terminate()
-            await until(lambda: running.app.sidecar.drain.announced)
-            terminate()
-
-    run(scenario())
+    async with running.clients():
+        terminate()
+        await until(lambda: running.app.sidecar.drain.announced)
+        terminate()
     assert running.ended.result() == 0
 
 

@@ -142,24 +142,20 @@ def test_without_a_standstill_no_stack_is_taken() -> None:
     Standstills(take).judged(turned=[POLL_LOOP, EVENT_LOOP], stand=[], after_ms=50)
 
 
-def test_where_nobody_probes_the_sidecar_looks_after_its_loops_itself(logged: list[str]) -> None:
+async def test_where_nobody_probes_the_sidecar_looks_after_its_loops_itself(logged: list[str]) -> None:
     probed = Probed()
     probed.web.producer.turns_when_woken = False
-
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        health = Health(probed.web.app.sidecar, loop, lambda: True, probed.standstills)
-        watch = asyncio.create_task(health.watch(every_s=0.001))
-        await until(lambda: probed.counted() == {"poll": 1, "event": 0})
-        probed.web.producer.turns_when_woken = True
-        await until(lambda: logged[-1] == "the poll loop turns again")
-        watch.cancel()
-
-    run(scenario())
+    loop = asyncio.get_running_loop()
+    health = Health(probed.web.app.sidecar, loop, lambda: True, probed.standstills)
+    watch = asyncio.create_task(health.watch(every_s=0.001))
+    await until(lambda: probed.counted() == {"poll": 1, "event": 0})
+    probed.web.producer.turns_when_woken = True
+    await until(lambda: logged[-1] == "the poll loop turns again")
+    watch.cancel()
     assert logged[0] == f"the poll loop {HEAD}"
 
 
-def test_a_bug_does_not_end_the_watch(logged: list[str], caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_does_not_end_the_watch(logged: list[str], caplog: pytest.LogCaptureFixture) -> None:
     probed = Probed()
     probed.web.producer.turns_when_woken = False
     bugs = [RuntimeError("a bug")]
@@ -169,16 +165,13 @@ def test_a_bug_does_not_end_the_watch(logged: list[str], caplog: pytest.LogCaptu
             raise bugs.pop()
         return THREADS
 
-    async def scenario() -> None:
-        standstills = Standstills(take)
-        health = Health(probed.web.app.sidecar, asyncio.get_running_loop(), lambda: True, standstills)
-        watch = asyncio.create_task(health.watch(every_s=0.001))
-        await until(lambda: not bugs)
-        probed.web.producer.turns_when_woken = True
-        await until(lambda: bool(logged))
-        watch.cancel()
-
-    run(scenario())
+    standstills = Standstills(take)
+    health = Health(probed.web.app.sidecar, asyncio.get_running_loop(), lambda: True, standstills)
+    watch = asyncio.create_task(health.watch(every_s=0.001))
+    await until(lambda: not bugs)
+    probed.web.producer.turns_when_woken = True
+    await until(lambda: bool(logged))
+    watch.cancel()
     assert caplog.text.count("Uncaught error in the watch over both loops\n") == 1
     assert logged == ["the poll loop turns again"]
 

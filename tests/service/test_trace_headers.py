@@ -183,18 +183,14 @@ def test_of_pipelined_requests_each_has_its_own_trace_or_none(loop: str) -> None
     assert [records[0].headers for records in web.producer.submitted] == [MARKS, (), MARKS, ()]
 
 
-def test_a_server_that_begins_a_request_within_another_hands_on_no_trace() -> None:
+async def test_a_server_that_begins_a_request_within_another_hands_on_no_trace() -> None:
     web = app()
-
-    async def scenario() -> None:
-        token = REQUEST_TRACE.set(CarriedTrace(TraceContext(PARENT.encode())))
-        try:
-            async with web.client() as client:
-                sent = {"content-type": JSON}
-                answer = await client.post(NATIVE, content=b'{"records":[{"value":1}]}', headers=sent)
-                assert answer.status_code == 200
-        finally:
-            REQUEST_TRACE.reset(token)
-
-    run(scenario())
+    token = REQUEST_TRACE.set(CarriedTrace(TraceContext(PARENT.encode())))
+    try:
+        async with web.client() as client:
+            sent = {"content-type": JSON}
+            answer = await client.post(NATIVE, content=b'{"records":[{"value":1}]}', headers=sent)
+            assert answer.status_code == 200
+    finally:
+        REQUEST_TRACE.reset(token)
     assert web.producer.submitted[0][0].headers == ()

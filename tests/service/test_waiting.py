@@ -43,16 +43,12 @@ async def leaves() -> dict[str, Any]:
     return {"type": "http.disconnect"}
 
 
-def test_the_result_is_what_the_ticket_ended_with() -> None:
+async def test_the_result_is_what_the_ticket_ended_with() -> None:
     parked, result = Parked(), FakeResult()
-
-    async def scenario() -> Result:
-        waiting = asyncio.create_task(wait_for_result(parked.take, stays))
-        await until(lambda: parked.done)
-        parked.end(result)
-        return await waiting
-
-    assert run(scenario()) is result
+    waiting = asyncio.create_task(wait_for_result(parked.take, stays))
+    await until(lambda: parked.done)
+    parked.end(result)
+    assert await waiting is result
     assert not parked.cancelled
 
 
@@ -73,15 +69,11 @@ def test_a_caller_who_leaves_ends_the_wait() -> None:
     assert parked.cancelled
 
 
-def test_a_result_after_the_caller_left_is_nobodys() -> None:
+async def test_a_result_after_the_caller_left_is_nobodys() -> None:
     parked = Parked()
-
-    async def scenario() -> None:
-        with pytest.raises(CallerGoneError):
-            await wait_for_result(parked.take, leaves)
-        parked.end(FakeResult())
-
-    run(scenario())
+    with pytest.raises(CallerGoneError):
+        await wait_for_result(parked.take, leaves)
+    parked.end(FakeResult())
 
 
 def test_a_new_unknown_name_is_counted_once_while_it_is_asked_for() -> None:
@@ -93,6 +85,7 @@ def test_a_new_unknown_name_is_counted_once_while_it_is_asked_for() -> None:
     unknown.begin("b", 1_000)
     unknown.end("a")
     unknown.end("a")
+    assert list(unknown._being_asked) == ["b"]
     with pytest.raises(ProblemError):
         unknown.begin("a", 1_001)
 

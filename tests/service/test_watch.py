@@ -12,7 +12,7 @@ from client_core.producer.results import MetadataResult
 from service.access.caller import Caller, TopicRules
 from service.watch.schemas import BrokerChanged, PartitionsChanged, Snapshot, TopicChanged
 from tests.support.event_stream import KnownCluster, watching
-from tests.support.http_app import HttpApp, run, until
+from tests.support.http_app import HttpApp, until
 from tests.support.metadata_responses import node, partition, topic
 
 if TYPE_CHECKING:
@@ -60,263 +60,217 @@ def leaders(change: ServerSentEvent) -> list[tuple[int, int | None, int | None]]
 # -- what is told --------------------------------------------------------------------------------------------
 
 
-def test_a_watch_begins_with_a_snapshot_of_all_that_the_sidecar_knows(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch") as watch:
-            snapshot = await watch.next("snapshot")
-            assert watch.status == 200
-            assert watch.headers["content-type"] == "text/event-stream"
-            assert watch.headers["cache-control"] == "no-store"
-            assert watch.reader.retry_ms == 2000
-            assert snapshot.last_id == snapshot.data["version"] == f"{web.app.sidecar.boot}-1"
-            assert snapshot.data["metadata_version"] == web.version
-            assert snapshot.data["cluster_id"] == "cluster"
-            assert [broker["id"] for broker in snapshot.data["brokers"]] == [1, 2, 3]
-            assert [found["name"] for found in snapshot.data["topics"]] == ["orders", "payments"]
-            assert snapshot.data["topics"][0]["partitions"][1] == {
-                "partition": 1,
-                "leader": 2,
-                "leader_epoch": 0,
-                "replicas": [1, 2],
-                "isr": [1, 2],
-                "offline_replicas": [],
-                "error": None,
-            }
-            Snapshot.model_validate(snapshot.data, strict=True)
-
-    run(scenario())
+async def test_a_watch_begins_with_a_snapshot_of_all_that_the_sidecar_knows(web: HttpApp) -> None:
+    async with watching(web.app, "/v1/watch") as watch:
+        snapshot = await watch.next("snapshot")
+        assert watch.status == 200
+        assert watch.headers["content-type"] == "text/event-stream"
+        assert watch.headers["cache-control"] == "no-store"
+        assert watch.reader.retry_ms == 2000
+        assert snapshot.last_id == snapshot.data["version"] == f"{web.app.sidecar.boot}-1"
+        assert snapshot.data["metadata_version"] == web.version
+        assert snapshot.data["cluster_id"] == "cluster"
+        assert [broker["id"] for broker in snapshot.data["brokers"]] == [1, 2, 3]
+        assert [found["name"] for found in snapshot.data["topics"]] == ["orders", "payments"]
+        assert snapshot.data["topics"][0]["partitions"][1] == {
+            "partition": 1,
+            "leader": 2,
+            "leader_epoch": 0,
+            "replicas": [1, 2],
+            "isr": [1, 2],
+            "offline_replicas": [],
+            "error": None,
+        }
+        Snapshot.model_validate(snapshot.data, strict=True)
 
 
-def test_a_leader_that_changes_is_told_with_the_one_before(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch") as watch:
-            await watch.next("snapshot")
-            web.producer.set_topics([described("orders", [1, 1], 1), described("payments", [1])])
-            change = await watch.next("leader")
-            assert change.last_id == f"{web.app.sidecar.boot}-2"
-            assert change.data["topic"] == "orders"
-            assert leaders(change) == [(0, 1, 1), (1, 1, 2)]
-            assert change.data["partitions"][1]["leader_epoch"] == 1
-            PartitionsChanged.model_validate(change.data, strict=True)
-
-    run(scenario())
+async def test_a_leader_that_changes_is_told_with_the_one_before(web: HttpApp) -> None:
+    async with watching(web.app, "/v1/watch") as watch:
+        await watch.next("snapshot")
+        web.producer.set_topics([described("orders", [1, 1], 1), described("payments", [1])])
+        change = await watch.next("leader")
+        assert change.last_id == f"{web.app.sidecar.boot}-2"
+        assert change.data["topic"] == "orders"
+        assert leaders(change) == [(0, 1, 1), (1, 1, 2)]
+        assert change.data["partitions"][1]["leader_epoch"] == 1
+        PartitionsChanged.model_validate(change.data, strict=True)
 
 
-def test_a_leader_that_a_produce_answer_names_is_told_at_once(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch") as watch:
-            await watch.next("snapshot")
-            web.producer.name_leader("orders", 1, leader_id=3, epoch=5)
-            assert leaders(await watch.next("leader")) == [(1, 3, 2)]
-
-    run(scenario())
+async def test_a_leader_that_a_produce_answer_names_is_told_at_once(web: HttpApp) -> None:
+    async with watching(web.app, "/v1/watch") as watch:
+        await watch.next("snapshot")
+        web.producer.name_leader("orders", 1, leader_id=3, epoch=5)
+        assert leaders(await watch.next("leader")) == [(1, 3, 2)]
 
 
-def test_in_sync_replicas_that_change_are_told_apart_from_leaders(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch") as watch:
-            await watch.next("snapshot")
-            web.producer.set_topics([described("orders", [1, 2], isr=[1]), described("payments", [1])])
-            change = await watch.next("replicas")
-            assert [p["isr"] for p in change.data["partitions"]] == [[1], [1]]
-            assert leaders(change) == [(0, 1, 1), (1, 2, 2)]
-
-    run(scenario())
+async def test_in_sync_replicas_that_change_are_told_apart_from_leaders(web: HttpApp) -> None:
+    async with watching(web.app, "/v1/watch") as watch:
+        await watch.next("snapshot")
+        web.producer.set_topics([described("orders", [1, 2], isr=[1]), described("payments", [1])])
+        change = await watch.next("replicas")
+        assert [p["isr"] for p in change.data["partitions"]] == [[1], [1]]
+        assert leaders(change) == [(0, 1, 1), (1, 2, 2)]
 
 
-def test_topics_that_appear_grow_are_recreated_and_go_are_told(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch") as watch:
-            await watch.next("snapshot")
-            known = [described("orders", [1, 2]), described("payments", [1])]
+async def test_topics_that_appear_grow_are_recreated_and_go_are_told(web: HttpApp) -> None:
+    async with watching(web.app, "/v1/watch") as watch:
+        await watch.next("snapshot")
+        known = [described("orders", [1, 2]), described("payments", [1])]
 
-            web.producer.set_topics([*known, described("new", [1])])
-            appeared = await watch.next("topic")
-            assert (appeared.data["change"], appeared.data["topic"]) == ("appeared", "new")
-            assert (appeared.data["partition_count"], appeared.data["previous_partition_count"]) == (1, None)
-            assert leaders(await watch.next("leader")) == [(0, 1, None)]
+        web.producer.set_topics([*known, described("new", [1])])
+        appeared = await watch.next("topic")
+        assert (appeared.data["change"], appeared.data["topic"]) == ("appeared", "new")
+        assert (appeared.data["partition_count"], appeared.data["previous_partition_count"]) == (1, None)
+        assert leaders(await watch.next("leader")) == [(0, 1, None)]
 
-            web.producer.set_topics([*known, described("new", [1, 2])])
-            grew = await watch.next("topic")
-            assert (grew.data["change"], grew.data["partition_count"]) == ("grew", 2)
-            assert leaders(await watch.next("leader")) == [(1, 2, None)]
+        web.producer.set_topics([*known, described("new", [1, 2])])
+        grew = await watch.next("topic")
+        assert (grew.data["change"], grew.data["partition_count"]) == ("grew", 2)
+        assert leaders(await watch.next("leader")) == [(1, 2, None)]
 
-            web.producer.set_topics([*known, topic("new", 1, nodes=(1,), topic_id=UUID(int=7))])
-            recreated = await watch.next("topic")
-            assert (recreated.data["change"], recreated.data["partition_count"]) == ("recreated", 1)
-            TopicChanged.model_validate(recreated.data, strict=True)
-            assert leaders(await watch.next("leader")) == [(0, 1, None)]
+        web.producer.set_topics([*known, topic("new", 1, nodes=(1,), topic_id=UUID(int=7))])
+        recreated = await watch.next("topic")
+        assert (recreated.data["change"], recreated.data["partition_count"]) == ("recreated", 1)
+        TopicChanged.model_validate(recreated.data, strict=True)
+        assert leaders(await watch.next("leader")) == [(0, 1, None)]
 
-            web.producer.set_topics(known)
-            gone = await watch.next("topic")
-            assert (gone.data["change"], gone.data["topic"]) == ("gone", "new")
-            assert (gone.data["partition_count"], gone.data["previous_partition_count"]) == (None, 1)
-
-    run(scenario())
+        web.producer.set_topics(known)
+        gone = await watch.next("topic")
+        assert (gone.data["change"], gone.data["topic"]) == ("gone", "new")
+        assert (gone.data["partition_count"], gone.data["previous_partition_count"]) == (None, 1)
 
 
-def test_brokers_that_join_move_and_leave_are_told(web: HttpApp) -> None:
-    async def scenario() -> None:
-        topics = [described("orders", [1, 2]), described("payments", [1])]
-        async with watching(web.app, "/v1/watch") as watch:
-            await watch.next("snapshot")
-            web.producer.nodes = [node(1), node(2, host="elsewhere"), node(4)]
-            web.producer.set_topics(topics)
-            moved, joined, left = [await watch.next("broker") for _ in range(3)]
-            assert (moved.data["change"], moved.data["broker"]["host"]) == ("moved", "elsewhere")
-            assert (joined.data["change"], joined.data["broker"]["id"]) == ("joined", 4)
-            assert (left.data["change"], left.data["broker"]["id"]) == ("left", 3)
-            BrokerChanged.model_validate(left.data, strict=True)
-
-    run(scenario())
+async def test_brokers_that_join_move_and_leave_are_told(web: HttpApp) -> None:
+    topics = [described("orders", [1, 2]), described("payments", [1])]
+    async with watching(web.app, "/v1/watch") as watch:
+        await watch.next("snapshot")
+        web.producer.nodes = [node(1), node(2, host="elsewhere"), node(4)]
+        web.producer.set_topics(topics)
+        moved, joined, left = [await watch.next("broker") for _ in range(3)]
+        assert (moved.data["change"], moved.data["broker"]["host"]) == ("moved", "elsewhere")
+        assert (joined.data["change"], joined.data["broker"]["id"]) == ("joined", 4)
+        assert (left.data["change"], left.data["broker"]["id"]) == ("left", 3)
+        BrokerChanged.model_validate(left.data, strict=True)
 
 
-def test_a_refresh_that_changes_nothing_tells_nothing(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch") as watch:
-            await watch.next("snapshot")
-            web.producer.set_topics([described("orders", [1, 2]), described("payments", [1])])
-            web.producer.set_topics([described("orders", [2, 2], 1), described("payments", [1])])
-            assert (await watch.next("leader")).last_id == f"{web.app.sidecar.boot}-2"
-
-    run(scenario())
+async def test_a_refresh_that_changes_nothing_tells_nothing(web: HttpApp) -> None:
+    async with watching(web.app, "/v1/watch") as watch:
+        await watch.next("snapshot")
+        web.producer.set_topics([described("orders", [1, 2]), described("payments", [1])])
+        web.producer.set_topics([described("orders", [2, 2], 1), described("payments", [1])])
+        assert (await watch.next("leader")).last_id == f"{web.app.sidecar.boot}-2"
 
 
-def test_a_snapshot_and_the_changes_after_it_are_the_next_snapshot(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch") as watch:
-            before = (await watch.next("snapshot")).data
-            web.producer.set_topics(
-                [described("orders", [2, None, 1], epoch=3, isr=[2]), described("audit", [1])],
-                cluster_id="cluster",
-            )
-            changes = [await watch.take() for _ in range(5)]
-            async with watching(web.app, "/v1/watch") as another:
-                after = (await another.next("snapshot")).data
-            known = KnownCluster(before)
-            for change in changes:
-                known.apply(change.event, change.data)
-            assert known == KnownCluster(after)
-            assert after["version"] == changes[-1].last_id
-
-    run(scenario())
+async def test_a_snapshot_and_the_changes_after_it_are_the_next_snapshot(web: HttpApp) -> None:
+    async with watching(web.app, "/v1/watch") as watch:
+        before = (await watch.next("snapshot")).data
+        web.producer.set_topics(
+            [described("orders", [2, None, 1], epoch=3, isr=[2]), described("audit", [1])],
+            cluster_id="cluster",
+        )
+        changes = [await watch.take() for _ in range(5)]
+        async with watching(web.app, "/v1/watch") as another:
+            after = (await another.next("snapshot")).data
+        known = KnownCluster(before)
+        for change in changes:
+            known.apply(change.event, change.data)
+        assert known == KnownCluster(after)
+        assert after["version"] == changes[-1].last_id
 
 
 # -- which topics --------------------------------------------------------------------------------------------
 
 
-def test_a_watch_of_some_topics_hears_of_no_others(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch?topics=payments") as watch:
-            snapshot = await watch.next("snapshot")
-            assert [found["name"] for found in snapshot.data["topics"]] == ["payments"]
-            web.producer.set_topics([described("orders", [2, 2], 1), described("payments", [2], 1)])
-            change = await watch.next("leader")
-            assert change.data["topic"] == "payments"
-            assert change.last_id == f"{web.app.sidecar.boot}-3"
-
-    run(scenario())
+async def test_a_watch_of_some_topics_hears_of_no_others(web: HttpApp) -> None:
+    async with watching(web.app, "/v1/watch?topics=payments") as watch:
+        snapshot = await watch.next("snapshot")
+        assert [found["name"] for found in snapshot.data["topics"]] == ["payments"]
+        web.producer.set_topics([described("orders", [2, 2], 1), described("payments", [2], 1)])
+        change = await watch.next("leader")
+        assert change.data["topic"] == "payments"
+        assert change.last_id == f"{web.app.sidecar.boot}-3"
 
 
-def test_an_unknown_topic_is_an_error_in_the_snapshot_and_is_told_when_it_appears() -> None:
+async def test_an_unknown_topic_is_an_error_in_the_snapshot_and_is_told_when_it_appears() -> None:
     web = HttpApp(watch_look_up_ms=100)
     web.producer.set_topics([described("orders", [1, 2])])
-
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch?topics=nope,orders") as watch:
-            await until(lambda: web.producer.waiting)
-            web.producer.say_unknown(web.producer.waiting[0])
-            snapshot = await watch.next("snapshot")
-            (error,) = snapshot.data["errors"]
-            assert error["topic"] == "nope"
-            assert error["error"]["kafka_error"] == "UNKNOWN_TOPIC_OR_PARTITION"
-            web.producer.clock.advance(2_000)  # beyond what is remembered as missing
-            await until(lambda: web.producer.waiting)
-            assert web.producer.waiting[0].asked["names"] == ["nope"]
-            assert not web.producer.waiting[0].asked["create"]
-            web.producer.set_topics([described("orders", [1, 2]), described("nope", [1])])
-            appeared = await watch.next("topic")
-            assert (appeared.data["topic"], appeared.data["change"]) == ("nope", "appeared")
-            web.producer.finish(web.producer.waiting[0], MetadataResult(web.producer.cache))
-
-    run(scenario())
+    async with watching(web.app, "/v1/watch?topics=nope,orders") as watch:
+        await until(lambda: web.producer.waiting)
+        web.producer.say_unknown(web.producer.waiting[0])
+        snapshot = await watch.next("snapshot")
+        (error,) = snapshot.data["errors"]
+        assert error["topic"] == "nope"
+        assert error["error"]["kafka_error"] == "UNKNOWN_TOPIC_OR_PARTITION"
+        web.producer.clock.advance(2_000)  # beyond what is remembered as missing
+        await until(lambda: web.producer.waiting)
+        assert web.producer.waiting[0].asked["names"] == ["nope"]
+        assert not web.producer.waiting[0].asked["create"]
+        web.producer.set_topics([described("orders", [1, 2]), described("nope", [1])])
+        appeared = await watch.next("topic")
+        assert (appeared.data["topic"], appeared.data["change"]) == ("nope", "appeared")
+        web.producer.finish(web.producer.waiting[0], MetadataResult(web.producer.cache))
 
 
-def test_topics_that_are_watched_by_name_are_kept_in_use(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch?topics=orders") as watch:
-            await watch.next("snapshot")
-            known = web.producer.cache.topics
-            assert known["orders"].use.touched
-            assert not known["payments"].use.touched
-            known["orders"].use.touched = False  # as the client does when it judges idle topics
-            web.producer.set_topics([described("orders", [1, 1], 1), described("payments", [1])])
-            await watch.next("leader")
-            assert web.producer.cache.topics["orders"].use.touched
-
-    run(scenario())
+async def test_topics_that_are_watched_by_name_are_kept_in_use(web: HttpApp) -> None:
+    async with watching(web.app, "/v1/watch?topics=orders") as watch:
+        await watch.next("snapshot")
+        known = web.producer.cache.topics
+        assert known["orders"].use.touched
+        assert not known["payments"].use.touched
+        known["orders"].use.touched = False  # as the client does when it judges idle topics
+        web.producer.set_topics([described("orders", [1, 1], 1), described("payments", [1])])
+        await watch.next("leader")
+        assert web.producer.cache.topics["orders"].use.touched
 
 
-def test_a_caller_hears_only_of_topics_that_it_may_read(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch", scope=scope_of(only("pay*"))) as watch:
-            snapshot = await watch.next("snapshot")
-            assert [found["name"] for found in snapshot.data["topics"]] == ["payments"]
-            assert snapshot.data["errors"] == []
-            web.producer.set_topics([described("orders", [2, 2], 1), described("payments", [2], 1)])
-            assert (await watch.next("leader")).data["topic"] == "payments"
-            assert b"orders" not in watch.raw
-
-    run(scenario())
+async def test_a_caller_hears_only_of_topics_that_it_may_read(web: HttpApp) -> None:
+    async with watching(web.app, "/v1/watch", scope=scope_of(only("pay*"))) as watch:
+        snapshot = await watch.next("snapshot")
+        assert [found["name"] for found in snapshot.data["topics"]] == ["payments"]
+        assert snapshot.data["errors"] == []
+        web.producer.set_topics([described("orders", [2, 2], 1), described("payments", [2], 1)])
+        assert (await watch.next("leader")).data["topic"] == "payments"
+        assert b"orders" not in watch.raw
 
 
 @pytest.mark.parametrize("name", ["orders", "missing"])
-def test_a_topic_that_a_caller_names_and_may_not_read_is_an_error_whether_it_exists_or_not(
+async def test_a_topic_that_a_caller_names_and_may_not_read_is_an_error_whether_it_exists_or_not(
     web: HttpApp, name: str
 ) -> None:
-    async def scenario() -> None:
-        async with watching(web.app, f"/v1/watch?topics={name}", scope=scope_of(only("payments"))) as watch:
-            snapshot = await watch.next("snapshot")
-            (error,) = snapshot.data["errors"]
-            assert (error["topic"], error["error"]["kafka_error"]) == (name, "TOPIC_AUTHORIZATION_FAILED")
-            assert not web.producer.calls, "nobody is asked for what the caller may not read"
-            Snapshot.model_validate(snapshot.data, strict=True)
-
-    run(scenario())
+    async with watching(web.app, f"/v1/watch?topics={name}", scope=scope_of(only("payments"))) as watch:
+        snapshot = await watch.next("snapshot")
+        (error,) = snapshot.data["errors"]
+        assert (error["topic"], error["error"]["kafka_error"]) == (name, "TOPIC_AUTHORIZATION_FAILED")
+        assert not web.producer.calls, "nobody is asked for what the caller may not read"
+        Snapshot.model_validate(snapshot.data, strict=True)
 
 
 # -- resuming ------------------------------------------------------------------------------------------------
 
 
-def test_a_watcher_that_comes_again_hears_what_it_missed_and_no_snapshot(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch") as watch:
-            last_id = (await watch.next("snapshot")).last_id
+async def test_a_watcher_that_comes_again_hears_what_it_missed_and_no_snapshot(web: HttpApp) -> None:
+    async with watching(web.app, "/v1/watch") as watch:
+        last_id = (await watch.next("snapshot")).last_id
+    web.producer.set_topics([described("orders", [2, 2], 1), described("payments", [1])])
+    web.producer.set_topics([described("orders", [1, 1], epoch=2), described("payments", [1])])
+    await until(lambda: web.app.sidecar.feed.log.number == 2)
+    web.producer.set_topics([described("orders", [2, 2], epoch=3), described("payments", [1])])
+    async with watching(web.app, "/v1/watch", {"last-event-id": last_id}) as again:
+        assert leaders(await again.next("leader")) == [(0, 1, 1), (1, 1, 2)]
+        assert leaders(await again.next("leader")) == [(0, 2, 1), (1, 2, 1)]
+
+
+async def test_the_header_wins_over_the_query_whose_id_a_browser_keeps_sending(web: HttpApp) -> None:
+    async with watching(web.app, "/v1/watch") as watch:
+        last_id = (await watch.next("snapshot")).last_id
         web.producer.set_topics([described("orders", [2, 2], 1), described("payments", [1])])
+        change = await watch.next("leader")
+    headers = {"last-event-id": change.last_id}
+    async with watching(web.app, f"/v1/watch?last_event_id={last_id}", headers) as again:
         web.producer.set_topics([described("orders", [1, 1], epoch=2), described("payments", [1])])
-        await until(lambda: web.app.sidecar.feed.log.number == 2)
-        web.producer.set_topics([described("orders", [2, 2], epoch=3), described("payments", [1])])
-        async with watching(web.app, "/v1/watch", {"last-event-id": last_id}) as again:
-            assert leaders(await again.next("leader")) == [(0, 1, 1), (1, 1, 2)]
-            assert leaders(await again.next("leader")) == [(0, 2, 1), (1, 2, 1)]
-
-    run(scenario())
-
-
-def test_the_header_wins_over_the_query_whose_id_a_browser_keeps_sending(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch") as watch:
-            last_id = (await watch.next("snapshot")).last_id
-            web.producer.set_topics([described("orders", [2, 2], 1), described("payments", [1])])
-            change = await watch.next("leader")
-        headers = {"last-event-id": change.last_id}
-        async with watching(web.app, f"/v1/watch?last_event_id={last_id}", headers) as again:
-            web.producer.set_topics([described("orders", [1, 1], epoch=2), described("payments", [1])])
-            assert (await again.next("leader")).data["partitions"][0]["leader_epoch"] == 2
-        async with watching(web.app, f"/v1/watch?last_event_id={last_id}") as by_query:
-            assert (await by_query.next("leader")).last_id == change.last_id
-
-    run(scenario())
+        assert (await again.next("leader")).data["partitions"][0]["leader_epoch"] == 2
+    async with watching(web.app, f"/v1/watch?last_event_id={last_id}") as by_query:
+        assert (await by_query.next("leader")).last_id == change.last_id
 
 
 @pytest.mark.parametrize(
@@ -330,75 +284,60 @@ def test_the_header_wins_over_the_query_whose_id_a_browser_keeps_sending(web: Ht
         ("\u00fc\u20ac-1", "other_process"),
     ],
 )
-def test_an_id_that_leads_nowhere_is_said_so_and_answered_with_a_snapshot(
+async def test_an_id_that_leads_nowhere_is_said_so_and_answered_with_a_snapshot(
     web: HttpApp, last_id: str, reason: str
 ) -> None:
-    async def scenario() -> None:
-        said = last_id.format(boot=web.app.sidecar.boot)
-        async with watching(web.app, "/v1/watch", {"last-event-id": said}) as watch:
-            reset = await watch.next("reset")
-            assert reset.data["reason"] == reason
-            assert reset.last_id == ""
-            await watch.next("snapshot")
-
-    run(scenario())
+    said = last_id.format(boot=web.app.sidecar.boot)
+    async with watching(web.app, "/v1/watch", {"last-event-id": said}) as watch:
+        reset = await watch.next("reset")
+        assert reset.data["reason"] == reason
+        assert reset.last_id == ""
+        await watch.next("snapshot")
 
 
-def test_changes_that_are_not_kept_any_more_are_a_gap() -> None:
+async def test_changes_that_are_not_kept_any_more_are_a_gap() -> None:
     web = HttpApp(watch_history_events=4)
     web.producer.set_topics([described("orders", [1])])
-
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch") as watch:
-            last_id = (await watch.next("snapshot")).last_id
-            for epoch in range(1, 7):
-                web.producer.set_topics([described("orders", [1], epoch=epoch)])
-                change = await watch.next("leader")
-        async with watching(web.app, "/v1/watch", {"last-event-id": last_id}) as again:
-            assert (await again.next("reset")).data["reason"] == "gap"
-            assert (await again.next("snapshot")).last_id == change.last_id
-
-    run(scenario())
+    async with watching(web.app, "/v1/watch") as watch:
+        last_id = (await watch.next("snapshot")).last_id
+        for epoch in range(1, 7):
+            web.producer.set_topics([described("orders", [1], epoch=epoch)])
+            change = await watch.next("leader")
+    async with watching(web.app, "/v1/watch", {"last-event-id": last_id}) as again:
+        assert (await again.next("reset")).data["reason"] == "gap"
+        assert (await again.next("snapshot")).last_id == change.last_id
 
 
-def test_nothing_is_followed_when_nobody_has_watched_for_long_and_who_comes_then_is_told_of_the_gap() -> None:
+async def test_nothing_is_followed_when_nobody_has_watched_for_long_and_the_next_hears_of_the_gap() -> None:
     web = HttpApp(watch_linger_ms=0)
     web.producer.set_topics([described("orders", [1])])
-
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch") as watch:
-            last_id = (await watch.next("snapshot")).last_id
-        await asyncio.sleep(0)
-        web.producer.set_topics([described("orders", [2], 1)])
-        await asyncio.sleep(0)
-        assert web.app.sidecar.feed.log.number == 1, "a change was numbered that nobody watched"
-        async with watching(web.app, "/v1/watch", {"last-event-id": last_id}) as again:
-            assert (await again.next("reset")).data["reason"] == "gap"
-            snapshot = await again.next("snapshot")
-            assert snapshot.data["topics"][0]["partitions"][0]["leader"] == 2
-
-    run(scenario())
+    async with watching(web.app, "/v1/watch") as watch:
+        last_id = (await watch.next("snapshot")).last_id
+    await asyncio.sleep(0)
+    web.producer.set_topics([described("orders", [2], 1)])
+    await asyncio.sleep(0)
+    assert web.app.sidecar.feed.log.number == 1, "a change was numbered that nobody watched"
+    async with watching(web.app, "/v1/watch", {"last-event-id": last_id}) as again:
+        assert (await again.next("reset")).data["reason"] == "gap"
+        snapshot = await again.next("snapshot")
+        assert snapshot.data["topics"][0]["partitions"][0]["leader"] == 2
 
 
-def test_the_first_answer_of_a_broker_and_another_cluster_begin_the_stream_anew() -> None:
+async def test_the_first_answer_of_a_broker_and_another_cluster_begin_the_stream_anew() -> None:
     web = HttpApp()
-
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch") as watch:
-            empty = await watch.next("snapshot")
-            assert (empty.data["cluster_id"], empty.data["brokers"]) == (None, [])
-            assert empty.data["refreshed_at"] is None
-            web.producer.set_topics([described("orders", [1])])
-            assert (await watch.next("reset")).data["reason"] == "cluster_changed"
-            first = await watch.next("snapshot")
-            assert first.data["cluster_id"] == "cluster"
-            web.producer.set_topics([described("orders", [2])], cluster_id="another")
-            assert (await watch.next("reset")).data["reason"] == "cluster_changed"
-            second = await watch.next("snapshot")
-            assert second.data["cluster_id"] == "another"
-            assert number(second) > number(first) > number(empty)
-
-    run(scenario())
+    async with watching(web.app, "/v1/watch") as watch:
+        empty = await watch.next("snapshot")
+        assert (empty.data["cluster_id"], empty.data["brokers"]) == (None, [])
+        assert empty.data["refreshed_at"] is None
+        web.producer.set_topics([described("orders", [1])])
+        assert (await watch.next("reset")).data["reason"] == "cluster_changed"
+        first = await watch.next("snapshot")
+        assert first.data["cluster_id"] == "cluster"
+        web.producer.set_topics([described("orders", [2])], cluster_id="another")
+        assert (await watch.next("reset")).data["reason"] == "cluster_changed"
+        second = await watch.next("snapshot")
+        assert second.data["cluster_id"] == "another"
+        assert number(second) > number(first) > number(empty)
 
 
 def number(event: ServerSentEvent) -> int:
@@ -408,144 +347,114 @@ def number(event: ServerSentEvent) -> int:
 # -- limits --------------------------------------------------------------------------------------------------
 
 
-def test_a_watcher_that_falls_behind_is_dropped_and_told_why_and_can_come_again() -> None:
+async def test_a_watcher_that_falls_behind_is_dropped_and_told_why_and_can_come_again() -> None:
     web = HttpApp(watch_queue_events=2)
     web.producer.set_topics([described("orders", [1])])
-
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch") as slow, watching(web.app, "/v1/watch") as quick:
-            await slow.next("snapshot")
-            await quick.next("snapshot")
-            slow.stall()
-            for epoch in range(1, 6):
-                web.producer.set_topics([described("orders", [1], epoch=epoch)])
-                await quick.next("leader")
-            slow.go_on()
-            stuck = await slow.next("leader")
-            assert (await slow.next("end")).data["reason"] == "too_slow"
-            await slow.until_ended()
-            web.producer.set_topics([described("orders", [1], epoch=6)])
+    async with watching(web.app, "/v1/watch") as slow, watching(web.app, "/v1/watch") as quick:
+        await slow.next("snapshot")
+        await quick.next("snapshot")
+        slow.stall()
+        for epoch in range(1, 6):
+            web.producer.set_topics([described("orders", [1], epoch=epoch)])
             await quick.next("leader")
-        async with watching(web.app, "/v1/watch", {"last-event-id": stuck.last_id}) as again:
-            epochs = [(await again.next("leader")).data["partitions"][0]["leader_epoch"] for _ in range(5)]
-            assert epochs == [2, 3, 4, 5, 6]
+        slow.go_on()
+        stuck = await slow.next("leader")
+        assert (await slow.next("end")).data["reason"] == "too_slow"
+        await slow.until_ended()
+        web.producer.set_topics([described("orders", [1], epoch=6)])
+        await quick.next("leader")
+    async with watching(web.app, "/v1/watch", {"last-event-id": stuck.last_id}) as again:
+        epochs = [(await again.next("leader")).data["partitions"][0]["leader_epoch"] for _ in range(5)]
+        assert epochs == [2, 3, 4, 5, 6]
 
-    run(scenario())
 
-
-def test_a_watcher_that_takes_nothing_at_all_is_cut_off() -> None:
+async def test_a_watcher_that_takes_nothing_at_all_is_cut_off() -> None:
     web = HttpApp(stall_timeout_ms=20)
     web.producer.set_topics([described("orders", [1])])
-
-    async def scenario() -> None:
-        aborted = asyncio.Event()
-        async with watching(web.app, "/v1/watch", scope={"pilotfish.abort": aborted.set}) as watch:
-            await watch.next("snapshot")
-            watch.stall()
-            web.producer.set_topics([described("orders", [1], 1)])
-            await aborted.wait()
-            await until(lambda: web.app.sidecar.feed.watchers == 0)
-
-    run(scenario())
+    aborted = asyncio.Event()
+    async with watching(web.app, "/v1/watch", scope={"pilotfish.abort": aborted.set}) as watch:
+        await watch.next("snapshot")
+        watch.stall()
+        web.producer.set_topics([described("orders", [1], 1)])
+        await aborted.wait()
+        await until(lambda: web.app.sidecar.feed.watchers == 0)
 
 
-def test_more_watchers_than_may_be_are_sent_away_with_429_and_a_place_that_is_left_is_given_again() -> None:
+async def test_more_watchers_than_may_be_are_sent_away_with_429_and_a_place_that_is_left_is_given_again() -> (
+    None
+):
     web = HttpApp(max_watchers=1)
     web.producer.set_topics([described("orders", [1])])
-
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch") as first:
-            await first.next("snapshot")
-            async with watching(web.app, "/v1/watch") as second:
-                await second.until_ended()
-                assert second.status == 429
-                assert int(second.headers["retry-after"]) >= 1
-                assert b"max_watchers" in second.raw
-            assert not first.ended
-        async with watching(web.app, "/v1/watch") as third:
-            await third.next("snapshot")
-
-    run(scenario())
+    async with watching(web.app, "/v1/watch") as first:
+        await first.next("snapshot")
+        async with watching(web.app, "/v1/watch") as second:
+            await second.until_ended()
+            assert second.status == 429
+            assert int(second.headers["retry-after"]) >= 1
+            assert b"max_watchers" in second.raw
+        assert not first.ended
+    async with watching(web.app, "/v1/watch") as third:
+        await third.next("snapshot")
 
 
-def test_a_caller_with_a_limit_of_its_own_does_not_take_the_places_of_others(web: HttpApp) -> None:
+async def test_a_caller_with_a_limit_of_its_own_does_not_take_the_places_of_others(web: HttpApp) -> None:
     limited = Caller("greedy", TopicRules.of("*"), TopicRules.of(()), max_waiting_requests=1)
-
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch", scope=scope_of(limited)) as first:
-            await first.next("snapshot")
-            async with watching(web.app, "/v1/watch", scope=scope_of(limited)) as second:
-                await second.until_ended()
-                assert second.status == 429
-            async with watching(web.app, "/v1/watch") as other:
-                await other.next("snapshot")
-
-    run(scenario())
+    async with watching(web.app, "/v1/watch", scope=scope_of(limited)) as first:
+        await first.next("snapshot")
+        async with watching(web.app, "/v1/watch", scope=scope_of(limited)) as second:
+            await second.until_ended()
+            assert second.status == 429
+        async with watching(web.app, "/v1/watch") as other:
+            await other.next("snapshot")
 
 
-def test_a_watcher_that_leaves_gives_its_place_back(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch?topics=orders") as watch:
-            await watch.next("snapshot")
-            assert web.app.sidecar.feed.watchers == 1
-            watch.leave()
-            await watch.until_ended()
-            assert web.app.sidecar.feed.watchers == 0
-
-    run(scenario())
+async def test_a_watcher_that_leaves_gives_its_place_back(web: HttpApp) -> None:
+    async with watching(web.app, "/v1/watch?topics=orders") as watch:
+        await watch.next("snapshot")
+        assert web.app.sidecar.feed.watchers == 1
+        watch.leave()
+        await watch.until_ended()
+        assert web.app.sidecar.feed.watchers == 0
 
 
 # -- rhythm and end ------------------------------------------------------------------------------------------
 
 
-def test_a_watcher_hears_comments_while_nothing_changes() -> None:
+async def test_a_watcher_hears_comments_while_nothing_changes() -> None:
     web = HttpApp(watch_heartbeat_ms=100)
     web.producer.set_topics([described("orders", [1])])
-
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch") as watch:
-            await watch.next("snapshot")
-            await watch.until(comments=2)
-            assert not watch.events
-
-    run(scenario())
+    async with watching(web.app, "/v1/watch") as watch:
+        await watch.next("snapshot")
+        await watch.until(comments=2)
+        assert not watch.events
 
 
-def test_status_comes_in_the_rhythm_that_was_asked_for(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch?status_ms=250") as watch:
-            snapshot = await watch.next("snapshot")
-            first, second = await watch.next("status"), await watch.next("status")
-            assert first.data["state"] == "starting"
-            assert first.data["watchers"] == 1
-            assert second.last_id == snapshot.last_id, "a status is not resumed from"
-
-    run(scenario())
+async def test_status_comes_in_the_rhythm_that_was_asked_for(web: HttpApp) -> None:
+    async with watching(web.app, "/v1/watch?status_ms=250") as watch:
+        snapshot = await watch.next("snapshot")
+        first, second = await watch.next("status"), await watch.next("status")
+        assert first.data["state"] == "starting"
+        assert first.data["watchers"] == 1
+        assert second.last_id == snapshot.last_id, "a status is not resumed from"
 
 
-def test_status_in_a_watch_names_only_topics_that_the_caller_may_read(web: HttpApp) -> None:
-    async def scenario() -> None:
-        web.producer.set_topics([described("orders", [2, 1], 1), described("payments", [2], 1)])
-        async with watching(web.app, "/v1/watch?status_ms=250", scope=scope_of(only("payments"))) as watch:
-            await watch.next("snapshot")
-            status = await watch.next("status")
-            assert {moved["topic"] for moved in status.data["leader_changes"]} == {"payments"}
-            assert b"orders" not in watch.raw
-
-    run(scenario())
+async def test_status_in_a_watch_names_only_topics_that_the_caller_may_read(web: HttpApp) -> None:
+    web.producer.set_topics([described("orders", [2, 1], 1), described("payments", [2], 1)])
+    async with watching(web.app, "/v1/watch?status_ms=250", scope=scope_of(only("payments"))) as watch:
+        await watch.next("snapshot")
+        status = await watch.next("status")
+        assert {moved["topic"] for moved in status.data["leader_changes"]} == {"payments"}
+        assert b"orders" not in watch.raw
 
 
-def test_a_watch_ends_in_good_order_when_the_sidecar_shuts_down(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch") as watch:
-            await watch.next("snapshot")
-            web.app.sidecar.drain.begin()
-            assert (await watch.next("end")).data["reason"] == "shutting_down"
-            await watch.until_ended()
-        async with watching(web.app, "/v1/watch") as late:
-            await late.next("end")
-
-    run(scenario())
+async def test_a_watch_ends_in_good_order_when_the_sidecar_shuts_down(web: HttpApp) -> None:
+    async with watching(web.app, "/v1/watch") as watch:
+        await watch.next("snapshot")
+        web.app.sidecar.drain.begin()
+        assert (await watch.next("end")).data["reason"] == "shutting_down"
+        await watch.until_ended()
+    async with watching(web.app, "/v1/watch") as late:
+        await late.next("end")
 
 
 # -- the request ---------------------------------------------------------------------------------------------
@@ -570,13 +479,10 @@ def test_a_query_that_makes_no_sense_is_422_and_names_the_place(web: HttpApp, qu
     assert answer.json()["place"] == place
 
 
-def test_a_topic_that_is_no_name_is_an_error_of_its_own(web: HttpApp) -> None:
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch?topics=orders,a%20b") as watch:
-            (error,) = (await watch.next("snapshot")).data["errors"]
-            assert (error["topic"], error["error"]["kafka_error"]) == ("a b", "INVALID_TOPIC_EXCEPTION")
-
-    run(scenario())
+async def test_a_topic_that_is_no_name_is_an_error_of_its_own(web: HttpApp) -> None:
+    async with watching(web.app, "/v1/watch?topics=orders,a%20b") as watch:
+        (error,) = (await watch.next("snapshot")).data["errors"]
+        assert (error["topic"], error["error"]["kafka_error"]) == ("a b", "INVALID_TOPIC_EXCEPTION")
 
 
 def test_head_of_a_watch_is_answered_and_over(web: HttpApp) -> None:

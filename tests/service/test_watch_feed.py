@@ -71,87 +71,71 @@ def test_a_swap_after_the_loop_was_closed_is_nobodys_business() -> None:
 # -- rounds --------------------------------------------------------------------------------------------------
 
 
-def test_others_have_their_turn_while_many_partitions_are_compared() -> None:
+async def test_others_have_their_turn_while_many_partitions_are_compared() -> None:
     web = HttpApp()
     web.producer.set_topics(topics(2, 10_000))
-
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch?topics=none") as watch:
-            await until(lambda: web.producer.waiting)
-            web.producer.say_unknown(web.producer.waiting[0])
-            await watch.next("snapshot")
-            feed = web.app.sidecar.feed
-            before = feed.log.number
-            web.producer.set_topics(topics(2, 10_000, epoch=1))
-            turns = 0
-            while feed.log.number < before + 200:
-                turns += 1
-                await asyncio.sleep(0)
-            assert turns > 10
-            assert not watch.events
-
-    run(scenario())
+    async with watching(web.app, "/v1/watch?topics=none") as watch:
+        await until(lambda: web.producer.waiting)
+        web.producer.say_unknown(web.producer.waiting[0])
+        await watch.next("snapshot")
+        feed = web.app.sidecar.feed
+        before = feed.log.number
+        web.producer.set_topics(topics(2, 10_000, epoch=1))
+        turns = 0
+        while feed.log.number < before + 200:
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns > 10
+        assert not watch.events
 
 
-def test_a_watcher_that_comes_in_the_middle_of_a_round_begins_after_it() -> None:
+async def test_a_watcher_that_comes_in_the_middle_of_a_round_begins_after_it() -> None:
     """With a snapshot that has all of the round's changes, and none of them again."""
     web = HttpApp()
     web.producer.set_topics(topics(2, 5_000))
-
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch?topics=t0") as first:
-            await first.next("snapshot")
-            feed = web.app.sidecar.feed
-            web.producer.set_topics(topics(2, 5_000, epoch=1))
-            await until(lambda: feed.log.number > 1)
-            assert feed.log.number < 101
-            async with watching(web.app, "/v1/watch?topics=t1") as second:
-                snapshot = await second.next("snapshot")
-                assert snapshot.last_id.endswith("-101")
-                partitions = snapshot.data["topics"][0]["partitions"]
-                assert {found["leader_epoch"] for found in partitions} == {1}
-                web.producer.set_topics([*topics(1, 5_000, epoch=1), topic("t1", [partition(0, leader=1)])])
-                assert (await second.next("topic")).data["change"] == "shrank"
-
-    run(scenario())
+    async with watching(web.app, "/v1/watch?topics=t0") as first:
+        await first.next("snapshot")
+        feed = web.app.sidecar.feed
+        web.producer.set_topics(topics(2, 5_000, epoch=1))
+        await until(lambda: feed.log.number > 1)
+        assert feed.log.number < 101
+        async with watching(web.app, "/v1/watch?topics=t1") as second:
+            snapshot = await second.next("snapshot")
+            assert snapshot.last_id.endswith("-101")
+            partitions = snapshot.data["topics"][0]["partitions"]
+            assert {found["leader_epoch"] for found in partitions} == {1}
+            web.producer.set_topics([*topics(1, 5_000, epoch=1), topic("t1", [partition(0, leader=1)])])
+            assert (await second.next("topic")).data["change"] == "shrank"
 
 
-def test_what_changes_in_the_middle_of_a_round_is_told_behind_it() -> None:
+async def test_what_changes_in_the_middle_of_a_round_is_told_behind_it() -> None:
     web = HttpApp()
     web.producer.set_topics(topics(2, 5_000))
-
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch?topics=late") as watch:
-            await until(lambda: web.producer.waiting)
-            web.producer.say_unknown(web.producer.waiting[0])
-            await watch.next("snapshot")
-            feed = web.app.sidecar.feed
-            before = feed.log.number
-            changed = topics(2, 5_000, epoch=1)
-            web.producer.set_topics(changed)
-            await until(lambda: feed.log.number > before)
-            assert feed.log.number < before + 100
-            web.producer.set_topics([*changed, topic("late", [partition(0, leader=1)])])
-            assert (await watch.next("topic")).data["change"] == "appeared"
-
-    run(scenario())
+    async with watching(web.app, "/v1/watch?topics=late") as watch:
+        await until(lambda: web.producer.waiting)
+        web.producer.say_unknown(web.producer.waiting[0])
+        await watch.next("snapshot")
+        feed = web.app.sidecar.feed
+        before = feed.log.number
+        changed = topics(2, 5_000, epoch=1)
+        web.producer.set_topics(changed)
+        await until(lambda: feed.log.number > before)
+        assert feed.log.number < before + 100
+        web.producer.set_topics([*changed, topic("late", [partition(0, leader=1)])])
+        assert (await watch.next("topic")).data["change"] == "appeared"
 
 
-def test_a_watcher_begins_with_what_the_client_knows_even_if_nobody_told_of_it() -> None:
+async def test_a_watcher_begins_with_what_the_client_knows_even_if_nobody_told_of_it() -> None:
     web = HttpApp()
     web.producer.set_topics(topics(1, 1))
-
-    async def scenario() -> None:
-        async with watching(web.app, "/v1/watch") as first:
-            await first.next("snapshot")
-            web.producer.events = NO_EVENTS
-            web.producer.set_topics(topics(1, 1, epoch=3))
-            async with watching(web.app, "/v1/watch") as second:
-                snapshot = await second.next("snapshot")
-                assert snapshot.data["topics"][0]["partitions"][0]["leader_epoch"] == 3
-                assert (await first.next("leader")).last_id == snapshot.last_id
-
-    run(scenario())
+    async with watching(web.app, "/v1/watch") as first:
+        await first.next("snapshot")
+        web.producer.events = NO_EVENTS
+        web.producer.set_topics(topics(1, 1, epoch=3))
+        async with watching(web.app, "/v1/watch") as second:
+            snapshot = await second.next("snapshot")
+            assert snapshot.data["topics"][0]["partitions"][0]["leader_epoch"] == 3
+            assert (await first.next("leader")).last_id == snapshot.last_id
 
 
 def test_a_hundred_watchers_are_told_the_same_bytes() -> None:

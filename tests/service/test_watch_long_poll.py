@@ -11,7 +11,7 @@ from service.access.caller import Caller, TopicRules
 from service.watch.routes import wants_json
 from service.watch.schemas import ChangesAnswer, Snapshot
 from tests.support.event_stream import watching
-from tests.support.http_app import HttpApp, run, until
+from tests.support.http_app import HttpApp, until
 from tests.support.metadata_responses import partition, topic
 
 if TYPE_CHECKING:
@@ -51,117 +51,94 @@ def test_without_an_id_the_snapshot_is_answered_at_once(web: HttpApp) -> None:
     assert snapshot.version == version(web, 1)
 
 
-def test_a_poll_waits_for_the_next_change_and_answers_with_it(web: HttpApp) -> None:
-    async def scenario() -> None:
-        before = (await poll(web, "")).json()["version"]
-        assert before == version(web, 1)
-        waiting = asyncio.ensure_future(poll(web, f"min_version={version(web, 2)}"))
-        await until(lambda: web.app.sidecar.feed.watchers == 1)
-        web.producer.set_topics([*led_by(2, "orders", epoch=1), *led_by(1, "payments")])
-        answer = (await waiting).json()
+async def test_a_poll_waits_for_the_next_change_and_answers_with_it(web: HttpApp) -> None:
+    before = (await poll(web, "")).json()["version"]
+    assert before == version(web, 1)
+    waiting = asyncio.ensure_future(poll(web, f"min_version={version(web, 2)}"))
+    await until(lambda: web.app.sidecar.feed.watchers == 1)
+    web.producer.set_topics([*led_by(2, "orders", epoch=1), *led_by(1, "payments")])
+    answer = (await waiting).json()
+    ChangesAnswer.model_validate(answer, strict=True)
+    assert (answer["version"], answer["reset"]) == (version(web, 2), False)
+    (change,) = answer["changes"]
+    assert (change["id"], change["event"]) == (version(web, 2), "leader")
+    assert change["data"]["partitions"][0]["leader"] == 2
+
+
+async def test_a_change_that_came_before_the_poll_is_answered_at_once(web: HttpApp) -> None:
+    await poll(web, "")
+    web.producer.set_topics([*led_by(2, "orders", epoch=1), *led_by(1, "payments")])
+    await until(lambda: web.app.sidecar.feed.log.number == 2)
+    for query in (f"min_version={version(web, 2)}", f"last_event_id={version(web, 1)}"):
+        (change,) = (await poll(web, query)).json()["changes"]
+        assert change["id"] == version(web, 2)
+
+
+async def test_a_poll_without_a_change_answers_with_none_when_its_time_is_over(web: HttpApp) -> None:
+    await poll(web, "")
+    answer = (await poll(web, f"min_version={version(web, 2)}&max_block_ms=1")).json()
+    assert answer == {"version": version(web, 1), "reset": False, "changes": []}
+
+
+async def test_a_number_beyond_the_next_is_waited_for_and_what_comes_before_it_is_left_out(
+    web: HttpApp,
+) -> None:
+    await poll(web, "")
+    waiting = asyncio.ensure_future(poll(web, f"min_version={version(web, 3)}"))
+    await until(lambda: web.app.sidecar.feed.watchers == 1)
+    for epoch in (1, 2):
+        web.producer.set_topics([*led_by(2, "orders", epoch=epoch), *led_by(1, "payments")])
+        await until(lambda: web.app.sidecar.feed.log.number == epoch + 1)  # noqa: B023 - awaited in the loop
+    assert [change["id"] for change in (await waiting).json()["changes"]] == [version(web, 3)]
+
+
+async def test_a_change_that_does_not_concern_the_poll_does_not_end_it(web: HttpApp) -> None:
+    await poll(web, "")
+    waiting = asyncio.ensure_future(poll(web, f"topics=payments&last_event_id={version(web, 1)}"))
+    await until(lambda: web.app.sidecar.feed.watchers == 1)
+    web.producer.set_topics([*led_by(2, "orders", epoch=1), *led_by(1, "payments")])
+    await until(lambda: web.app.sidecar.feed.log.number == 2)
+    assert not waiting.done()
+    web.producer.set_topics([*led_by(2, "orders", epoch=1), *led_by(2, "payments", epoch=1)])
+    answer = (await waiting).json()
+    assert [change["data"]["topic"] for change in answer["changes"]] == ["payments"]
+    assert answer["version"] == version(web, 3)
+
+
+async def test_an_id_that_leads_nowhere_is_answered_with_a_reset_and_the_snapshot(web: HttpApp) -> None:
+    await poll(web, "")
+    for last_id, reason in (
+        ("00000000-1", "other_process"),
+        ("nonsense", "bad_id"),
+        (version(web, 0), "gap"),
+        (version(web, 9), "gap"),
+    ):
+        answer = (await poll(web, f"last_event_id={last_id}")).json()
         ChangesAnswer.model_validate(answer, strict=True)
-        assert (answer["version"], answer["reset"]) == (version(web, 2), False)
-        (change,) = answer["changes"]
-        assert (change["id"], change["event"]) == (version(web, 2), "leader")
-        assert change["data"]["partitions"][0]["leader"] == 2
-
-    run(scenario())
+        assert (answer["reset"], answer["reason"], answer["changes"]) == (True, reason, [])
+        assert answer["version"] == answer["snapshot"]["version"] == version(web, 1)
 
 
-def test_a_change_that_came_before_the_poll_is_answered_at_once(web: HttpApp) -> None:
-    async def scenario() -> None:
-        await poll(web, "")
-        web.producer.set_topics([*led_by(2, "orders", epoch=1), *led_by(1, "payments")])
-        await until(lambda: web.app.sidecar.feed.log.number == 2)
-        for query in (f"min_version={version(web, 2)}", f"last_event_id={version(web, 1)}"):
-            (change,) = (await poll(web, query)).json()["changes"]
-            assert change["id"] == version(web, 2)
-
-    run(scenario())
-
-
-def test_a_poll_without_a_change_answers_with_none_when_its_time_is_over(web: HttpApp) -> None:
-    async def scenario() -> None:
-        await poll(web, "")
-        answer = (await poll(web, f"min_version={version(web, 2)}&max_block_ms=1")).json()
-        assert answer == {"version": version(web, 1), "reset": False, "changes": []}
-
-    run(scenario())
-
-
-def test_a_number_beyond_the_next_is_waited_for_and_what_comes_before_it_is_left_out(web: HttpApp) -> None:
-    async def scenario() -> None:
-        await poll(web, "")
-        waiting = asyncio.ensure_future(poll(web, f"min_version={version(web, 3)}"))
-        await until(lambda: web.app.sidecar.feed.watchers == 1)
-        for epoch in (1, 2):
-            web.producer.set_topics([*led_by(2, "orders", epoch=epoch), *led_by(1, "payments")])
-            await until(lambda: web.app.sidecar.feed.log.number == epoch + 1)  # noqa: B023 - awaited in the loop
-        assert [change["id"] for change in (await waiting).json()["changes"]] == [version(web, 3)]
-
-    run(scenario())
-
-
-def test_a_change_that_does_not_concern_the_poll_does_not_end_it(web: HttpApp) -> None:
-    async def scenario() -> None:
-        await poll(web, "")
-        waiting = asyncio.ensure_future(poll(web, f"topics=payments&last_event_id={version(web, 1)}"))
-        await until(lambda: web.app.sidecar.feed.watchers == 1)
-        web.producer.set_topics([*led_by(2, "orders", epoch=1), *led_by(1, "payments")])
-        await until(lambda: web.app.sidecar.feed.log.number == 2)
-        assert not waiting.done()
-        web.producer.set_topics([*led_by(2, "orders", epoch=1), *led_by(2, "payments", epoch=1)])
-        answer = (await waiting).json()
-        assert [change["data"]["topic"] for change in answer["changes"]] == ["payments"]
-        assert answer["version"] == version(web, 3)
-
-    run(scenario())
-
-
-def test_an_id_that_leads_nowhere_is_answered_with_a_reset_and_the_snapshot(web: HttpApp) -> None:
-    async def scenario() -> None:
-        await poll(web, "")
-        for last_id, reason in (
-            ("00000000-1", "other_process"),
-            ("nonsense", "bad_id"),
-            (version(web, 0), "gap"),
-            (version(web, 9), "gap"),
-        ):
-            answer = (await poll(web, f"last_event_id={last_id}")).json()
-            ChangesAnswer.model_validate(answer, strict=True)
-            assert (answer["reset"], answer["reason"], answer["changes"]) == (True, reason, [])
-            assert answer["version"] == answer["snapshot"]["version"] == version(web, 1)
-
-    run(scenario())
-
-
-def test_changes_that_are_not_kept_are_a_reset_for_min_version_too() -> None:
+async def test_changes_that_are_not_kept_are_a_reset_for_min_version_too() -> None:
     web = HttpApp(watch_history_events=1)
     web.producer.set_topics(led_by(1, "orders"))
-
-    async def scenario() -> None:
-        await poll(web, "")
-        for epoch in (1, 2, 3):
-            web.producer.set_topics(led_by(2, "orders", epoch=epoch))
-            await until(lambda: web.app.sidecar.feed.log.number == epoch + 1)  # noqa: B023 - awaited in the loop
-        answer = (await poll(web, f"min_version={version(web, 2)}")).json()
-        assert (answer["reset"], answer["reason"]) == (True, "gap")
-        assert answer["snapshot"]["topics"][0]["partitions"][0]["leader_epoch"] == 3
-
-    run(scenario())
+    await poll(web, "")
+    for epoch in (1, 2, 3):
+        web.producer.set_topics(led_by(2, "orders", epoch=epoch))
+        await until(lambda: web.app.sidecar.feed.log.number == epoch + 1)  # noqa: B023 - awaited in the loop
+    answer = (await poll(web, f"min_version={version(web, 2)}")).json()
+    assert (answer["reset"], answer["reason"]) == (True, "gap")
+    assert answer["snapshot"]["topics"][0]["partitions"][0]["leader_epoch"] == 3
 
 
-def test_another_cluster_ends_a_poll_with_a_reset(web: HttpApp) -> None:
-    async def scenario() -> None:
-        await poll(web, "")
-        waiting = asyncio.ensure_future(poll(web, f"min_version={version(web, 2)}"))
-        await until(lambda: web.app.sidecar.feed.watchers == 1)
-        web.producer.set_topics(led_by(1, "orders"), cluster_id="another")
-        answer = (await waiting).json()
-        assert (answer["reset"], answer["reason"]) == (True, "cluster_changed")
-        assert answer["snapshot"]["cluster_id"] == "another"
-
-    run(scenario())
+async def test_another_cluster_ends_a_poll_with_a_reset(web: HttpApp) -> None:
+    await poll(web, "")
+    waiting = asyncio.ensure_future(poll(web, f"min_version={version(web, 2)}"))
+    await until(lambda: web.app.sidecar.feed.watchers == 1)
+    web.producer.set_topics(led_by(1, "orders"), cluster_id="another")
+    answer = (await waiting).json()
+    assert (answer["reset"], answer["reason"]) == (True, "cluster_changed")
+    assert answer["snapshot"]["cluster_id"] == "another"
 
 
 def test_a_version_of_another_process_is_412_at_once(web: HttpApp) -> None:
@@ -189,45 +166,34 @@ def test_nonsense_is_422_and_names_the_place(web: HttpApp, query: str, place: st
     assert answer.json()["place"] == place
 
 
-def test_a_poll_hears_only_of_topics_that_its_caller_may_read(web: HttpApp) -> None:
+async def test_a_poll_hears_only_of_topics_that_its_caller_may_read(web: HttpApp) -> None:
     reader = Caller("reader", TopicRules.of(["pay*"]), TopicRules.of([]))
-
-    async def scenario() -> None:
-        scope = {"pilotfish.caller": reader}
-        async with watching(web.app, "/v1/watch?topics=orders,payments", JSON, scope) as watch:
-            await watch.until_ended()
-            snapshot = watch.json()
-            assert [found["name"] for found in snapshot["topics"]] == ["payments"]
-            assert [error["topic"] for error in snapshot["errors"]] == ["orders"]
-
-    run(scenario())
+    scope = {"pilotfish.caller": reader}
+    async with watching(web.app, "/v1/watch?topics=orders,payments", JSON, scope) as watch:
+        await watch.until_ended()
+        snapshot = watch.json()
+        assert [found["name"] for found in snapshot["topics"]] == ["payments"]
+        assert [error["topic"] for error in snapshot["errors"]] == ["orders"]
 
 
-def test_a_poll_that_waits_is_a_watcher_like_any_other() -> None:
+async def test_a_poll_that_waits_is_a_watcher_like_any_other() -> None:
     web = HttpApp(max_watchers=1)
     web.producer.set_topics(led_by(1, "orders"))
-
-    async def scenario() -> None:
-        await poll(web, "")
-        async with watching(web.app, f"/v1/watch?min_version={version(web, 2)}", JSON) as first:
-            await until(lambda: web.app.sidecar.feed.watchers == 1)
-            assert (await poll(web, "")).status_code == 429
-            first.leave()
-            await first.until_ended()
-        assert (await poll(web, "")).status_code == 200
-
-    run(scenario())
-
-
-def test_a_poll_ends_when_the_sidecar_shuts_down(web: HttpApp) -> None:
-    async def scenario() -> None:
-        await poll(web, "")
-        waiting = asyncio.ensure_future(poll(web, f"min_version={version(web, 2)}"))
+    await poll(web, "")
+    async with watching(web.app, f"/v1/watch?min_version={version(web, 2)}", JSON) as first:
         await until(lambda: web.app.sidecar.feed.watchers == 1)
-        web.app.sidecar.drain.begin()
-        assert (await waiting).json()["changes"] == []
+        assert (await poll(web, "")).status_code == 429
+        first.leave()
+        await first.until_ended()
+    assert (await poll(web, "")).status_code == 200
 
-    run(scenario())
+
+async def test_a_poll_ends_when_the_sidecar_shuts_down(web: HttpApp) -> None:
+    await poll(web, "")
+    waiting = asyncio.ensure_future(poll(web, f"min_version={version(web, 2)}"))
+    await until(lambda: web.app.sidecar.feed.watchers == 1)
+    web.app.sidecar.drain.begin()
+    assert (await waiting).json()["changes"] == []
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from unittest import mock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import FrameType, TracebackType
+    from types import CodeType, FrameType, TracebackType
 
 
 class PythonCalls:
@@ -43,6 +43,23 @@ def python_calls(run: Callable[[], object]) -> int:
     with no_collector(), PythonCalls() as counted:
         run()
     return counted.calls
+
+
+def calls_of(code: CodeType, run: Callable[[], object]) -> int:
+    """How often this thread enters the function of Python that has this code meanwhile."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code is code
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return calls
 
 
 def python_lines(run: Callable[[], object]) -> int:

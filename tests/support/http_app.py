@@ -21,9 +21,10 @@ from tests.support.fake_producer import FakeProducer
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from service.spool.spool import Spool
+    from tests.support.fake_producer import FakeTicket
 
 T = TypeVar("T")
 
@@ -72,10 +73,24 @@ class HttpApp:
         headers = {"content-type": "application/json"}
         return self.post(f"/v1/topics/{topic}/records{query}", content=body, headers=headers)
 
-    def ask(self, method: str, path: str, *, app: Any = None, **sent: Any) -> httpx.Response:
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        app: Any = None,
+        ends: Callable[[FakeTicket], object] | None = None,
+        **sent: Any,
+    ) -> httpx.Response:
+        """One request. `ends` gets the ticket that it waits with, and ends it."""
+
         async def once() -> httpx.Response:
             async with self.client(app) as client:
-                return await client.request(method, path, **sent)
+                asked = asyncio.ensure_future(client.request(method, path, **sent))
+                if ends is not None:
+                    await until(lambda: self.producer.waiting or asked.done())
+                    ends(self.producer.waiting[0])
+                return await asked
 
         return run(once())
 

@@ -1,0 +1,174 @@
+"""What every way to produce has in common, native or of a dialect; a refusal has each one's own shape."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pytest
+
+from tests.support.http_app import HttpApp, run, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    import httpx
+
+JSON: Final = {"content-type": "application/json"}
+V2: Final = {"content-type": "application/vnd.kafka.json.v2+json"}
+OCTETS: Final = {"content-type": "application/octet-stream"}
+EVENT: Final = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/a", "ce-type": "t"}
+RECORD: Final = b'{"records":[{"value":1}]}'
+SHORT_MS: Final = 700
+
+
+class Way(NamedTuple):
+    """A path on which records are posted, and the codes by which it says what is wrong."""
+
+    dialect: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+    taken: int
+    member: str = "status"
+    room_is_full: object = 429
+    too_large: object = 413
+    #: How long it waits for a topic that nobody knows.
+    wait_ms: int = SHORT_MS
+
+    async def post(
+        self, client: httpx.AsyncClient, topic: str = "orders", body: Any = None
+    ) -> httpx.Response:
+        return await client.post(
+            self.path.format(topic=topic), content=body or self.body, headers=dict(self.headers)
+        )
+
+    def code(self, answer: httpx.Response) -> tuple[int, object]:
+        return answer.status_code, answer.json()[self.member]
+
+
+_DAPR: Final = ("errorCode", "ERR_TOO_MANY_REQUESTS", "ERR_BODY_READ")
+_V3: Final = "/v3/clusters/cluster/topics/{topic}/records"
+WAYS: Final = (
+    Way("", "/v1/topics/{topic}/records", JSON, RECORD, 200, wait_ms=60_000),
+    Way("", "/v1/topics/{topic}/records?key=k", OCTETS, b"octets", 200, wait_ms=60_000),
+    Way("rest-v2", "/topics/{topic}", V2, RECORD, 200, "error_code", 42901),
+    Way("rest-v2", "/topics/{topic}/partitions/0", V2, RECORD, 200, "error_code", 42901),
+    Way("rest-v3", _V3, JSON, b"{}", 200, "error_code"),
+    Way("rest-v3", f"{_V3}:batch", JSON, b'{"entries":[{"id":"1"}]}', 207, "error_code"),
+    Way("cloudevents", "/cloudevents/{topic}", EVENT, b"data", 202),
+    Way("dapr", "/v1.0/publish/pubsub/{topic}", JSON, b'"data"', 204, *_DAPR),
+    Way(
+        *("dapr", "/v1.0/publish/bulk/pubsub/{topic}", JSON),
+        *(b'[{"entryId":"1","event":"x","contentType":"text/plain"}]', 204),
+        *_DAPR,
+    ),
+)
+
+
+def _name(way: Way) -> str:
+    return way.path
+
+
+_each_way: Final = pytest.mark.parametrize("way", WAYS, ids=_name)
+
+
+def app(**settings: Any) -> HttpApp:
+    web = HttpApp(**{"dialects": "rest-v2,rest-v3,cloudevents,dapr", **settings})
+    web.producer.set_topics({"orders": 3})
+    return web
+
+
+@_each_way
+def test_a_full_waiting_room_is_429_and_who_is_in_it_is_served(way: Way) -> None:
+    web = app(max_waiting_requests=1)
+    web.producer.holds_records = True
+
+    async def scenario() -> tuple[httpx.Response, httpx.Response]:
+        async with web.client() as client:
+            first = asyncio.ensure_future(way.post(client))
+            await until(lambda: web.producer.waiting)
+            refused = await way.post(client)
+            web.producer.acknowledge(web.producer.waiting[0])
+            return refused, await first
+
+    refused, first = run(scenario())
+    assert way.code(refused) == (429, way.room_is_full)
+    assert int(refused.headers["retry-after"]) >= 1
+    assert first.status_code == way.taken
+
+
+@_each_way
+async def test_a_caller_who_leaves_frees_its_place_and_its_bytes_count_until_they_are_delivered(
+    way: Way,
+) -> None:
+    web = app()
+    web.producer.holds_records = True
+    room = web.app.sidecar.room
+    async with web.client() as client:
+        asked = asyncio.ensure_future(way.post(client))
+        await until(lambda: web.producer.waiting)
+        assert room.requests == 1
+        asked.cancel()
+        await asyncio.wait([asked])
+    assert (room.requests, web.app.sidecar.http.in_progress) == (0, 0)
+    assert room.bytes >= len(way.body)
+    web.producer.deliver(web.producer.undelivered[0])
+    assert room.bytes == 0
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way.path != _V3], ids=_name)  # there it is a stream
+def test_a_body_that_is_too_large_is_413_by_its_head_and_as_it_comes(way: Way) -> None:
+    web = app(max_body_bytes=len(way.body) - 1)
+
+    async def in_pieces() -> AsyncIterator[bytes]:
+        for at in range(0, len(way.body), 3):
+            yield way.body[at : at + 3]
+
+    async def scenario() -> list[httpx.Response]:
+        async with web.client() as client:
+            return [await way.post(client), await way.post(client, body=in_pieces())]
+
+    assert [way.code(answer) for answer in run(scenario())] == [(413, way.too_large)] * 2
+    assert web.producer.submitted == []
+    assert (web.app.sidecar.room.requests, web.app.sidecar.room.bytes) == (0, 0)
+
+
+@_each_way
+def test_a_topic_that_nobody_knows_is_waited_for_and_not_created(way: Way) -> None:
+    web = app(unknown_topic_wait_ms=SHORT_MS)
+    now_ms = web.producer.clock.now_ms()
+
+    async def scenario() -> list[int]:
+        async with web.client() as client:
+            return [(await way.post(client, topic)).status_code for topic in ("nowhere", "orders")]
+
+    assert run(scenario()) == [way.taken] * 2, "the fake acknowledges whatever it gets"
+    asked = [arguments for kind, arguments in web.producer.calls if kind == "records"]
+    assert [one["block_deadline_ms"] - now_ms for one in asked] == [way.wait_ms, 60_000]
+    assert {one["create"] for one in asked} == {False}
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way.dialect != "rest-v3"], ids=_name)
+def test_made_up_topics_are_limited(way: Way) -> None:
+    web = app(unknown_topics_per_second=1)
+
+    async def scenario() -> list[httpx.Response]:
+        async with web.client() as client:
+            return [await way.post(client, topic) for topic in ("made", "up")]
+
+    taken, refused = run(scenario())
+    assert taken.status_code == way.taken
+    assert way.code(refused) == (429, way.room_is_full)
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way.dialect], ids=_name)
+def test_of_a_dialect_that_is_switched_off_there_is_nothing(way: Way) -> None:
+    web = app(dialects="rest-v2" if way.dialect == "rest-v3" else "rest-v3")
+
+    async def scenario() -> httpx.Response:
+        async with web.client() as client:
+            return await way.post(client)
+
+    answer = run(scenario())
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
