@@ -296,4 +296,7 @@ def test_a_topic_that_the_client_takes_nothing_of_is_looked_at_after_its_pause(t
     rig.spool_in(records(1))
     now_ms = rig.clock.now_ms()
     assert rig.spool.delivery.turn(now_ms) == now_ms + PAUSE_MS
+    rig.producer.refuses = None
+    rig.deliver_after(PAUSE_MS)
+    assert rig.sent == ["orders-0"]
     rig.let_go()

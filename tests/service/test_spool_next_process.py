@@ -125,12 +125,15 @@ def test_files_go_when_all_in_them_is_delivered_and_the_mark_says_so(rig: SpoolR
     assert len(rig.segments) == 1
 
 
-def test_a_mark_that_can_not_be_written_costs_nothing(rig: SpoolRig) -> None:
+def test_a_mark_that_can_not_be_written_costs_nothing_and_is_logged(
+    rig: SpoolRig, caplog: pytest.LogCaptureFixture
+) -> None:
     rig.spool_in(records(2))
     rig.deliver()
     rig.disk.fails["create"] = 1
     rig.deliver_after(1_000)
     assert read_mark(rig.folder, rig.disk) == Mark()
+    assert "can't tidy up: no create here; records wait" in caplog.text
     rig.spool_in([record("next")])
     rig.settle()
     assert read_mark(rig.folder, rig.disk) == Mark(4)

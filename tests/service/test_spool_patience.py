@@ -325,7 +325,9 @@ def test_the_status_names_the_topics_whose_records_are_refused_the_longest_first
     rig.spool_in(records(1))
     rig.deliver_after(5_000)
     rig.clock.advance(500)
-    told = rig.spool.status(lambda _: True)["refused"]
+    status = rig.spool.status(lambda _: True)
+    told = status["refused"]
+    assert (status["last_error"], status["last_error_age_ms"]) == ("TOPIC_AUTHORIZATION_FAILED", 500)
     detail = "TopicAuthorizationError: not allowed"
     assert told == [
         {"topic": "payments", "records": 2, "reason": "forbidden", "detail": detail, "refused_ms": 5_500},
@@ -345,6 +347,7 @@ def test_the_status_names_fifty_topics_at_most(rig: SpoolRig) -> None:
     rig.spool_in([record("x", f"topic-{n}") for n in range(60)])
     rig.deliver()
     assert len(rig.spool.status(lambda _: True)["refused"]) == 50
+    assert rig.spool.status(lambda _: True)["last_error_age_ms"] == 0
     assert refused_topics(rig) == {"forbidden": 60}
 
 

@@ -157,9 +157,9 @@ def test_a_last_file_that_the_disk_has_lost_keeps_no_sidecar_from_its_start(tmp_
         if value == "a":
             rig = rig.again()
     size = rig.segments[-1].stat().st_size
-    rig.disk.fails["read"] = 1
-    segments = Segments(rig.folder, rig.disk)
-    assert 4 <= segments.next_sequence <= 2 + size // FRAME_BYTES + 1
+    for failures, expected in ((1, 4), (2, 2 + size // FRAME_BYTES + 1)):  # it is tried twice
+        rig.disk.fails["read"] = failures
+        assert Segments(rig.folder, rig.disk).next_sequence == expected
     assert rig.segments[-1].stat().st_size == size
 
 

@@ -7,16 +7,19 @@ import logging
 import re
 import stat
 import threading
+from queue import Queue
 from typing import TYPE_CHECKING
 
 import pytest
 
-from client_core import InvalidTopicError
+from client_core import InvalidTopicError, NotEnoughReplicasError, ProducerRecord
 from service.settings import SettingsError
+from service.spool.requeue import Requeued
 from service.spool.writer import QUEUE_BYTES, SpoolClosedError, Spooled, SpoolFault, SpoolFullError
-from tests.support.spooling import SpoolRig, record, records
+from tests.support.spooling import SpoolRig, failure, record, records
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.support.spooling import BadDisk
@@ -206,6 +209,56 @@ def test_a_closed_spool_takes_nothing(rig: SpoolRig) -> None:
     assert told == [Spooled(1, 1)]
     with pytest.raises(SpoolClosedError):
         rig.submit([record("b")])
+
+
+def test_a_bug_ends_the_turn_and_those_of_its_group_are_told_that_the_outcome_is_unknown(
+    rig: SpoolRig,
+) -> None:
+    told = rig.submit([ProducerRecord("orders", b"x" * (QUEUE_BYTES // 2), partition=object())])  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        rig.spool.writer.turn()
+    assert told == [SpoolFault("a bug; the log has more", "unknown")]
+    for _ in range(2):  # what was queued waits no more
+        rig.submit([record("x" * (QUEUE_BYTES // 2 - 200))])
+
+
+def test_who_waits_is_told_by_way_of_the_event_loop(rig: SpoolRig) -> None:
+    calls: Queue[Callable[[], None]] = Queue()
+    rig.spool.start(calls.put)
+    told = rig.submit(records(1))
+    tell = calls.get(timeout=60)
+    assert told == []
+    tell()
+    assert told == [Spooled(1, 1)]
+    ends: list[Requeued] = []
+    assert rig.spool.requeue(lambda _: True, ends.append)
+    end = calls.get(timeout=60)
+    assert ends == []
+    end()
+    assert ends == [Requeued(0)]
+    rig.spool.close(10_000)
+
+
+def test_what_is_left_is_logged_at_the_start_and_at_the_end(
+    rig: SpoolRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "service.spool.spool")
+
+    def logged() -> list[str]:
+        return [one.getMessage() for one in caplog.records if one.name == "service.spool.spool"]
+
+    rig.spool.start(lambda function: function())
+    rig.spool.close(10_000)
+    assert logged() == []
+    rig = rig.again()
+    rig.producer.outcome_of = lambda *_: failure(NotEnoughReplicasError())
+    rig.spool_in(records(2))
+    rig.spool.start(lambda function: function())
+    rig.spool.close(10_000)
+    assert logged() == [
+        f"spool: 2 records of {rig.folder} are to be delivered",
+        f"spool: 2 records stay in {rig.folder} for the next start",
+    ]
 
 
 def test_one_callers_fault_costs_the_others_nothing(rig: SpoolRig, caplog: pytest.LogCaptureFixture) -> None:
