@@ -102,7 +102,8 @@ def test_neither_host_nor_origin_may_stand_twice(method: str, path: str, name: s
 @pytest.mark.parametrize("path", ["/v1/topics/orders%2Fleader?partition=0", "/v1/topics/a%2fb/records"])
 def test_an_encoded_slash_divides_no_path_and_is_in_no_name(path: str) -> None:
     answer = web().get(path)
-    assert (answer.status_code, answer.json()["place"]) == (400, "path")
+    told = answer.json()
+    assert (answer.status_code, told["place"], told["written"]) == (400, "path", "no")
 
 
 def test_spellings_of_a_host_are_remembered_in_bounded_number() -> None:
@@ -113,8 +114,31 @@ def test_spellings_of_a_host_are_remembered_in_bounded_number() -> None:
     assert len(app.app._entry._known_hosts) <= 64
 
 
-def test_no_origin_is_null() -> None:
-    assert web().get("/v1/cluster", headers={"origin": "null"}).status_code == 403
+ALLOWED = "https://ops.example"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ([("host", "evil.example")], 421),
+        ([("host", "localhost")] * 2, 400),
+        ([("origin", "null")], 403),
+        ([("origin", "https://evil.example")], 403),
+        ([("origin", ALLOWED), ("content-type", "application/x-www-form-urlencoded")], 403),
+        ([("sec-fetch-site", "cross-site")], 403),
+        ([("content-length", "-1")], 413),
+    ],
+)
+def test_a_refusal_says_that_nothing_was_written_and_is_the_same_to_a_host_that_is_known(
+    headers: list[tuple[str, str]], status: int
+) -> None:
+    app = web(allowed_origins=ALLOWED)
+    assert app.get("/v1/cluster").status_code == 200
+    answers = [app.post("/v1/topics/orders/records", headers=headers, content=ONE)]
+    if status != 413 and headers[-1][0] != "content-type":
+        answers.append(app.get("/v1/cluster", headers=headers))
+    assert [(one.status_code, one.json()["written"]) for one in answers] == [(status, "no")] * len(answers)
+    assert app.producer.submitted == []
 
 
 def test_while_it_drains_look_ups_are_answered_and_nothing_else_is_taken_on() -> None:
@@ -146,7 +170,8 @@ def test_zeros_in_front_of_a_length_hide_nothing() -> None:
     assert app.producer.submitted == []
 
 
-def test_a_body_of_unknown_length_is_limited_as_a_whole_and_not_chunk_by_chunk() -> None:
+@pytest.mark.parametrize("path", ["/v1/topics/orders/records", "/v1/leaders"])
+def test_a_body_of_unknown_length_is_limited_as_a_whole_and_not_chunk_by_chunk(path: str) -> None:
     app = web(max_body_bytes=len(ONE) - 1)
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -154,7 +179,7 @@ def test_a_body_of_unknown_length_is_limited_as_a_whole_and_not_chunk_by_chunk()
             yield ONE[at : at + 5]
 
     headers = {"content-type": "application/json"}
-    answer = app.post("/v1/topics/orders/records", headers=headers, content=chunks())
+    answer = app.post(path, headers=headers, content=chunks())
     assert answer.status_code == 413
     assert app.producer.submitted == []
 

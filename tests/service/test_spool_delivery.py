@@ -27,10 +27,11 @@ from client_core import (
 from service.settings import Settings
 from service.spool.aside import set_aside_in
 from service.spool.entry import frame_of
-from service.spool.lane import RECORD_BYTES
+from service.spool.lane import CHUNK_BYTES, RECORD_BYTES
 from service.spool.lanes import WINDOW_BYTES
-from service.spool.spool import spool_config
+from service.spool.spool import make_spool, spool_config
 from service.spool.verdict import MOST_ATTEMPTS
+from tests.support.mock_clock import MockClock
 from tests.support.spooling import (
     SpoolRig,
     acknowledged,
@@ -383,6 +384,23 @@ def test_without_idempotence_it_sends_one_request_at_a_time_so_that_none_overtak
     assert config_of(enable_idempotence="false")[1:3] == (False, 1)
 
 
-def test_it_goes_by_a_name_of_its_own() -> None:
-    config = spool_config(Settings(kafka={"bootstrap.servers": "localhost:9092", "client.id": "billing"}))
-    assert config.client_id == "billing-spool"
+@pytest.mark.parametrize(
+    ("given", "batch_bytes"),
+    [
+        ({}, CHUNK_BYTES),
+        ({"batch.size": "1"}, CHUNK_BYTES),
+        ({"batch.size": "200000"}, 200_000),
+        ({"max.request.size": "5000"}, 5_000),
+        ({"batch.size": "200000", "max.request.size": "150000"}, 150_000),
+    ],
+)
+def test_a_request_is_one_batch_that_nothing_is_waited_for(given: dict[str, str], batch_bytes: int) -> None:
+    config = spool_config(Settings(kafka={"bootstrap.servers": "localhost:9092", "linger.ms": "9", **given}))
+    assert (config.batch_size, config.linger_ms, config.buffer_memory) == (batch_bytes, 0, 2**31 - 1)
+
+
+def test_it_goes_by_a_name_of_its_own_and_looks_the_brokers_up_later(tmp_path: Path) -> None:
+    kafka = {"bootstrap.servers": "nowhere.invalid:9092", "client.id": "billing"}
+    settings = Settings(kafka=kafka, spool_folder=str(tmp_path / "spool"))
+    assert spool_config(settings).client_id == "billing-spool"
+    make_spool(settings, MockClock()).release()

@@ -207,3 +207,6 @@ def test_a_reader_may_begin_at_any_number(tmp_path: Path) -> None:
         reader = SpoolReader(segments, sequence, lambda *_: pytest.fail("nothing is damaged"))
         found = [stored.sequence for stored in reader.read(13, 10**9)]
         assert found == list(range(sequence, 13))
+        one_by_one = SpoolReader(segments, sequence, lambda *_: pytest.fail("nothing is damaged"))
+        parts = [[stored.sequence for stored in one_by_one.read(13, 1)] for _ in range(14 - sequence)]
+        assert parts == [*([n] for n in range(sequence, 13)), []]

@@ -14,6 +14,7 @@ import pytest
 
 from client_core import InvalidTopicError, NotEnoughReplicasError, ProducerRecord
 from service.settings import SettingsError
+from service.spool.entry import most_bytes_of
 from service.spool.requeue import Requeued
 from service.spool.writer import QUEUE_BYTES, SpoolClosedError, Spooled, SpoolFault, SpoolFullError
 from tests.support.spooling import SpoolRig, failure, record, records
@@ -188,9 +189,13 @@ def test_room_comes_back_with_what_is_delivered(tmp_path: Path) -> None:
 
 
 def test_a_large_group_is_parted_so_that_the_first_need_not_wait_for_all(rig: SpoolRig) -> None:
-    told = [rig.submit([record("x" * 1_500_000)]) for _ in range(4)]
-    rig.spool.writer.turn()
-    assert [len(one) for one in told] == [1, 1, 0, 0]
+    half = 2 * 1024 * 1024 - most_bytes_of(record(""))
+    for more, first in ((0, [1, 1, 0, 0]), (1, [1, 0, 0, 0])):
+        told = [rig.submit([record("x" * (half + more))]) for _ in range(4)]
+        rig.spool.writer.turn()
+        assert [len(one) for one in told] == first
+        while not told[-1]:
+            rig.spool.writer.turn()
 
 
 def test_each_request_wakes_the_writer(rig: SpoolRig) -> None:
