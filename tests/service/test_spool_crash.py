@@ -33,7 +33,6 @@ def begun(folder: Path, **settings: Any) -> SpoolRig:
     """A spool on a disk whose power can be cut. Its folder is there: what mkdir made is on the disk."""
     (folder / "aside").mkdir(parents=True, exist_ok=True)
     rig = SpoolRig(folder, disk=CrashDisk(folder), **settings)
-    rig.producer.set_topics({"orders": 3})
     return rig
 
 

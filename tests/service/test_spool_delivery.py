@@ -52,9 +52,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def rig(tmp_path: Path) -> SpoolRig:
-    rig = SpoolRig(tmp_path / "spool")
-    rig.producer.set_topics({"orders": 3, "payments": 3})
-    return rig
+    return SpoolRig(tmp_path / "spool")
 
 
 # -- delivered -----------------------------------------------------------------------------------------------
@@ -289,7 +287,6 @@ def test_a_record_of_a_later_format_is_set_aside_as_it_is(rig: SpoolRig) -> None
     path = rig.segments[0]
     path.write_bytes(path.read_bytes() + frame_of(salt_of(path), 2, b"of the future", version=9))
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     rig.spool_in([record("next")])
     rig.deliver()
     assert rig.sent == ["orders-0", "next"]
@@ -320,7 +317,6 @@ def test_set_aside_twice_a_record_lies_there_once(rig: SpoolRig) -> None:
     rig.spool_in(records(3))
     rig.wait_out()
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
     rig.wait_out()
     assert sorted(aside(rig)) == [("orders-0", "forbidden"), ("orders-2", "forbidden")]
@@ -339,7 +335,6 @@ def test_the_threads_deliver_what_is_spooled_and_end(rig: SpoolRig, caplog: pyte
     assert "2 records stay in" not in caplog.text or rig.sent == []
     assert json.loads((rig.folder / "mark.json").read_text())["done"] >= 1
     again = SpoolRig(rig.folder)
-    again.producer.set_topics({"orders": 3})
     again.deliver()
     assert {*rig.sent, *again.sent} == {"orders-0", "orders-1"}
 
@@ -351,7 +346,6 @@ def test_what_the_closing_producer_gave_up_is_neither_lost_nor_set_aside(rig: Sp
     rig.producer.outcome_of = lambda *_: failure(InvalidRecordError())
     rig.spool.close(10)
     again = SpoolRig(rig.folder)
-    again.producer.set_topics({"orders": 3})
     again.deliver()
     assert (again.sent, aside(again)) == (["orders-0", "orders-1"], [])
 

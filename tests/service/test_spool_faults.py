@@ -43,9 +43,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def rig(tmp_path: Path) -> SpoolRig:
-    rig = SpoolRig(tmp_path / "spool")
-    rig.producer.set_topics({"orders": 3, "payments": 3})
-    return rig
+    return SpoolRig(tmp_path / "spool")
 
 
 def damage(path: Path, value: bytes) -> None:
@@ -59,7 +57,6 @@ def three_files(rig: SpoolRig) -> SpoolRig:
     for value in ("first", "second", "third"):
         rig.spool_in([record(value)])
         rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     damage(rig.segments[0], b"first")
     damage(rig.segments[1], b"second")
     return rig
@@ -102,7 +99,6 @@ def test_dead_letters_are_not_written_to_a_file_whose_name_is_not_on_the_disk(tm
     (folder / "aside").mkdir(parents=True)
     disk = CrashDisk(folder)
     rig = SpoolRig(folder, disk=disk)
-    rig.producer.set_topics({"orders": 3})
     fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
     rig.spool_in(records(1))
     rig.settle()
@@ -285,7 +281,6 @@ def test_after_a_turn_that_failed_the_thread_pauses(
 ) -> None:
     clock = NotedClock()
     rig = SpoolRig(tmp_path / "spool", clock=clock)
-    rig.producer.set_topics({"orders": 3})
     rig.spool_in(records(1))
     if fault == "disk":
         rig.disk.fails["read"] = 1
@@ -305,7 +300,6 @@ def test_after_a_turn_that_failed_the_thread_pauses(
 def test_a_record_that_is_committed_wakes_the_thread_once(tmp_path: Path) -> None:
     clock = NotedClock()
     rig = SpoolRig(tmp_path / "spool", clock=clock)
-    rig.producer.set_topics({"orders": 3})
     sent = threading.Event()
 
     def noted(index: int, one: ProducerRecord) -> Outcome:

@@ -47,9 +47,7 @@ WAIT_MS = 60_000
 
 @pytest.fixture
 def rig(tmp_path: Path) -> SpoolRig:
-    rig = SpoolRig(tmp_path / "spool")
-    rig.producer.set_topics({"orders": 3, "payments": 3})
-    return rig
+    return SpoolRig(tmp_path / "spool")
 
 
 def refused_while(rig: SpoolRig, seconds: int) -> None:

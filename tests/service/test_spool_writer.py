@@ -43,7 +43,6 @@ def refused(told: Spooled | SpoolFault) -> SpoolFault:
 def undelivered(rig: SpoolRig) -> list[str]:
     """What the next process would send."""
     later = rig.again()
-    later.producer.set_topics({"orders": 3})
     later.deliver()
     later.let_go()
     return later.sent
@@ -180,7 +179,6 @@ def test_a_request_larger_than_what_may_wait_is_taken_where_none_waits(rig: Spoo
 
 def test_room_comes_back_with_what_is_delivered(tmp_path: Path) -> None:
     rig = SpoolRig(tmp_path / "spool", spool_max_bytes=1024 * 1024)
-    rig.producer.set_topics({"orders": 3})
     for n in range(30):
         rig.spool_in([record(f"{n}" * 50_000)])
         rig.deliver_after(1_000)
