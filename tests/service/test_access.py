@@ -129,10 +129,6 @@ def test_authorization_may_not_stand_twice(web: HttpApp, tokens: TokensFile, ord
     assert 'error="invalid_request"' in answer.headers["www-authenticate"]
 
 
-def test_a_token_in_the_query_is_none(web: HttpApp, tokens: TokensFile) -> None:
-    assert web.get(f"/v1/topics/orders?access_token={tokens.token('shop')}").status_code == 401
-
-
 def test_daprs_clients_may_show_their_token_in_daprs_own_header(tokens: TokensFile) -> None:
     web = HttpApp(tokens_file=tokens.setting)
     header = {"dapr-api-token": tokens.token("shop")}

@@ -52,32 +52,12 @@ def test_what_was_answered_is_there_after_a_power_cut(rig: SpoolRig) -> None:
     assert rig.sent == ["orders-0", "orders-1", "orders-2"]
 
 
-def test_what_was_answered_in_a_second_file_is_there_after_a_power_cut(tmp_path: Path) -> None:
-    rig = begun(tmp_path / "spool", spool_max_bytes=1_048_576)
-    for n in range(5):
-        rig.spool_in([record(f"{n}" + "x" * 40_000)])
-    assert len(rig.segments) > 1
-    rig = after_the_cut(rig)
-    rig.deliver()
-    assert [value[0] for value in rig.sent] == ["0", "1", "2", "3", "4"]
-    rig.let_go()
-
-
 def test_what_was_delivered_before_the_mark_is_not_delivered_again(rig: SpoolRig) -> None:
     rig.spool_in(records(3))
     rig.settle()
     rig = after_the_cut(rig)
     rig.deliver()
     assert (rig.sent, rig.spool.entries) == ([], 0)
-
-
-def test_what_was_refused_because_of_the_disk_is_gone_after_a_power_cut(rig: SpoolRig) -> None:
-    rig.spool_in([record("taken")])
-    rig.disk.fails["write"] = 1
-    rig.spool_in([record("refused")])
-    rig = after_the_cut(rig)
-    rig.deliver()
-    assert rig.sent == ["taken"]
 
 
 def test_dead_letters_are_there_after_a_power_cut(rig: SpoolRig) -> None:

@@ -144,7 +144,10 @@ class SpoolRig:
         disk: BadDisk | None = None,
         **settings: Any,
     ) -> None:
-        """Topics are `orders` and `payments`. `producer`: in place of a fake one, which stays idle then. `disk`: another one for this process."""
+        """Topics are `orders` and `payments`. `producer`: in place of a fake one, which stays idle then.
+
+        `disk`: another one for this process.
+        """
         self.folder = folder
         self.clock = MockClock(now_ms=1_000_000) if clock is None else clock
         self.producer = FakeProducer(clock=self.clock)
