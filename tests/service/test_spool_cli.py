@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner, Result
 
-from client_core import Phase, ProducerRecord, RecordFailure, TopicAuthorizationError, Written
+from client_core import ProducerRecord, TopicAuthorizationError
 from service.__main__ import main
 from service.spool.entry import frame_of
 from tests.support.free_ports import free_ports
-from tests.support.spooling import SpoolRig, record, records, salt_of
+from tests.support.spooling import SpoolRig, failure, record, records, salt_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.fake_producer import Outcome
 
-FORBIDDEN = RecordFailure(TopicAuthorizationError("not allowed"), Phase.DELIVERY, Written.UNKNOWN, 5)
+FORBIDDEN = failure(TopicAuthorizationError("not allowed"))
 
 
 def spool(*words: str) -> Result:
@@ -199,7 +199,7 @@ def test_a_brokers_words_do_nothing_to_the_terminal_or_the_log(
     rig: SpoolRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     error = TopicAuthorizationError("no\x1b[2J\nERROR all is lost")
-    rig.producer.outcome_of = lambda *_: RecordFailure(error, Phase.DELIVERY, Written.UNKNOWN, 5)
+    rig.producer.outcome_of = lambda *_: failure(error)
     rig.wait_out()
     output = spool("show", "--folder", str(rig.folder)).output
     assert "no [2J ERROR all is lost" in output

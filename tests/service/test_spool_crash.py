@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core import IllegalStateError, TopicAuthorizationError
-from service.spool.aside import set_aside_in
+from service.spool import aside as aside_module
+from service.spool.aside import FILE_BYTES, set_aside_in
 from service.spool.delivery import PAUSE_MS
 from service.spool.disk import Disk
 from service.spool.folder import FolderError, FolderInUseError, SpoolFolder
@@ -108,6 +109,7 @@ def test_a_torn_tail_that_was_cut_stays_cut(rig: SpoolRig) -> None:
     whole = path.stat().st_size - 4
     again = begun(rig.folder)
     assert again.spool.segments.cut_bytes == 4
+    assert open_files(rig.folder) == []
     again = after_the_cut(again)
     assert (again.spool.segments.cut_bytes, path.stat().st_size) == (0, whole)
     again.let_go()
@@ -193,7 +195,11 @@ def test_after_faults_of_the_disk_no_file_is_held_open_that_is_not_written_to(
     rig.let_go()
 
 
-def test_a_file_of_dead_letters_is_held_open_while_it_is_written_to_and_no_longer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("file_bytes", [1, FILE_BYTES])
+def test_a_file_of_dead_letters_is_held_open_while_it_is_written_to_and_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_bytes: int
+) -> None:
+    monkeypatch.setattr(aside_module, "FILE_BYTES", file_bytes)
     rig = SpoolRig(tmp_path / "spool")
     rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError())
     for fault in ("fsync", "write", "sync_folder", "create"):

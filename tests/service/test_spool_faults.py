@@ -339,6 +339,34 @@ def test_the_duration_of_each_fsync_is_observed_in_seconds(tmp_path: Path) -> No
     assert (rig.spool.writer.fsync_seconds.count, rig.spool.writer.fsync_seconds.sum) == (2, 0.5)
 
 
+class HangingDisk(BadDisk):
+    """Answers no fsync before `goes_on` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs, self.goes_on = threading.Event(), threading.Event()
+
+    def fsync(self, descriptor: int) -> None:
+        self.hangs.set()
+        self.goes_on.wait(20)
+        super().fsync(descriptor)
+
+
+def test_a_disk_that_hangs_does_not_hold_up_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk = HangingDisk()
+    rig = SpoolRig(tmp_path / "spool", disk=disk)
+    rig.spool.start(lambda function: function())
+    told = rig.submit(records(1))
+    assert disk.hangs.wait(20)
+    assert not rig.spool.writer.close(10)
+    assert told == []
+    disk.goes_on.set()
+    assert rig.spool.writer.close(20_000)
+    assert told == [Spooled(1, 1)]
+    rig.spool.close(20_000)
+    assert "the disk did not answer" not in caplog.text
+
+
 def test_what_may_wait_for_the_disk_is_what_the_docs_say() -> None:
     page = Path(__file__).parents[2] / "docs" / "spool.md"
     (said,) = re.findall(r"Up to (\d+) MiB wait for a disk", page.read_text())

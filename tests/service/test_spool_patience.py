@@ -145,18 +145,21 @@ def test_what_is_no_refusal_waits_for_days_and_has_the_next_refusal_begin_anew(
     assert aside(rig) == [("orders-0", "forbidden")]
 
 
-def test_what_this_client_never_takes_is_not_waited_for(rig: SpoolRig) -> None:
-    fail_values(rig, failure(SerializationError("no bytes")), "orders-0")
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (failure(SerializationError("no bytes")), "invalid"),  # this client never takes it
+        (timed_out(UnknownTopicOrPartitionError()), "topic_gone"),  # it has waited for it already
+    ],
+    ids=["invalid", "topic_gone"],
+)
+def test_what_a_wait_would_not_mend_is_set_aside_at_once(
+    rig: SpoolRig, error: RecordFailure, reason: str
+) -> None:
+    fail_values(rig, error, "orders-0")
     rig.spool_in(records(1))
     rig.deliver()
-    assert aside(rig) == [("orders-0", "invalid")]
-
-
-def test_a_topic_that_the_client_has_waited_for_is_not_waited_for_again(rig: SpoolRig) -> None:
-    fail_values(rig, timed_out(UnknownTopicOrPartitionError()), "orders-0")
-    rig.spool_in(records(1))
-    rig.deliver()
-    assert aside(rig) == [("orders-0", "topic_gone")]
+    assert aside(rig) == [("orders-0", reason)]
 
 
 def test_a_record_for_a_missing_partition_of_a_forbidden_topic_is_not_set_aside_as_that() -> None:
@@ -221,17 +224,6 @@ def test_after_a_while_without_such_records_one_is_waited_for_again(rig: SpoolRi
     patience.delivered()
     assert patience.is_over("too_large", "", 2 * WAIT_MS - 1, WAIT_MS)
     assert not patience.is_over("too_large", "", 3 * WAIT_MS - 1, WAIT_MS)
-
-
-def test_two_kinds_of_such_records_in_turn_are_waited_for_once_each(rig: SpoolRig) -> None:
-    def tell(index: int, one: ProducerRecord) -> Outcome:
-        return failure(RecordTooLargeError() if (one.value or b"")[-1:] in b"0369" else InvalidRecordError())
-
-    rig.producer.outcome_of = tell
-    rig.spool_in(records(10))
-    rig.wait_out()
-    rig.wait_out()
-    assert [value for value, _ in aside(rig)] == [f"orders-{n}" for n in range(10)]
 
 
 def test_another_reason_has_a_wait_of_its_own() -> None:
