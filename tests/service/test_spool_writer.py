@@ -142,8 +142,10 @@ def test_a_file_that_can_not_be_begun_is_a_refusal(rig: SpoolRig) -> None:
     rig.disk.errno = errno.EDQUOT
     fail(rig.disk, create=1)
     assert "the disk is full" in refused(rig.spool_in([record("a")])).detail
+    rig.disk.errno = errno.EIO
     fail(rig.disk, sync_folder=1)
-    assert refused(rig.spool_in([record("b")])).written == "no"
+    said = "the spool could not take the records: begin a file: no sync_folder here"
+    assert refused(rig.spool_in([record("b")])) == SpoolFault(said, "no")
     assert rig.segments == []
     assert rig.spool_in([record("c")]) == Spooled(1, 1)
 
