@@ -91,6 +91,19 @@ def test_a_damaged_file_that_is_deleted_before_it_is_moved_is_not_counted(rig: S
     assert rig.spool.segments.total_bytes == bytes_of(rig.segments)
 
 
+def test_a_damaged_record_before_what_a_failed_fsync_left_is_counted_once(rig: SpoolRig) -> None:
+    for value in ("kept", "spoiled"):
+        rig.spool_in([record(value)])
+    rig.disk.fails.update(fsync=1, truncate=1)
+    rig.spool_in([record("void")])
+    rig.spool_in([record("next")])
+    assert len(rig.segments) == 2
+    damage(rig.segments[0], b"spoiled")
+    rig = rig.again()
+    rig.deliver()
+    assert (rig.sent, rig.spool.delivery.lost) == (["kept", "next"], 1)
+
+
 # -- dead letters --------------------------------------------------------------------------------------------
 
 
