@@ -142,10 +142,9 @@ class Spool:
 
     def status(self, may_read: Callable[[str], bool]) -> dict[str, Any]:
         """The spool's part of GET /v1/status, with no topic that its caller may not read."""
-        now_ms = self._clock.now_ms()
         error = self.delivery.last_error
-        age_ms = None if error is None else max(now_ms - error.at_ms, 0)
         refused = [topic for topic in self.delivery.view.refused if may_read(topic.topic)]
+        now_ms = self._clock.now_ms()  # of those it tells about none is later
         return {
             "entries": self.entries,
             "bytes": self.bytes,
@@ -154,14 +153,14 @@ class Spool:
             "set_aside": self.aside.records,
             "damaged_files": self.aside.damaged_files,
             "last_error": None if error is None else error.kafka_error,
-            "last_error_age_ms": age_ms,
+            "last_error_age_ms": None if error is None else now_ms - error.at_ms,
             "refused": [
                 {
                     "topic": topic,
                     "records": records,
                     "reason": reason,
                     "detail": detail,
-                    "refused_ms": max(now_ms - since_ms, 0),
+                    "refused_ms": now_ms - since_ms,
                 }
                 for topic, records, reason, since_ms, detail in refused[:_MOST_REFUSED]
             ],

@@ -58,16 +58,9 @@ FOREIGN_HOSTS: Final = (
 
 
 @pytest.mark.parametrize("host", FOREIGN_HOSTS)
-@pytest.mark.parametrize("path", ["/v1/cluster", "/v1/topics/orders", "/", "/openapi.json", "/nothing"])
-def test_no_spelling_of_another_host_is_let_in(web: HttpApp, host: str, path: str) -> None:
-    assert web.get(path, headers={b"host": host.encode()}).status_code == 421
-
-
-@pytest.mark.parametrize(
-    "host", ["localhost", "LocalHost:8085", "localhost:", "127.0.0.1:80", "[::1]", "[::1]:1"]
-)
-def test_our_own_hosts_are_let_in_however_they_are_spelled(web: HttpApp, host: str) -> None:
-    assert web.get("/v1/cluster", headers={"host": host}).status_code == 200
+def test_no_spelling_of_another_host_is_let_in(web: HttpApp, host: str) -> None:
+    for path in ("/v1/cluster", "/v1/topics/orders", "/", "/openapi.json", "/nothing"):
+        assert web.get(path, headers={b"host": host.encode()}).status_code == 421, path
 
 
 async def raw(port: int, request: bytes) -> bytes:
@@ -230,7 +223,6 @@ def fetched(site: str, mode: str = "no-cors", dest: str = "image") -> dict[str, 
     return {"sec-fetch-site": site, "sec-fetch-mode": mode, "sec-fetch-dest": dest}
 
 
-@pytest.mark.parametrize("site", ["cross-site", "same-site", "anything-new"])
 @pytest.mark.parametrize(
     ("mode", "dest"),
     [
@@ -241,14 +233,10 @@ def fetched(site: str, mode: str = "no-cors", dest: str = "image") -> dict[str, 
         ("cors", "empty"),
     ],
 )
-@pytest.mark.parametrize(
-    "path", ["/v1/watch", "/v1/topics/made-up?max_block_ms=60000", "/v1/topics/orders", "/"]
-)
-def test_another_page_embeds_nothing_and_holds_no_place(
-    web: HttpApp, site: str, mode: str, dest: str, path: str
-) -> None:
-    answer = web.get(path, headers=fetched(site, mode, dest))
-    assert answer.status_code == 403
+def test_another_page_embeds_nothing_and_holds_no_place(web: HttpApp, mode: str, dest: str) -> None:
+    for site in ("cross-site", "same-site", "anything-new"):
+        for path in ("/v1/watch", "/v1/topics/made-up?max_block_ms=60000", "/v1/topics/orders", "/"):
+            assert web.get(path, headers=fetched(site, mode, dest)).status_code == 403, (site, path)
     assert web.producer.calls == []
 
 

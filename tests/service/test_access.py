@@ -12,9 +12,12 @@ import httpx
 import pytest
 
 from client_core import MetadataResult
+from service.access.access import Access
+from service.access.caller import ANYONE, Caller, TopicRules, not_authorized
 from service.admin import make_registry
 from service.app import create_app
 from service.asgi import ABORT
+from service.errors import ProblemError
 from service.settings import Settings
 from service.waiting import CallerGoneError
 from service.watched_file import SETTLE_MS, FileFaultError
@@ -23,6 +26,7 @@ from tests.support.http_app import HttpApp, run, until
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 ONE = b'{"records":[{"value":1}]}'
@@ -125,10 +129,6 @@ def test_authorization_may_not_stand_twice(web: HttpApp, tokens: TokensFile, ord
     assert 'error="invalid_request"' in answer.headers["www-authenticate"]
 
 
-def test_a_token_in_the_query_is_none(web: HttpApp, tokens: TokensFile) -> None:
-    assert web.get(f"/v1/topics/orders?access_token={tokens.token('shop')}").status_code == 401
-
-
 def test_daprs_clients_may_show_their_token_in_daprs_own_header(tokens: TokensFile) -> None:
     web = HttpApp(tokens_file=tokens.setting)
     header = {"dapr-api-token": tokens.token("shop")}
@@ -198,8 +198,51 @@ def test_a_topic_that_is_not_allowed_looks_the_same_whether_it_is_there_or_not(
 
 def test_a_topic_that_is_not_allowed_is_refused_by_kafkas_name(web: HttpApp, tokens: TokensFile) -> None:
     answer = web.get("/v1/topics/hidden", headers=tokens.of("shop"))
-    told = {name: answer.json()[name] for name in ("kafka_error", "code", "retriable")}
-    assert told == {"kafka_error": "TOPIC_AUTHORIZATION_FAILED", "code": 29, "retriable": False}
+    told = {name: answer.json()[name] for name in ("kafka_error", "code", "retriable", "written")}
+    expected = {"kafka_error": "TOPIC_AUTHORIZATION_FAILED", "code": 29, "retriable": False, "written": "no"}
+    assert told == expected
+
+
+def test_a_caller_knows_what_it_may_read_and_what_it_may_write() -> None:
+    caller = Caller("c", TopicRules.of(["r", "b*"]), TopicRules.of(["w", "b*"]))
+
+    for check, allowed in ((caller.check_read, "r"), (caller.check_produce, "w")):
+        for topic in (allowed, "b", "bx"):
+            check(topic)
+        for topic in ("w" if allowed == "r" else "r", "rx", ""):
+            with pytest.raises(ProblemError) as refused:
+                check(topic)
+            assert refused.value.problem == not_authorized(topic)
+    assert caller.split(["w", "bx", "r"]) == (["bx", "r"], ["w"])
+    assert [one.may_read_all for one in (caller, ANYONE)] == [False, True]
+
+
+class Timers:
+    """A loop that only notes when it is to call; as `Timer`, whether it still is to."""
+
+    def __init__(self) -> None:
+        self.due: Callable[[], object] | None = None
+
+    def time(self) -> float:
+        return 0.0
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> Timers:
+        self.due = callback
+        return self
+
+    def cancel(self) -> None:
+        self.due = None
+
+
+def test_the_file_is_followed_until_the_close(tokens: TokensFile) -> None:
+    access, timers = Access(tokens.setting, lambda _: None), Timers()
+    access.watch(timers)
+    for _ in range(2):
+        assert timers.due is not None
+        timers.due()
+    for _ in range(2):
+        access.close()
+        assert timers.due is None
 
 
 @pytest.mark.parametrize("path", ["/v1/topics/%68idden", "/v1/topics/hidde%6E/leader?partition=0"])
@@ -372,7 +415,7 @@ class Stream:
         self.aborted = False
         self._received = [{"type": "http.request", "body": b"x", "more_body": True}] * 9
         self._entry = web.app._entry
-        self._scope = {
+        self.scope = {
             "type": "http",
             "method": "POST",
             "path": "/v1/stream",
@@ -388,7 +431,7 @@ class Stream:
     async def run(self, app: Any) -> None:
         """Lets the app serve the request, as the guards hand it on."""
         self._entry._app = app
-        await self._entry(self._scope, self._receive, self._send)
+        await self._entry(self.scope, self._receive, self._send)
 
     async def _receive(self) -> Any:
         return self._received.pop()
@@ -397,11 +440,14 @@ class Stream:
         self.sent.append(message)
 
 
+@pytest.mark.parametrize("can_abort", [True, False])
 @pytest.mark.parametrize("now", [{}, {"shop": {"read": ["orders"]}}])
 def test_an_answer_that_goes_on_is_cut_off_when_its_token_is_gone_or_has_other_rights(
-    web: HttpApp, tokens: TokensFile, clock: Clock, now: dict[str, Any]
+    web: HttpApp, tokens: TokensFile, clock: Clock, now: dict[str, Any], can_abort: bool
 ) -> None:
     stream = Stream(web, tokens.of("shop"))
+    if not can_abort:
+        del stream.scope[ABORT]
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200})
@@ -411,7 +457,7 @@ def test_an_answer_that_goes_on_is_cut_off_when_its_token_is_gone_or_has_other_r
         clock.look()
         with pytest.raises(CallerGoneError):
             await send({"type": "http.response.body", "body": b"2", "more_body": True})
-        assert stream.aborted
+        assert stream.aborted is can_abort
         assert (await receive())["type"] == "http.disconnect"
 
     run(stream.run(app))

@@ -150,22 +150,8 @@ def test_a_token_cannot_stand_on_the_command_line() -> None:
 # -- a file that is wrong at the start -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (None, "tokens_file: can't read {}: No such file or directory; name a file"),
-        (
-            "[[token]]\nname = 'billing'\n",
-            "tokens_file: {}: token 'billing': sha256: must be given, as a string",
-        ),
-    ],
-)
-def test_a_sidecar_whose_tokens_file_is_wrong_ends_with_2_and_says_why(
-    tmp_path: Path, text: str | None, said: str
-) -> None:
+def test_a_sidecar_whose_tokens_file_is_wrong_ends_with_2_and_says_why(tmp_path: Path) -> None:
     path = tmp_path / "tokens.toml"
-    if text is not None:
-        path.write_text(text)
     words = ["serve", "--tokens-file", str(path), "--kafka", "bootstrap.servers=localhost:9"]
     ports = ["--api-port", "0", "--admin-port", "0"]
     ended = subprocess.run(
@@ -177,4 +163,4 @@ def test_a_sidecar_whose_tokens_file_is_wrong_ends_with_2_and_says_why(
     )
     assert ended.returncode == 2, ended.stderr
     (line,) = [line for line in ended.stderr.splitlines() if "level=error" in line]
-    assert said.format(path) in line
+    assert f"tokens_file: can't read {path}: No such file or directory; name a file" in line

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import service
+from service.admin import make_registry
+from service.http_metrics import OTHER as OTHER_ROUTE
 from service.listener.cors import EXPOSED_HEADERS, Cors
 from service.settings import SettingsError
 from tests.service.test_every_path_is_guarded import ROUTES, Route, Site
@@ -129,6 +131,12 @@ def test_no_form_of_another_origin_is_taken_an_allowed_one_included(site: Site, 
 
 
 # -- preflight -----------------------------------------------------------------------------------------------
+
+
+def test_a_preflight_is_counted(web: HttpApp) -> None:
+    assert web.ask("OPTIONS", PRODUCE, headers=preflight(ORIGIN)).status_code == 204
+    labels = {"method": "OPTIONS", "route": OTHER_ROUTE, "code": "204"}
+    assert make_registry(web.app).get_sample_value("pilotfish_http_requests_total", labels) == 1
 
 
 def test_a_preflight_names_authorization_and_what_was_asked_for(web: HttpApp) -> None:

@@ -3,44 +3,133 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import random
+import resource
+import socket
 import subprocess
 import sys
+from typing import Final
 
 import pytest
 
 from service.asgi import Receive, Scope, Send, respond
-from tests.support.served import LOOPS, Served, on_loop
+from service.listener.api_server import connections_that_fit
+from service.listener.connections import Limits
+from service.listener.listeners import Listener
+from service.settings import Settings
+from tests.support.http_app import until
+from tests.support.served import LOOPS, Served, limits, on_loop
 
 HOST = b"Host: localhost\r\n"
 
-FIT = """
-import resource, sys
-from service.listener.api_server import connections_that_fit
-soft, hard, wanted = map(int, sys.argv[1:])
-resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-print(connections_that_fit(wanted), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-"""
+UNLIMITED: Final = resource.RLIM_INFINITY
 
 
 @pytest.mark.parametrize(
     ("soft", "hard", "wanted", "fit", "raised"),
     [
         (1_024, 1_024, 500, 500, 1_024),
+        (1_024, 4_096, 768, 768, 1_024),
         (512, 4_096, 1_000, 1_000, 1_256),
+        (512, UNLIMITED, 1_000, 1_000, 1_256),
         (512, 1_024, 10_000, 768, 1_024),
         (256, 256, 10_000, 128, 256),
+        (1, 1, 10_000, 1, 1),
+        (UNLIMITED, UNLIMITED, 10_000, 10_000, UNLIMITED),
+        (512, None, 10_000, 256, 512),
     ],
 )
 def test_the_limit_of_files_is_raised_as_far_as_it_goes_and_the_rest_is_done_without(
-    soft: int, hard: int, wanted: int, fit: int, raised: int
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    soft: int,
+    hard: int | None,
+    wanted: int,
+    fit: int,
+    raised: int,
 ) -> None:
-    command = [sys.executable, "-c", FIT, str(soft), str(hard), str(wanted)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(fit), str(raised)]
+    """`hard` None: the system allows no change."""
+    limit = [(soft, UNLIMITED if hard is None else hard)]
+
+    def set_limit(_: int, new: tuple[int, int]) -> None:
+        if hard is None:
+            raise ValueError("not allowed to raise maximum limit")
+        limit[:] = [new]
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limit[0])
+    monkeypatch.setattr(resource, "setrlimit", set_limit)
+    assert connections_that_fit(wanted) == fit
+    assert limit[0] == (raised, UNLIMITED if hard is None else hard)
     told = f"max_connections: {wanted} are wanted, and {fit} fit into the limit of {raised} files (ulimit -n)"
-    assert (told in done.stderr) == (fit != wanted)
+    assert caplog.messages == ([told] if fit != wanted else [])
+
+
+def test_the_limit_of_files_is_raised_in_a_process() -> None:
+    code = (
+        "import resource\n"
+        "from service.listener.api_server import connections_that_fit\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (512, 1_024))\n"
+        "print(connections_that_fit(700), resource.getrlimit(resource.RLIMIT_NOFILE))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "700 (956, 1024)\n"
+
+
+def test_the_limits_of_connections_are_those_of_the_settings() -> None:
+    given = Settings(
+        kafka={"bootstrap.servers": "localhost:9092"},
+        max_connections=7,
+        request_timeout_ms=3_000,
+        stall_timeout_ms=5_000,
+        max_unsent_bytes=2**20,
+    )
+    assert Limits.of(given) == Limits(7, 3.0, 75.0, 5.0, 2**20)
+    assert [limits(**{name: 8.0}).look_s for name in ("head_s", "keep_alive_s", "stall_s")] == [2.0] * 3
+    assert limits(head_s=0.001).look_s == 0.005
+
+
+class Full(socket.socket):
+    """A listening socket of a process that has no file left for so many accepts."""
+
+    accepts = 0
+    fails = 3
+
+    def accept(self) -> tuple[socket.socket, object]:
+        self.accepts += 1
+        if self.accepts <= self.fails:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_listener_without_a_file_for_a_connection_says_so_once_and_waits(
+    loop: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with Served(echo) as served:
+            with Full() as full:
+                full.bind(("127.0.0.1", 0))
+                full.listen()
+                served.listener.close()
+                served.listener, served.address = Listener(full, "full"), full.getsockname()
+                served.open()
+                caller = await served.call()
+                for number in (1, 2, 3):
+                    await until(lambda number=number: full.accepts == number)
+                    for _ in range(20):
+                        await asyncio.sleep(0)
+                    assert full.accepts == number  # it is not asked in each turn
+                    served.connections.accepted()
+                    served.connections.over()
+                caller.send(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
+                assert (await caller.answer())[0] == 200
+                accepted = served.protocols[0].transport.get_extra_info("socket")
+                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    on_loop(loop, scenario())
+    assert caplog.messages == ["full: can't take a connection: Too many open files"]
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:

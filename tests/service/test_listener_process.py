@@ -151,11 +151,3 @@ def test_it_logs_nothing_of_callers_who_can_not_shake_hands(secured: Secured) ->
     assert sidecar.api.get("/v1/status").status_code == 200
     assert sidecar.log() == before
     assert sidecar.metric(name, reason="handshake") == count + 3
-
-
-def test_one_sided_settings_are_refused_by_name(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "service", "serve", "--api-port", "0", "--admin-port", "0"]
-    command += ["--kafka", "bootstrap.servers=127.0.0.1:1", "--api-tls-certificate-file", "tls.crt"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 2
-    assert "api_tls_key_file: api_tls_certificate_file is given and this is not" in ended.stderr

@@ -77,6 +77,7 @@ def test_a_head_that_does_not_come_whole_is_answered_408_and_closed(loop: str, b
     assert last.startswith(b"408")
     assert b"no whole head of a request came within 50 ms (request_timeout_ms)" in last
     assert b"connection: close" in last
+    assert b'"written":"no"' in last
     assert count == 1
 
 

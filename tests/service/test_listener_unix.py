@@ -197,6 +197,7 @@ def ask(loop: str, unix: UnixSocket, web: HttpApp, head: bytes) -> bytes:
 def test_any_host_will_do_over_it(loop: str, bound: UnixSocket, host: bytes) -> None:
     head = b"GET /v1/status HTTP/1.1\r\n" + host + b"Connection: close\r\n\r\n"
     assert ask(loop, bound, HttpApp(), head).startswith(b"HTTP/1.1 200")
+    assert not os.path.exists(bound.path)  # the listener is closed
 
 
 def test_a_host_that_was_good_over_it_is_not_good_over_tcp_for_that(loop: str, bound: UnixSocket) -> None:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner, Result
 
-from client_core import Phase, ProducerRecord, RecordFailure, TopicAuthorizationError, Written
+from client_core import ProducerRecord, TopicAuthorizationError
 from service.__main__ import main
 from service.spool.entry import frame_of
 from tests.support.free_ports import free_ports
-from tests.support.spooling import SpoolRig, record, records, salt_of
+from tests.support.spooling import SpoolRig, failure, record, records, salt_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.fake_producer import Outcome
 
-FORBIDDEN = RecordFailure(TopicAuthorizationError("not allowed"), Phase.DELIVERY, Written.UNKNOWN, 5)
+FORBIDDEN = failure(TopicAuthorizationError("not allowed"))
 
 
 def spool(*words: str) -> Result:
@@ -31,7 +31,6 @@ def spool(*words: str) -> Result:
 def rig(tmp_path: Path) -> SpoolRig:
     """Two records are to be delivered, and of another topic one was, and two were set aside."""
     rig = SpoolRig(tmp_path / "spool", spool_topic_wait_ms=1_000)
-    rig.producer.set_topics({"orders": 3, "payments": 3})
 
     def tell(index: int, one: ProducerRecord) -> Outcome:
         return FORBIDDEN if one.value != b"payments-1" else rig.producer.receipt(index, one)
@@ -93,7 +92,6 @@ def test_what_was_set_aside_is_put_back_and_delivered(rig: SpoolRig) -> None:
     assert ended.output.startswith("2 records will be delivered when a sidecar starts")
     accepted_ms = rig.clock.wall_ms() - 2_000
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3, "payments": 3})
     rig.settle()
     assert sorted(rig.sent) == ["orders-0", "orders-1", "payments-0", "payments-2"]
     sent = [one for chunk in rig.producer.submitted for one in chunk if one.topic == "payments"]
@@ -129,7 +127,6 @@ def test_what_this_version_can_not_read_stays_where_it_is(rig: SpoolRig) -> None
     path = rig.segments[-1]
     path.write_bytes(path.read_bytes() + frame_of(salt_of(path), 6, b"of the future", version=9))
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     rig.settle()
     rig.let_go()
     assert spool("requeue", "--folder", str(rig.folder), "--reason", "forbidden").exit_code == 0
@@ -177,7 +174,6 @@ def test_what_was_set_aside_can_be_chosen_to_be_taken_away_for_good(rig: SpoolRi
     ended = spool("discard", "--folder", folder, "--topic", "payments", "--reason", "forbidden")
     assert (ended.exit_code, ended.output) == (0, f"2 records are gone from {folder}\n")
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3, "payments": 3})
     rig.settle()
     assert sorted(rig.sent) == ["orders-0", "orders-1"]
     assert rig.spool.aside.records == 0
@@ -203,7 +199,7 @@ def test_a_brokers_words_do_nothing_to_the_terminal_or_the_log(
     rig: SpoolRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     error = TopicAuthorizationError("no\x1b[2J\nERROR all is lost")
-    rig.producer.outcome_of = lambda *_: RecordFailure(error, Phase.DELIVERY, Written.UNKNOWN, 5)
+    rig.producer.outcome_of = lambda *_: failure(error)
     rig.wait_out()
     output = spool("show", "--folder", str(rig.folder)).output
     assert "no [2J ERROR all is lost" in output

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: More than the batches that Kafka's default buffer.memory has room for, at the spool's batch.size.
-GONE: Final = tuple(f"gone-{number}" for number in range(1_000))
+GONE: Final = tuple(f"gone-{number}" for number in range(300))
 #: delivery.timeout.ms, then the wait for the topic, with room for pauses.
 UNTIL_SET_ASIDE_MS: Final = 120_000 + 60_000 + 30_000
 
@@ -39,7 +39,7 @@ def bench(tmp_path: Path) -> SpoolBench:
     return bench
 
 
-def test_a_thousand_deleted_topics_do_not_stop_the_delivery_of_another(bench: SpoolBench) -> None:
+def test_hundreds_of_deleted_topics_do_not_stop_the_delivery_of_another(bench: SpoolBench) -> None:
     for second in range(1, 31):
         bench.rig.spool_in([record(f"{second}")])
         bench.live(1_000)

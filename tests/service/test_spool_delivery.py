@@ -27,10 +27,11 @@ from client_core import (
 from service.settings import Settings
 from service.spool.aside import set_aside_in
 from service.spool.entry import frame_of
-from service.spool.lane import RECORD_BYTES
+from service.spool.lane import CHUNK_BYTES, RECORD_BYTES
 from service.spool.lanes import WINDOW_BYTES
-from service.spool.spool import spool_config
+from service.spool.spool import make_spool, spool_config
 from service.spool.verdict import MOST_ATTEMPTS
+from tests.support.mock_clock import MockClock
 from tests.support.spooling import (
     SpoolRig,
     acknowledged,
@@ -51,9 +52,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def rig(tmp_path: Path) -> SpoolRig:
-    rig = SpoolRig(tmp_path / "spool")
-    rig.producer.set_topics({"orders": 3, "payments": 3})
-    return rig
+    return SpoolRig(tmp_path / "spool")
 
 
 # -- delivered -----------------------------------------------------------------------------------------------
@@ -288,7 +287,6 @@ def test_a_record_of_a_later_format_is_set_aside_as_it_is(rig: SpoolRig) -> None
     path = rig.segments[0]
     path.write_bytes(path.read_bytes() + frame_of(salt_of(path), 2, b"of the future", version=9))
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     rig.spool_in([record("next")])
     rig.deliver()
     assert rig.sent == ["orders-0", "next"]
@@ -319,7 +317,6 @@ def test_set_aside_twice_a_record_lies_there_once(rig: SpoolRig) -> None:
     rig.spool_in(records(3))
     rig.wait_out()
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
     rig.wait_out()
     assert sorted(aside(rig)) == [("orders-0", "forbidden"), ("orders-2", "forbidden")]
@@ -338,7 +335,6 @@ def test_the_threads_deliver_what_is_spooled_and_end(rig: SpoolRig, caplog: pyte
     assert "2 records stay in" not in caplog.text or rig.sent == []
     assert json.loads((rig.folder / "mark.json").read_text())["done"] >= 1
     again = SpoolRig(rig.folder)
-    again.producer.set_topics({"orders": 3})
     again.deliver()
     assert {*rig.sent, *again.sent} == {"orders-0", "orders-1"}
 
@@ -350,7 +346,6 @@ def test_what_the_closing_producer_gave_up_is_neither_lost_nor_set_aside(rig: Sp
     rig.producer.outcome_of = lambda *_: failure(InvalidRecordError())
     rig.spool.close(10)
     again = SpoolRig(rig.folder)
-    again.producer.set_topics({"orders": 3})
     again.deliver()
     assert (again.sent, aside(again)) == (["orders-0", "orders-1"], [])
 
@@ -383,6 +378,23 @@ def test_without_idempotence_it_sends_one_request_at_a_time_so_that_none_overtak
     assert config_of(enable_idempotence="false")[1:3] == (False, 1)
 
 
-def test_it_goes_by_a_name_of_its_own() -> None:
-    config = spool_config(Settings(kafka={"bootstrap.servers": "localhost:9092", "client.id": "billing"}))
-    assert config.client_id == "billing-spool"
+@pytest.mark.parametrize(
+    ("given", "batch_bytes"),
+    [
+        ({}, CHUNK_BYTES),
+        ({"batch.size": "1"}, CHUNK_BYTES),
+        ({"batch.size": "200000"}, 200_000),
+        ({"max.request.size": "5000"}, 5_000),
+        ({"batch.size": "200000", "max.request.size": "150000"}, 150_000),
+    ],
+)
+def test_a_request_is_one_batch_that_nothing_is_waited_for(given: dict[str, str], batch_bytes: int) -> None:
+    config = spool_config(Settings(kafka={"bootstrap.servers": "localhost:9092", "linger.ms": "9", **given}))
+    assert (config.batch_size, config.linger_ms, config.buffer_memory) == (batch_bytes, 0, 2**31 - 1)
+
+
+def test_it_goes_by_a_name_of_its_own_and_looks_the_brokers_up_later(tmp_path: Path) -> None:
+    kafka = {"bootstrap.servers": "nowhere.invalid:9092", "client.id": "billing"}
+    settings = Settings(kafka=kafka, spool_folder=str(tmp_path / "spool"))
+    assert spool_config(settings).client_id == "billing-spool"
+    make_spool(settings, MockClock()).release()

@@ -6,14 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_core import ProducerRecord
+from client_core import EncodedHeaders, ProducerRecord
 from service.spool.entry import (
     FRAME_BYTES,
     VERSION,
     Entry,
     EntryError,
+    Frame,
     entry_of,
     frame_at,
+    frame_end,
     frame_of,
     most_bytes_of,
     next_frame,
@@ -55,7 +57,9 @@ def test_a_record_comes_back_as_it_was(record: ProducerRecord, wall_ms: int, seq
 
 @given(RECORDS, st.integers(0, 2**60))
 def test_a_frame_is_never_larger_than_it_was_counted(record: ProducerRecord, wall_ms: int) -> None:
-    assert len(frame_of(SALT, 2**64 - 1, payload_of(record, wall_ms))) <= most_bytes_of(record)
+    frame_bytes = len(frame_of(SALT, 2**64 - 1, payload_of(record, wall_ms)))
+    assert frame_bytes <= most_bytes_of(record)
+    assert frame_bytes <= most_bytes_of(record._replace(headers=EncodedHeaders(record.headers)))
 
 
 @given(RECORDS, st.data())
@@ -78,6 +82,21 @@ def test_a_frame_is_found_behind_whatever_stands_before_it(before: bytes, payloa
     assert found is not None
     at, there = found
     assert (at, there.payload) == (len(before), payload)
+
+
+def test_a_frame_is_found_where_its_marker_begins_inside_of_what_looks_like_one() -> None:
+    salt = b"\x8e" * len(SALT)
+    frame = frame_of(salt, 3, b"")
+    assert [next_frame(salt, b"\x8e" * n + frame, 0) for n in range(6)] == [
+        (n, Frame(3, VERSION, b"", n + len(frame))) for n in range(6)
+    ]
+
+
+def test_a_head_tells_where_its_frame_ends_before_the_rest_is_there() -> None:
+    frame = frame_of(SALT, 3, b"xyz")
+    assert [frame_end(SALT, b"--" + frame[:there], 2) for there in (11, 12)] == [None, 2 + len(frame)]
+    too_short = frame[:4] + (8).to_bytes(4, "big") + frame[8:]  # not even sequence and version
+    assert frame_end(SALT, too_short, 0) is None
 
 
 def test_a_value_that_looks_like_the_beginning_of_a_frame_is_none() -> None:

@@ -20,12 +20,13 @@ from client_core import (
     UnknownTopicOrPartitionError,
 )
 from service.spool import aside as aside_module
-from service.spool.aside import read_aside
+from service.spool.aside import REASONS, read_aside
 from service.spool.delivery import PAUSE_MS
 from service.spool.disk import Disk
 from service.spool.lane import memory_bytes_of
 from service.spool.requeue import Requeue, Requeued
 from service.spool.segments import Segments
+from service.spool.spool_metrics import SpoolMetrics
 from service.spool.verdict import DETAIL_CHARACTERS, verdict_of, verdict_of_refusal
 from service.spool.writer import QUEUE_BYTES, Spooled
 from tests.support.crash_disk import CrashDisk
@@ -42,9 +43,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def rig(tmp_path: Path) -> SpoolRig:
-    rig = SpoolRig(tmp_path / "spool")
-    rig.producer.set_topics({"orders": 3, "payments": 3})
-    return rig
+    return SpoolRig(tmp_path / "spool")
 
 
 def damage(path: Path, value: bytes) -> None:
@@ -58,7 +57,6 @@ def three_files(rig: SpoolRig) -> SpoolRig:
     for value in ("first", "second", "third"):
         rig.spool_in([record(value)])
         rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     damage(rig.segments[0], b"first")
     damage(rig.segments[1], b"second")
     return rig
@@ -93,6 +91,19 @@ def test_a_damaged_file_that_is_deleted_before_it_is_moved_is_not_counted(rig: S
     assert rig.spool.segments.total_bytes == bytes_of(rig.segments)
 
 
+def test_a_damaged_record_before_what_a_failed_fsync_left_is_counted_once(rig: SpoolRig) -> None:
+    for value in ("kept", "spoiled"):
+        rig.spool_in([record(value)])
+    rig.disk.fails.update(fsync=1, truncate=1)
+    rig.spool_in([record("void")])
+    rig.spool_in([record("next")])
+    assert len(rig.segments) == 2
+    damage(rig.segments[0], b"spoiled")
+    rig = rig.again()
+    rig.deliver()
+    assert (rig.sent, rig.spool.delivery.lost) == (["kept", "next"], 1)
+
+
 # -- dead letters --------------------------------------------------------------------------------------------
 
 
@@ -101,7 +112,6 @@ def test_dead_letters_are_not_written_to_a_file_whose_name_is_not_on_the_disk(tm
     (folder / "aside").mkdir(parents=True)
     disk = CrashDisk(folder)
     rig = SpoolRig(folder, disk=disk)
-    rig.producer.set_topics({"orders": 3})
     fail_values(rig, failure(TopicAuthorizationError()), "orders-0")
     rig.spool_in(records(1))
     rig.settle()
@@ -188,6 +198,25 @@ def test_a_dead_letter_that_the_mark_covers_takes_no_place_among_those_known(
 # -- delivery ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("operation", ["write", "fsync"])
+def test_what_a_failed_write_left_of_dead_letters_is_cut_off(rig: SpoolRig, operation: str) -> None:
+    rig.producer.outcome_of = lambda *_: timed_out(UnknownTopicOrPartitionError())
+    rig.spool_in([record("kept")])
+    rig.deliver()
+    (path,) = (rig.folder / "aside").iterdir()
+    size = path.stat().st_size
+    rig.spool_in([record("late")])
+    if operation == "write":
+        rig.disk.room_bytes = 10
+    else:
+        rig.disk.fails["fsync"] = 1
+    rig.deliver()
+    assert path.stat().st_size == size
+    rig.disk.room_bytes = None
+    rig.deliver_after(PAUSE_MS)
+    assert aside(rig) == [("kept", "topic_gone"), ("late", "topic_gone")]
+
+
 def test_a_lane_counts_the_memory_of_records_that_came_back(rig: SpoolRig) -> None:
     fail_values(rig, timed_out(), *(f"orders-{n}" for n in range(3)))
     rig.spool_in(records(3))
@@ -241,12 +270,16 @@ class NotedClock(MockClock):
         super().__init__(now_ms=1_000_000)
         self.first_deadline_ms: int | None = None
         self.waited = threading.Event()
+        #: It waits, and not for what has come already.
+        self.idle = threading.Event()
 
     def wait_for(
         self, condition: threading.Condition, predicate: Callable[[], bool], deadline_ms: int
     ) -> bool:
         if self.first_deadline_ms is None:
             self.first_deadline_ms = deadline_ms
+        if not predicate():
+            self.idle.set()
         self.waited.set()
         return super().wait_for(condition, predicate, deadline_ms)
 
@@ -261,7 +294,6 @@ def test_after_a_turn_that_failed_the_thread_pauses(
 ) -> None:
     clock = NotedClock()
     rig = SpoolRig(tmp_path / "spool", clock=clock)
-    rig.producer.set_topics({"orders": 3})
     rig.spool_in(records(1))
     if fault == "disk":
         rig.disk.fails["read"] = 1
@@ -278,10 +310,9 @@ def test_after_a_turn_that_failed_the_thread_pauses(
     assert "the disk did not answer" not in caplog.text  # the thread has ended
 
 
-def test_a_record_that_is_committed_wakes_the_thread(tmp_path: Path) -> None:
+def test_a_record_that_is_committed_wakes_the_thread_once(tmp_path: Path) -> None:
     clock = NotedClock()
     rig = SpoolRig(tmp_path / "spool", clock=clock)
-    rig.producer.set_topics({"orders": 3})
     sent = threading.Event()
 
     def noted(index: int, one: ProducerRecord) -> Outcome:
@@ -291,10 +322,11 @@ def test_a_record_that_is_committed_wakes_the_thread(tmp_path: Path) -> None:
     rig.producer.outcome_of = noted
     rig.spool.delivery.start()
     assert clock.waited.wait(20)
+    clock.idle.clear()
     rig.spool_in(records(1))
-    woken = sent.wait(20)
+    woken, idle = sent.wait(20), clock.idle.wait(20)
     rig.spool.delivery.close(10_000)
-    assert woken
+    assert (woken, idle) == (True, True)
 
 
 # -- writer, segments, requeue -------------------------------------------------------------------------------
@@ -318,6 +350,34 @@ def test_the_duration_of_each_fsync_is_observed_in_seconds(tmp_path: Path) -> No
     rig.spool_in(records(1))
     rig.spool_in(records(1))
     assert (rig.spool.writer.fsync_seconds.count, rig.spool.writer.fsync_seconds.sum) == (2, 0.5)
+
+
+class HangingDisk(BadDisk):
+    """Answers no fsync before `goes_on` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs, self.goes_on = threading.Event(), threading.Event()
+
+    def fsync(self, descriptor: int) -> None:
+        self.hangs.set()
+        self.goes_on.wait(20)
+        super().fsync(descriptor)
+
+
+def test_a_disk_that_hangs_does_not_hold_up_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk = HangingDisk()
+    rig = SpoolRig(tmp_path / "spool", disk=disk)
+    rig.spool.start(lambda function: function())
+    told = rig.submit(records(1))
+    assert disk.hangs.wait(20)
+    assert not rig.spool.writer.close(10)
+    assert told == []
+    disk.goes_on.set()
+    assert rig.spool.writer.close(20_000)
+    assert told == [Spooled(1, 1)]
+    rig.spool.close(20_000)
+    assert "the disk did not answer" not in caplog.text
 
 
 def test_what_may_wait_for_the_disk_is_what_the_docs_say() -> None:
@@ -363,17 +423,75 @@ def test_a_requeue_waits_for_the_disk_only_while_it_has_not_answered(tmp_path: P
     rig.producer.outcome_of = lambda *_: timed_out(UnknownTopicOrPartitionError())
     rig.spool_in(records(2))
     rig.settle()
-    requeue = Requeue(rig.spool.aside, put_back, lambda _: True, wake=lambda: None, ended=lambda _: None)
+    wakes: list[bool] = []
+    requeue = Requeue(
+        rig.spool.aside, put_back, lambda _: True, wake=lambda: wakes.append(True), ended=lambda _: None
+    )
     waits = [requeue.waits]
     requeue.go_on()
     waits.append(requeue.waits)
+    assert wakes == []
     told[0](Spooled(3, 2))
+    assert wakes == [True]
     waits.append(requeue.waits)
     requeue.go_on()
     waits.append(requeue.waits)
     requeue.go_on()
     assert waits == [False, True, False, False]
     assert requeue.is_over
+
+
+# -- metrics -------------------------------------------------------------------------------------------------
+
+
+def test_each_number_of_the_spool_is_a_metric(rig: SpoolRig) -> None:
+    rig = three_files(rig)
+    rig.settle()
+    rig.disk.fails["write"] = 1
+    rig.spool_in(records(1))
+    for _ in range(2):
+        rig.disk.fails["fsync"] = 1
+        rig.spool_in(records(1))
+    gone, forbidden = timed_out(UnknownTopicOrPartitionError()), failure(TopicAuthorizationError())
+    rig.producer.outcome_of = lambda index, one: (
+        forbidden if one.topic == "payments" else gone if index else rig.producer.receipt(index, one)
+    )
+    rig.spool_in([*records(4), *records(6, "payments")])
+    rig.deliver()
+    rig.clock.advance(5_500)
+    rig.spool.delivery.failed_turns = 7
+    fsyncs = rig.spool.writer.fsync_seconds
+    families = list(SpoolMetrics(rig.spool).collect())
+    samples = {
+        (sample.name.removeprefix("pilotfish_spool_"), *sample.labels.values()): sample.value
+        for family in families
+        for sample in family.samples
+        if sample.value and not sample.name.endswith("_bucket")
+    }
+    assert samples == {
+        ("records",): 6,
+        ("bytes",): bytes_of([*rig.segments, *(rig.folder / "aside").iterdir()]),
+        ("max_bytes",): rig.settings.spool_max_bytes,
+        ("oldest_record_age_seconds",): 5.5,
+        ("aside_records",): 3,
+        ("refused_topics", "forbidden"): 1,
+        ("damaged_files",): 2,
+        ("spooled_records_total",): 10,
+        ("delivered_records_total",): 2,
+        ("set_aside_records_total", "topic_gone"): 3,
+        ("lost_records_total",): 2,
+        ("disk_failures_total", "write"): 1,
+        ("disk_failures_total", "fsync"): 2,
+        ("failed_turns_total",): 7,
+        ("fsync_duration_seconds_count",): fsyncs.count,
+    }
+    without = list(SpoolMetrics(None).collect())
+    assert [family.samples for family in without] == [[]] * len(families)
+    for family, same in zip(families, without, strict=True):
+        assert (family.name, family.type) == (same.name, same.type)
+        assert family.documentation, family.name
+    for family in (families[8], families[-1]):
+        assert {sample.labels["reason"] for sample in family.samples} == {*REASONS}, family.name
 
 
 # -- what is kept of an error --------------------------------------------------------------------------------

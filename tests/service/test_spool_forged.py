@@ -7,22 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from client_core import (
-    InvalidRecordError,
-    Phase,
-    ProducerRecord,
-    RecordFailure,
-    TopicAuthorizationError,
-    Written,
-)
+from client_core import InvalidRecordError, ProducerRecord, TopicAuthorizationError
 from service.spool.aside import set_aside_in
 from service.spool.entry import SALT_BYTES, frame_at, frame_of, new_salt, next_frame, payload_of
-from tests.support.spooling import SpoolRig, record, salt_of
+from tests.support.spooling import SpoolRig, failure, record, salt_of
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tests.support.fake_producer import Outcome
 
 STOLEN = payload_of(ProducerRecord("secrets", b"stolen"), 1)
 
@@ -107,8 +98,7 @@ def test_both_halves_of_the_salt_are_looked_at() -> None:
 
 
 def test_a_frame_in_a_value_is_not_put_back_from_what_was_set_aside(rig: SpoolRig) -> None:
-    forbidden = RecordFailure(TopicAuthorizationError("no"), Phase.DELIVERY, Written.UNKNOWN, 5)
-    rig.producer.outcome_of = lambda *_: forbidden
+    rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError())
     frame = frame_of(bytes(SALT_BYTES), 1, STOLEN)
     rig.spool_in([holding(frame), record("second")])
     rig.wait_out()
@@ -146,11 +136,7 @@ def test_no_log_tells_the_salt(rig: SpoolRig, caplog: pytest.LogCaptureFixture) 
 def test_however_many_records_and_topics_are_set_aside_they_lie_in_few_files(rig: SpoolRig) -> None:
     topics = {f"topic-{number}": 1 for number in range(300)}
     rig.producer.set_topics(topics)
-
-    def tell(_: int, __: ProducerRecord) -> Outcome:
-        return RecordFailure(InvalidRecordError("no"), Phase.DELIVERY, Written.UNKNOWN, 5)
-
-    rig.producer.outcome_of = tell
+    rig.producer.outcome_of = lambda *_: failure(InvalidRecordError())
     rig.spool_in([record("x", topic) for topic in topics])
     rig.wait_out()
     assert rig.spool.aside.records == 300
@@ -158,16 +144,14 @@ def test_however_many_records_and_topics_are_set_aside_they_lie_in_few_files(rig
 
 
 def test_what_a_broker_says_is_kept_in_short(rig: SpoolRig) -> None:
-    forbidden = RecordFailure(TopicAuthorizationError("no" * 5_000), Phase.DELIVERY, Written.UNKNOWN, 5)
-    rig.producer.outcome_of = lambda *_: forbidden
+    rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError("no" * 5_000))
     rig.spool_in([record(f"{n}") for n in range(3)])
     rig.wait_out()
     assert rig.spool.aside.total_bytes < 1_500
 
 
 def test_a_file_that_was_taken_away_meanwhile_is_begun_anew(rig: SpoolRig) -> None:
-    forbidden = RecordFailure(TopicAuthorizationError("no"), Phase.DELIVERY, Written.UNKNOWN, 5)
-    rig.producer.outcome_of = lambda *_: forbidden
+    rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError())
     rig.spool_in([record("a")])
     rig.wait_out()
     (path,) = (rig.folder / "aside").iterdir()

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def rig(tmp_path: Path) -> SpoolRig:
-    rig = SpoolRig(tmp_path / "spool")
-    rig.producer.set_topics({"orders": 3, "payments": 3})
-    return rig
+    return SpoolRig(tmp_path / "spool")
 
 
 def test_what_was_not_delivered_is_delivered_by_the_next_process(rig: SpoolRig) -> None:
@@ -27,7 +25,6 @@ def test_what_was_not_delivered_is_delivered_by_the_next_process(rig: SpoolRig) 
     rig.spool_in(records(5))
     rig.deliver()
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     assert rig.spool.entries == 5
     rig.deliver()
     assert rig.sent == [f"orders-{n}" for n in range(5)]
@@ -48,7 +45,6 @@ def test_the_mark_is_kept_by_topic(rig: SpoolRig) -> None:
     rig.settle()
     assert read_mark(rig.folder, rig.disk) == Mark(5, {"orders": 1}, 1)
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3, "payments": 3})
     rig.settle()
     assert rig.sent == ["orders-0"]
     assert read_mark(rig.folder, rig.disk) == Mark(5)
@@ -61,7 +57,6 @@ def test_a_mark_that_can_not_be_read_has_all_delivered_again(
     rig.deliver_after(1_000)
     (rig.folder / "mark.json").write_text('{"done":')
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     rig.deliver()
     assert rig.sent == ["orders-0", "orders-1"]
     assert "mark.json is damaged" in caplog.text
@@ -73,7 +68,6 @@ def test_numbers_that_were_delivered_are_never_given_again(rig: SpoolRig) -> Non
     rig.deliver_after(1_000)
     rig.segments[0].write_bytes(b"")
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     rig.spool_in([record("new")])
     rig.deliver()
     assert rig.sent == ["new"]
@@ -91,7 +85,6 @@ def test_what_a_crash_took_is_no_damage_where_it_was_delivered_while_another_top
     with rig.segments[0].open("r+b") as file:
         file.truncate(kept)
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3, "payments": 3})
     rig.spool_in([record("new")])
     rig.settle()
     assert rig.sent == ["orders-0", "orders-1", "new"]
@@ -107,7 +100,6 @@ def test_what_a_crash_took_is_lost_where_it_was_not_delivered(rig: SpoolRig) -> 
     with rig.segments[0].open("r+b") as file:
         file.truncate(kept)
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3, "payments": 3})
     rig.spool_in([record("new")])
     rig.settle()
     assert rig.sent == ["orders-0", "new"]
@@ -117,7 +109,6 @@ def test_what_a_crash_took_is_lost_where_it_was_not_delivered(rig: SpoolRig) -> 
 def test_files_go_when_all_in_them_is_delivered_and_the_mark_says_so(rig: SpoolRig) -> None:
     rig.spool_in(records(2))
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     rig.spool_in([record("next")])
     rig.deliver()
     assert len(rig.segments) == 2
@@ -125,12 +116,15 @@ def test_files_go_when_all_in_them_is_delivered_and_the_mark_says_so(rig: SpoolR
     assert len(rig.segments) == 1
 
 
-def test_a_mark_that_can_not_be_written_costs_nothing(rig: SpoolRig) -> None:
+def test_a_mark_that_can_not_be_written_costs_nothing_and_is_logged(
+    rig: SpoolRig, caplog: pytest.LogCaptureFixture
+) -> None:
     rig.spool_in(records(2))
     rig.deliver()
     rig.disk.fails["create"] = 1
     rig.deliver_after(1_000)
     assert read_mark(rig.folder, rig.disk) == Mark()
+    assert "can't tidy up: no create here; records wait" in caplog.text
     rig.spool_in([record("next")])
     rig.settle()
     assert read_mark(rig.folder, rig.disk) == Mark(4)
@@ -155,7 +149,6 @@ def test_a_full_disk_gets_room_from_what_is_delivered_though_no_mark_can_be_writ
     for value in ("a", "b", "c"):
         rig.spool_in([record(value)])
         rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     rig.deliver()
     rig.disk.room_bytes = 0
     rig.deliver_after(MARK_EVERY_MS)
@@ -163,7 +156,6 @@ def test_a_full_disk_gets_room_from_what_is_delivered_though_no_mark_can_be_writ
     assert len(rig.segments) == 1
     rig.disk.room_bytes = None
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     rig.settle()
     assert rig.sent == ["c"]
     assert rig.spool.delivery.lost == 0
@@ -175,13 +167,11 @@ def test_nothing_that_is_to_be_delivered_goes_to_make_room(rig: SpoolRig) -> Non
     for value in ("a", "b", "c"):
         rig.spool_in([record(value)])
         rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     fail_values(rig, timed_out(), "b")
     rig.deliver()
     rig.disk.room_bytes = 0
     rig.deliver_after(MARK_EVERY_MS)
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     rig.deliver()
     assert rig.sent == ["b", "c"]
 
@@ -209,7 +199,6 @@ def test_a_mark_whose_numbers_the_disk_changed_has_all_delivered_again(
     path = rig.folder / "mark.json"
     path.write_text(path.read_text().replace('"done":3', '"done":4'))
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     rig.deliver()
     assert rig.sent == ["orders-0", "orders-1", "next"]
     assert "mark.json is damaged (its checksum is another)" in caplog.text

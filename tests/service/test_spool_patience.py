@@ -47,9 +47,7 @@ WAIT_MS = 60_000
 
 @pytest.fixture
 def rig(tmp_path: Path) -> SpoolRig:
-    rig = SpoolRig(tmp_path / "spool")
-    rig.producer.set_topics({"orders": 3, "payments": 3})
-    return rig
+    return SpoolRig(tmp_path / "spool")
 
 
 def refused_while(rig: SpoolRig, seconds: int) -> None:
@@ -147,18 +145,21 @@ def test_what_is_no_refusal_waits_for_days_and_has_the_next_refusal_begin_anew(
     assert aside(rig) == [("orders-0", "forbidden")]
 
 
-def test_what_this_client_never_takes_is_not_waited_for(rig: SpoolRig) -> None:
-    fail_values(rig, failure(SerializationError("no bytes")), "orders-0")
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (failure(SerializationError("no bytes")), "invalid"),  # this client never takes it
+        (timed_out(UnknownTopicOrPartitionError()), "topic_gone"),  # it has waited for it already
+    ],
+    ids=["invalid", "topic_gone"],
+)
+def test_what_a_wait_would_not_mend_is_set_aside_at_once(
+    rig: SpoolRig, error: RecordFailure, reason: str
+) -> None:
+    fail_values(rig, error, "orders-0")
     rig.spool_in(records(1))
     rig.deliver()
-    assert aside(rig) == [("orders-0", "invalid")]
-
-
-def test_a_topic_that_the_client_has_waited_for_is_not_waited_for_again(rig: SpoolRig) -> None:
-    fail_values(rig, timed_out(UnknownTopicOrPartitionError()), "orders-0")
-    rig.spool_in(records(1))
-    rig.deliver()
-    assert aside(rig) == [("orders-0", "topic_gone")]
+    assert aside(rig) == [("orders-0", reason)]
 
 
 def test_a_record_for_a_missing_partition_of_a_forbidden_topic_is_not_set_aside_as_that() -> None:
@@ -223,17 +224,6 @@ def test_after_a_while_without_such_records_one_is_waited_for_again(rig: SpoolRi
     patience.delivered()
     assert patience.is_over("too_large", "", 2 * WAIT_MS - 1, WAIT_MS)
     assert not patience.is_over("too_large", "", 3 * WAIT_MS - 1, WAIT_MS)
-
-
-def test_two_kinds_of_such_records_in_turn_are_waited_for_once_each(rig: SpoolRig) -> None:
-    def tell(index: int, one: ProducerRecord) -> Outcome:
-        return failure(RecordTooLargeError() if (one.value or b"")[-1:] in b"0369" else InvalidRecordError())
-
-    rig.producer.outcome_of = tell
-    rig.spool_in(records(10))
-    rig.wait_out()
-    rig.wait_out()
-    assert [value for value, _ in aside(rig)] == [f"orders-{n}" for n in range(10)]
 
 
 def test_another_reason_has_a_wait_of_its_own() -> None:
@@ -325,7 +315,9 @@ def test_the_status_names_the_topics_whose_records_are_refused_the_longest_first
     rig.spool_in(records(1))
     rig.deliver_after(5_000)
     rig.clock.advance(500)
-    told = rig.spool.status(lambda _: True)["refused"]
+    status = rig.spool.status(lambda _: True)
+    told = status["refused"]
+    assert (status["last_error"], status["last_error_age_ms"]) == ("TOPIC_AUTHORIZATION_FAILED", 500)
     detail = "TopicAuthorizationError: not allowed"
     assert told == [
         {"topic": "payments", "records": 2, "reason": "forbidden", "detail": detail, "refused_ms": 5_500},
@@ -345,6 +337,7 @@ def test_the_status_names_fifty_topics_at_most(rig: SpoolRig) -> None:
     rig.spool_in([record("x", f"topic-{n}") for n in range(60)])
     rig.deliver()
     assert len(rig.spool.status(lambda _: True)["refused"]) == 50
+    assert rig.spool.status(lambda _: True)["last_error_age_ms"] == 0
     assert refused_topics(rig) == {"forbidden": 60}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -29,15 +27,14 @@ def cluster() -> Iterator[FakeCluster]:
         yield cluster
 
 
-def sidecar_of(tmp_path: Path, cluster: FakeCluster, **environment: str) -> Sidecar:
+def sidecar_of(tmp_path: Path, cluster: FakeCluster) -> Sidecar:
     flags = ["--spool-folder", str(tmp_path / "spool"), "--drain-timeout-ms", "5000"]
     kafka = {"reconnect.backoff.max.ms": "100", "retry.backoff.max.ms": "100"}
-    servers = cluster.bootstrap_servers
-    return Sidecar(tmp_path, bootstrap_servers=servers, kafka=kafka, flags=flags, environment=environment)
+    return Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, kafka=kafka, flags=flags)
 
 
-def spool(sidecar: Sidecar, *values: str, topic: str = "orders") -> httpx.Response:
-    return sidecar.produce(topic, [{"value": value} for value in values], delivery="spool")
+def spool(sidecar: Sidecar, *values: str) -> httpx.Response:
+    return sidecar.produce("orders", [{"value": value} for value in values], delivery="spool")
 
 
 def entries(sidecar: Sidecar) -> int:
@@ -105,30 +102,3 @@ def test_what_kafka_does_not_take_in_time_stays_for_the_next_start(
         wait_until(lambda: stored(cluster) == ["a", "b"], what="both records", last_seen=sidecar.log)
         assert sidecar.terminate() == 0
     assert stored(cluster) == ["a", "b"]
-
-
-def test_a_topic_that_is_gone_is_set_aside_and_does_not_hold_up_the_rest(
-    cluster: FakeCluster, tmp_path: Path
-) -> None:
-    with sidecar_of(tmp_path, cluster, PILOTFISH_SPOOL_TOPIC_WAIT_MS="1000") as sidecar:
-        assert spool(sidecar, "x", topic="nowhere").status_code == 202
-        assert spool(sidecar, "here").status_code == 202
-        wait_until(lambda: stored(cluster) == ["here"], what="the other topic's record")
-        wait_until(
-            lambda: sidecar.metric("pilotfish_spool_set_aside_records_total", reason="topic_gone") == 1,
-            what="a record set aside",
-            last_seen=sidecar.log,
-        )
-        assert sidecar.api.get("/v1/status").json()["spool"]["set_aside"] == 1
-        assert sidecar.metric("pilotfish_spool_fsync_duration_seconds_count") == 2
-        assert sidecar.terminate() == 0
-
-
-def test_a_second_sidecar_of_one_folder_ends_the_start_with_2(cluster: FakeCluster, tmp_path: Path) -> None:
-    with sidecar_of(tmp_path, cluster):
-        command = [sys.executable, "-m", "service", "serve", "--api-port", "0", "--admin-port", "0"]
-        command += ["--kafka", f"bootstrap.servers={cluster.bootstrap_servers}"]
-        command += ["--spool-folder", str(tmp_path / "spool")]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
-    assert ended.returncode == 2
-    assert "spool_folder: another process uses" in ended.stderr

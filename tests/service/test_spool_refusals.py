@@ -10,20 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from client_core.protocol.api_keys import ApiKey
 from service.__main__ import main
 from tests.support.fake_cluster.cluster import FakeCluster
-from tests.support.fake_cluster.controller import TopicConfig
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-#: More requests than that are refused before the refusal ends.
-REFUSALS = 3
-SMALL = 20
 
 
 @pytest.fixture
@@ -58,17 +52,11 @@ def stored(cluster: FakeCluster, topic: str = "orders") -> list[str]:
     return [(record.value or b"").decode() for record in cluster.records(topic)]
 
 
-def wait_for_refusals(cluster: FakeCluster, count: int) -> None:
-    """So many more Produce requests have come."""
-    cluster.wait_for_requests(ApiKey.PRODUCE, len(cluster.requests(ApiKey.PRODUCE)) + count)
-
-
-@pytest.mark.parametrize("describe", [False, True], ids=["write", "describe"])
 def test_records_that_are_forbidden_for_some_seconds_arrive_in_order_without_a_restart(
-    cluster: FakeCluster, tmp_path: Path, describe: bool
+    cluster: FakeCluster, tmp_path: Path
 ) -> None:
     with sidecar_of(tmp_path, cluster) as sidecar:
-        cluster.forbid("orders", describe=describe)
+        cluster.forbid("orders", describe=True)
         values = [f"{n}" for n in range(288)]
         for first in range(0, len(values), 12):
             spool(sidecar, "orders", *values[first : first + 12])
@@ -84,26 +72,6 @@ def test_records_that_are_forbidden_for_some_seconds_arrive_in_order_without_a_r
         assert status_of(sidecar)["set_aside"] == 0
         assert sidecar.terminate() == 0
     assert stored(cluster) == values
-
-
-def test_records_of_one_key_keep_their_order_while_max_message_bytes_is_lowered_and_raised(
-    cluster: FakeCluster, tmp_path: Path
-) -> None:
-    values = [f"{n:02d}" + ("x" * 5_000 if n % 7 == 3 else "") for n in range(SMALL)]
-    with sidecar_of(tmp_path, cluster) as sidecar:
-        cluster.set_config("orders", TopicConfig(max_message_bytes=1_000))
-        spool(sidecar, "orders", *values)
-        wait_until(
-            lambda: status_of(sidecar)["last_error"] == "MESSAGE_TOO_LARGE",
-            what="a refusal",
-            last_seen=sidecar.log,
-        )
-        cluster.wait_for_requests(ApiKey.PRODUCE, REFUSALS)
-        cluster.set_config("orders", TopicConfig())
-        wait_until(lambda: status_of(sidecar)["entries"] == 0, what="an empty spool", last_seen=sidecar.log)
-        set_aside = status_of(sidecar)["set_aside"]
-        assert sidecar.terminate() == 0
-    assert ([value[:2] for value in stored(cluster)], set_aside) == ([value[:2] for value in values], 0)
 
 
 @pytest.mark.parametrize("over", ["api", "command line"])

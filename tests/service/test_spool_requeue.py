@@ -32,9 +32,7 @@ PATH = "/v1/spool/requeue"
 
 @pytest.fixture
 def rig(tmp_path: Path) -> SpoolRig:
-    rig = SpoolRig(tmp_path / "spool")
-    rig.producer.set_topics({"orders": 3, "payments": 3})
-    return rig
+    return SpoolRig(tmp_path / "spool")
 
 
 def set_aside(rig: SpoolRig, *given: ProducerRecord) -> None:
@@ -135,7 +133,6 @@ def test_what_this_version_can_not_read_stays(rig: SpoolRig) -> None:
     path = rig.segments[0]
     path.write_bytes(path.read_bytes() + frame_of(salt_of(path), 2, b"of the future", version=9))
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     rig.deliver()
     assert requeued(rig) == Requeued(0)
     assert rig.spool.aside.by_reason()["unreadable"] == 1
@@ -212,7 +209,6 @@ def test_a_topic_that_was_given_up_just_now_is_waited_for_again(rig: SpoolRig) -
 def test_a_spool_that_is_full_of_dead_letters_takes_them_back(tmp_path: Path) -> None:
     """They are in the folder already."""
     rig = SpoolRig(tmp_path / "spool", spool_max_bytes=1_048_576)
-    rig.producer.set_topics({"orders": 3})
     set_aside(rig, *[record(f"{n:03d}" + "x" * 4_000) for n in range(200)])
     rig.clock.advance(1_000)
     rig.deliver()
@@ -276,7 +272,6 @@ def test_killed_between_the_two_it_delivers_them_and_still_has_them_aside(rig: S
     rig.deliver()
     rig.spool.writer.turn()
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     rig.settle()
     assert rig.sent == ["orders-0", "orders-1"]
     assert rig.spool.aside.records == 2

@@ -22,7 +22,6 @@ from tests.support.spooling import SpoolRig, record, records, salt_of
 def sent_after(folder: Path) -> list[str]:
     """What a process that starts now sends."""
     rig = SpoolRig(folder)
-    rig.producer.set_topics({"orders": 3})
     rig.deliver()
     rig.let_go()
     return rig.sent
@@ -110,7 +109,6 @@ def test_a_damaged_file_is_set_aside_and_does_not_hold_up_the_next(tmp_path: Pat
     damaged[damaged.index(b"orders-1")] ^= 0xFF
     first.write_bytes(bytes(damaged))
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     rig.deliver()
     assert rig.sent == ["orders-0", "orders-2", "later"]
     assert rig.spool.delivery.lost == 1
@@ -129,7 +127,6 @@ def test_a_file_that_is_gone_is_told_and_does_not_hold_up_the_next(
     for value in ("a", "b", "c"):
         rig.spool_in([record(value)])
         rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     rig.segments[1].unlink()
     rig.deliver()
     assert rig.sent == ["a", "c"]
@@ -140,7 +137,6 @@ def test_a_file_that_is_gone_is_told_and_does_not_hold_up_the_next(
 
 def test_a_read_that_fails_for_a_reason_that_passes_loses_nothing(tmp_path: Path) -> None:
     rig = SpoolRig(tmp_path / "spool")
-    rig.producer.set_topics({"orders": 3})
     rig.spool_in(records(3))
     rig.disk.fails["read"] = 1
     rig.disk.errno = 24  # EMFILE
@@ -157,9 +153,9 @@ def test_a_last_file_that_the_disk_has_lost_keeps_no_sidecar_from_its_start(tmp_
         if value == "a":
             rig = rig.again()
     size = rig.segments[-1].stat().st_size
-    rig.disk.fails["read"] = 1
-    segments = Segments(rig.folder, rig.disk)
-    assert 4 <= segments.next_sequence <= 2 + size // FRAME_BYTES + 1
+    for failures, expected in ((1, 4), (2, 2 + size // FRAME_BYTES + 1)):  # it is tried twice
+        rig.disk.fails["read"] = failures
+        assert Segments(rig.folder, rig.disk).next_sequence == expected
     assert rig.segments[-1].stat().st_size == size
 
 
@@ -174,21 +170,18 @@ def test_a_start_that_fails_for_a_reason_that_passes_is_told(tmp_path: Path) -> 
 
 def test_what_only_looks_like_a_file_of_the_spool_is_left_alone(tmp_path: Path) -> None:
     rig = SpoolRig(tmp_path / "spool")
-    rig.producer.set_topics({"orders": 3})
     rig.spool_in([record("a")])
     (rig.folder / f"{0:020d}-{9:010d}-{'0' * 16}.segment").mkdir()
     (rig.folder / f"{0:020d}-{9:010d}.segment").write_bytes(b"of an older format")
     (rig.folder / f"{'٣' * 20}-{9:010d}-{'0' * 16}.segment").write_bytes(b"other digits")
     (rig.folder / "lost+found").mkdir()
     rig = rig.again()
-    rig.producer.set_topics({"orders": 3})
     rig.deliver()
     assert (rig.sent, rig.spool.delivery.lost) == (["a"], 0)
 
 
 def test_records_larger_than_what_is_read_at_once_are_read(tmp_path: Path) -> None:
     rig = SpoolRig(tmp_path / "spool")
-    rig.producer.set_topics({"orders": 3})
     values = [f"{n}" * size for n, size in enumerate((10, 3_000_000, 20, 1_500_000, 30))]
     for value in values:
         rig.spool_in([record(value)])
@@ -207,3 +200,6 @@ def test_a_reader_may_begin_at_any_number(tmp_path: Path) -> None:
         reader = SpoolReader(segments, sequence, lambda *_: pytest.fail("nothing is damaged"))
         found = [stored.sequence for stored in reader.read(13, 10**9)]
         assert found == list(range(sequence, 13))
+        one_by_one = SpoolReader(segments, sequence, lambda *_: pytest.fail("nothing is damaged"))
+        parts = [[stored.sequence for stored in one_by_one.read(13, 1)] for _ in range(14 - sequence)]
+        assert parts == [*([n] for n in range(sequence, 13)), []]

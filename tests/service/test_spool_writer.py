@@ -7,16 +7,20 @@ import logging
 import re
 import stat
 import threading
+from queue import Queue
 from typing import TYPE_CHECKING
 
 import pytest
 
-from client_core import InvalidTopicError
+from client_core import InvalidTopicError, NotEnoughReplicasError, ProducerRecord
 from service.settings import SettingsError
+from service.spool.entry import most_bytes_of
+from service.spool.requeue import Requeued
 from service.spool.writer import QUEUE_BYTES, SpoolClosedError, Spooled, SpoolFault, SpoolFullError
-from tests.support.spooling import SpoolRig, record, records
+from tests.support.spooling import SpoolRig, failure, record, records
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.support.spooling import BadDisk
@@ -39,7 +43,6 @@ def refused(told: Spooled | SpoolFault) -> SpoolFault:
 def undelivered(rig: SpoolRig) -> list[str]:
     """What the next process would send."""
     later = rig.again()
-    later.producer.set_topics({"orders": 3})
     later.deliver()
     later.let_go()
     return later.sent
@@ -139,8 +142,10 @@ def test_a_file_that_can_not_be_begun_is_a_refusal(rig: SpoolRig) -> None:
     rig.disk.errno = errno.EDQUOT
     fail(rig.disk, create=1)
     assert "the disk is full" in refused(rig.spool_in([record("a")])).detail
+    rig.disk.errno = errno.EIO
     fail(rig.disk, sync_folder=1)
-    assert refused(rig.spool_in([record("b")])).written == "no"
+    said = "the spool could not take the records: begin a file: no sync_folder here"
+    assert refused(rig.spool_in([record("b")])) == SpoolFault(said, "no")
     assert rig.segments == []
     assert rig.spool_in([record("c")]) == Spooled(1, 1)
 
@@ -176,7 +181,6 @@ def test_a_request_larger_than_what_may_wait_is_taken_where_none_waits(rig: Spoo
 
 def test_room_comes_back_with_what_is_delivered(tmp_path: Path) -> None:
     rig = SpoolRig(tmp_path / "spool", spool_max_bytes=1024 * 1024)
-    rig.producer.set_topics({"orders": 3})
     for n in range(30):
         rig.spool_in([record(f"{n}" * 50_000)])
         rig.deliver_after(1_000)
@@ -185,9 +189,13 @@ def test_room_comes_back_with_what_is_delivered(tmp_path: Path) -> None:
 
 
 def test_a_large_group_is_parted_so_that_the_first_need_not_wait_for_all(rig: SpoolRig) -> None:
-    told = [rig.submit([record("x" * 1_500_000)]) for _ in range(4)]
-    rig.spool.writer.turn()
-    assert [len(one) for one in told] == [1, 1, 0, 0]
+    half = 2 * 1024 * 1024 - most_bytes_of(record(""))
+    for more, first in ((0, [1, 1, 0, 0]), (1, [1, 0, 0, 0])):
+        told = [rig.submit([record("x" * (half + more))]) for _ in range(4)]
+        rig.spool.writer.turn()
+        assert [len(one) for one in told] == first
+        while not told[-1]:
+            rig.spool.writer.turn()
 
 
 def test_each_request_wakes_the_writer(rig: SpoolRig) -> None:
@@ -206,6 +214,56 @@ def test_a_closed_spool_takes_nothing(rig: SpoolRig) -> None:
     assert told == [Spooled(1, 1)]
     with pytest.raises(SpoolClosedError):
         rig.submit([record("b")])
+
+
+def test_a_bug_ends_the_turn_and_those_of_its_group_are_told_that_the_outcome_is_unknown(
+    rig: SpoolRig,
+) -> None:
+    told = rig.submit([ProducerRecord("orders", b"x" * (QUEUE_BYTES // 2), partition=object())])  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        rig.spool.writer.turn()
+    assert told == [SpoolFault("a bug; the log has more", "unknown")]
+    for _ in range(2):  # what was queued waits no more
+        rig.submit([record("x" * (QUEUE_BYTES // 2 - 200))])
+
+
+def test_who_waits_is_told_by_way_of_the_event_loop(rig: SpoolRig) -> None:
+    calls: Queue[Callable[[], None]] = Queue()
+    rig.spool.start(calls.put)
+    told = rig.submit(records(1))
+    tell = calls.get(timeout=60)
+    assert told == []
+    tell()
+    assert told == [Spooled(1, 1)]
+    ends: list[Requeued] = []
+    assert rig.spool.requeue(lambda _: True, ends.append)
+    end = calls.get(timeout=60)
+    assert ends == []
+    end()
+    assert ends == [Requeued(0)]
+    rig.spool.close(10_000)
+
+
+def test_what_is_left_is_logged_at_the_start_and_at_the_end(
+    rig: SpoolRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "service.spool.spool")
+
+    def logged() -> list[str]:
+        return [one.getMessage() for one in caplog.records if one.name == "service.spool.spool"]
+
+    rig.spool.start(lambda function: function())
+    rig.spool.close(10_000)
+    assert logged() == []
+    rig = rig.again()
+    rig.producer.outcome_of = lambda *_: failure(NotEnoughReplicasError())
+    rig.spool_in(records(2))
+    rig.spool.start(lambda function: function())
+    rig.spool.close(10_000)
+    assert logged() == [
+        f"spool: 2 records of {rig.folder} are to be delivered",
+        f"spool: 2 records stay in {rig.folder} for the next start",
+    ]
 
 
 def test_one_callers_fault_costs_the_others_nothing(rig: SpoolRig, caplog: pytest.LogCaptureFixture) -> None:

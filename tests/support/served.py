@@ -95,11 +95,16 @@ class Served:
         self._callers: list[Caller] = []
 
     async def __aenter__(self) -> Self:
+        self.open()
+        return self
+
+    def open(self) -> None:
+        """Accepts on `listener`."""
+
         def protocol() -> ApiProtocol:
             return ApiProtocol(self._config, self._state, {}, self.connections, self._cors)
 
         self.listener.open(protocol, self.connections)
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         self.listener.close()

@@ -1,7 +1,6 @@
 """A spool in a folder, turned by hand, over a disk that fails when it is told to.
 
     rig = SpoolRig(tmp_path)
-    rig.producer.set_topics({"orders": 3})
     rig.spool_in([record("a"), record("b")])
     rig.deliver()
 
@@ -145,10 +144,14 @@ class SpoolRig:
         disk: BadDisk | None = None,
         **settings: Any,
     ) -> None:
-        """`producer`: in place of a fake one, which stays idle then. `disk`: another one for this process."""
+        """Topics are `orders` and `payments`. `producer`: in place of a fake one, which stays idle then.
+
+        `disk`: another one for this process.
+        """
         self.folder = folder
         self.clock = MockClock(now_ms=1_000_000) if clock is None else clock
         self.producer = FakeProducer(clock=self.clock)
+        self.producer.set_topics({"orders": 3, "payments": 3})
         self.disk = BadDisk() if disk is None else disk
         self._given = settings
         self.settings = Settings.model_validate(
