@@ -427,6 +427,7 @@ def test_an_interrupt_as_a_condition_is_entered_leaves_no_lock_taken() -> None:
     closing = threading.Thread(target=rig.producer.close, args=(0,), daemon=True)
     closing.start()
     closing.join(PATIENCE_S)
+    assert not closing.is_alive()
     assert rig.producer.status().state == "closed"
 
 
