@@ -179,7 +179,7 @@ def test_large_answers_that_come_at_once_are_spread_over_polls(
     for thread in threads:
         thread.join()
     threads = [sending(connection, payload) for connection in connections for _ in range(frames - 1)]
-    polls = []
+    polls: list[list[int]] = []
     while sum(map(len, polls)) < frames * len(nodes):
         polls.append([node_id for node_id, _ in next_receives(selector)])
     assert max(map(len, polls)) <= TURN_BYTES // size_bytes + 1
