@@ -1,5 +1,7 @@
 """How late produces are answered after their own deadline, as a process outside of the sidecar sees it.
 
+    python -m benchmarks.deadlines [--requests-per-s 600] [--kafka batch.size=1048576]
+
 Callers send at a fixed rate whether or not earlier ones have been answered, each with a `timeout_ms` of its
 own and one to a hundred records. Meanwhile the brokers are healthy, then all of them are paused, then one
 after the other is killed and comes back. An answer is late by what passed between the request's head and the
@@ -9,6 +11,7 @@ which looks at its own lateness too: what its own event loop was late by is not 
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import random
@@ -22,11 +25,11 @@ from benchmarks.load import await_answer, free_port, process
 from benchmarks.measure import goal, report, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tests.support.kraft import KraftCluster
 
-REQUESTS_PER_S: Final = 200
+REQUESTS_PER_S: Final = 200.0
 PHASE_S: Final = 20.0
 TIMEOUTS_MS: Final = (20, 3_000)
 SIZES: Final = (1, 1, 1, 10, 100)
@@ -46,23 +49,31 @@ class Late(NamedTuple):
     callers_longest_ms: float
 
 
-def main() -> None:
+def main(words: Sequence[str] = ()) -> None:
+    options = argparse.ArgumentParser(prog="benchmarks.deadlines")
+    options.add_argument("--requests-per-s", type=float, default=REQUESTS_PER_S)
+    options.add_argument("--kafka", action="append", default=[], help="a setting of the sidecar's client")
+    given = options.parse_args(words)
+    rate: float = given.requests_per_s
     with three_brokers() as kafka:
         api, admin = free_port(), free_port()
-        bootstrap = ("--kafka", f"bootstrap.servers={kafka.bootstrap_servers}")
-        sidecar = ["-m", "service", "serve", "--api-port", str(api), "--admin-port", str(admin), *bootstrap]
+        settings = [f"bootstrap.servers={kafka.bootstrap_servers}", *given.kafka]
+        sidecar = ["-m", "service", "serve", "--api-port", str(api), "--admin-port", str(admin)]
+        sidecar += [word for setting in settings for word in ("--kafka", setting)]
         with process(sidecar, admin, "/readyz") as server:
             await_answer(server, api, f"/v1/topics/{TOPIC}/leader?partition=0")
             phases = {
-                "brokers healthy": _phase(api, lambda: None),
-                "all brokers paused": _paused(api, kafka),
-                "brokers killed and back": _phase(api, lambda: _kill_each(kafka)),
+                "brokers healthy": _phase(api, rate, lambda: None),
+                "all brokers paused": _paused(api, rate, kafka),
+                "brokers killed and back": _phase(api, rate, lambda: _kill_each(kafka)),
             }
     table(
         "answers after their own deadline",
         ("phase", *Late._fields),
         [(name, *late) for name, late in phases.items()],
     )
+    if words:  # another question than the one whose figures are kept
+        return
     report(
         [
             goal(
@@ -77,9 +88,9 @@ def main() -> None:
     )
 
 
-def _phase(port: int, trouble: Callable[[], None]) -> Late:
+def _phase(port: int, requests_per_s: float, trouble: Callable[[], None]) -> Late:
     """The callers' report; `trouble` happens while they send."""
-    callers = [sys.executable, "-m", "benchmarks.deadlines", "--callers", str(port)]
+    callers = [sys.executable, "-m", "benchmarks.deadlines", "--callers", str(port), str(requests_per_s)]
     with subprocess.Popen(callers, stdout=subprocess.PIPE, text=True) as sending:
         assert sending.stdout is not None
         sending.stdout.readline()  # they send
@@ -87,13 +98,13 @@ def _phase(port: int, trouble: Callable[[], None]) -> Late:
         return Late(*json.loads(sending.stdout.read()))
 
 
-def _paused(port: int, kafka: KraftCluster) -> Late:
+def _paused(port: int, requests_per_s: float, kafka: KraftCluster) -> Late:
     def pause_all() -> None:
         for broker_id in kafka.broker_ids:
             kafka.pause(broker_id)
 
     try:
-        return _phase(port, pause_all)
+        return _phase(port, requests_per_s, pause_all)
     finally:
         for broker_id in kafka.broker_ids:
             kafka.resume(broker_id)
@@ -110,7 +121,7 @@ def _kill_each(kafka: KraftCluster) -> None:
 # -- the callers: a process of its own -----------------------------------------------------------------------
 
 
-async def _callers(port: int) -> None:
+async def _callers(port: int, requests_per_s: float) -> None:
     draw = random.Random(1)
     stall_ms = [0.0]
     watching = asyncio.create_task(_watch_own_loop(stall_ms))
@@ -118,8 +129,8 @@ async def _callers(port: int) -> None:
     asked = []
     print("sending", flush=True)
     begun_s = time.monotonic()
-    for number in range(int(REQUESTS_PER_S * PHASE_S)):
-        await asyncio.sleep(max(0.0, begun_s + number / REQUESTS_PER_S - time.monotonic()))
+    for number in range(int(requests_per_s * PHASE_S)):
+        await asyncio.sleep(max(0.0, begun_s + number / requests_per_s - time.monotonic()))
         timeout_ms = draw.randint(*TIMEOUTS_MS)
         asked.append(asyncio.create_task(_ask(port, timeout_ms, draw.choice(SIZES), idle)))
     late_ms = sorted(late for late in await asyncio.gather(*asked) if late > 0)
@@ -165,6 +176,6 @@ async def _ask(
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--callers"]:
-        asyncio.run(_callers(int(sys.argv[2])))
+        asyncio.run(_callers(int(sys.argv[2]), float(sys.argv[3])))
     else:
-        main()
+        main(sys.argv[1:])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 #: Look-ups of one client that may be under way at the same time: a resolver that hangs holds no more threads.
-MOST_LOOK_UPS: Final = 4
+MOST_LOOK_UPS: Final = 16
 
 THREAD_NAME: Final = "pilotfish-dns"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from client_core.client.kafka_client import LeastLoadedNode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
 
     from client_core.client.connection_states import ClusterConnectionStates
     from client_core.client.in_flight_requests import InFlightRequests
@@ -24,12 +24,16 @@ def choose_least_loaded(
     states: ClusterConnectionStates,
     in_flight: InFlightRequests,
     is_channel_ready: Callable[[int], bool],
+    slowly_resolving: Container[int],
 ) -> LeastLoadedNode:
     """The node to ask, if any, and whether any connection is ready.
 
     Ready with nothing in flight, at once; else ready with the fewest in flight; else one that is being
     prepared; else the one that may be connected to and was tried longest ago (NET-20). Never one that is
     throttled, or in its backoff (NET-21).
+
+    Last come the nodes in `slowly_resolving`: a resolver may hang, and who can be connected to need not wait
+    for that. In Java the look-up blocks the whole client.
 
     A connection is ready, too, while its broker wants a pause: such a cluster is there, and is no reason to
     begin again with bootstrap.servers (UPD-11). Java has it otherwise, and drops all that it knows.
@@ -38,6 +42,7 @@ def choose_least_loaded(
     ready: Node | None = None
     preparing: Node | None = None
     connectable: Node | None = None
+    unresolved: Node | None = None
     tried_ms: int | None = None
     any_ready = False
     for node in nodes:
@@ -50,10 +55,13 @@ def choose_least_loaded(
                 if fewest is None or count < fewest:
                     fewest, ready = count, node
         elif states.is_preparing_connection(node.id):
-            preparing = node
+            if node.id in slowly_resolving:
+                unresolved = node
+            else:
+                preparing = node
         elif states.can_connect(node.id, now_ms):
             last_ms = states.last_connect_attempt_ms(node.id)
             if connectable is None or (tried_ms is not None and (last_ms is None or last_ms < tried_ms)):
                 connectable, tried_ms = node, last_ms
-    chosen = ready or preparing or connectable
+    chosen = ready or preparing or connectable or unresolved
     return LeastLoadedNode(chosen, any_ready or chosen is not None)

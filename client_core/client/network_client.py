@@ -129,10 +129,14 @@ class NetworkClient:
         return self._states.can_connect(node.id, now_ms)
 
     def is_any_node_connecting(self) -> bool:
-        """Whether a connection to any node that metadata knows is being set up (UPD-05)."""
-        if not self._states.connecting_nodes:
+        """Whether a connection to any node that metadata knows is being set up (UPD-05).
+
+        Not one whose name takes long to be looked up: nobody waits for a resolver that hangs.
+        """
+        setting_up = self._states.connecting_nodes - self._connections.slowly_resolving(self._now_ms)
+        if not setting_up:
             return False
-        return any(self._states.is_connecting(node.id) for node in self._metadata_updater.fetch_nodes())
+        return any(node.id in setting_up for node in self._metadata_updater.fetch_nodes())
 
     def connection_delay_ms(self, node: Node, now_ms: int) -> int:
         return self._states.connection_delay_ms(node.id, now_ms)
@@ -177,13 +181,15 @@ class NetworkClient:
             raise IllegalStateError("There are no nodes in the Kafka cluster")
         start = self._random.randrange(len(nodes))
         nodes = nodes[start:] + nodes[:start]
-        is_ready = self._selector.is_channel_ready
         if avoid is not None:
-            others = [node for node in nodes if node.id != avoid]
-            chosen = choose_least_loaded(others, now_ms, self._states, self._in_flight, is_ready)
+            chosen = self._choose_among([node for node in nodes if node.id != avoid], now_ms)
             if chosen.node is not None:
                 return chosen
-        return choose_least_loaded(nodes, now_ms, self._states, self._in_flight, is_ready)
+        return self._choose_among(nodes, now_ms)
+
+    def _choose_among(self, nodes: Sequence[Node], now_ms: int) -> LeastLoadedNode:
+        is_ready, slow = self._selector.is_channel_ready, self._connections.slowly_resolving(now_ms)
+        return choose_least_loaded(nodes, now_ms, self._states, self._in_flight, is_ready, slow)
 
     # -- connect and disconnect ------------------------------------------------------------------------------
 

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+#: How long the client waits for a look-up before it tries other nodes as well: most take less.
+USUAL_LOOK_UP_MS: Final = 250
+
 #: More brokers than a cluster has.
 MOST_NODES: Final = 1_000
 
@@ -117,6 +120,14 @@ class NodeConnections:
         except OSError as error:
             return disconnection.unreachable(f"{node.host}:{node.port} can't be connected to: {error}")
         return None
+
+    def slowly_resolving(self, now_ms: int) -> set[int]:
+        """The nodes whose names have been looked up for so long that nobody should wait for them."""
+        return {
+            node_id
+            for node_id in self.resolving
+            if now_ms - (self.states.last_connect_attempt_ms(node_id) or 0) >= USUAL_LOOK_UP_MS
+        }
 
     def _forget_one_of_too_many(self) -> None:
         """Makes room where more nodes were ever connected to than a cluster has: ids may be new each time.

@@ -42,7 +42,7 @@ _READ_BYTES: Final = 64 * 1024
 
 #: What one turn reads of a large frame, so that other connections and the rest of the turn get theirs. For
 #: hostile Metadata responses of 38 MB the longest turn of the I/O thread took up to 21 ms of CPU.
-_TURN_BYTES: Final = 128 * 1024
+TURN_BYTES: Final = 128 * 1024
 
 #: Frames above this are fed to their reader as they come, if it takes pieces.
 _LARGEST_WHOLE_BYTES: Final = 256 * 1024
@@ -325,8 +325,8 @@ class KafkaChannel:
         receive = self._receive
         came = 0
         missing = receive.missing_bytes
-        while missing and came < _TURN_BYTES and self._reserve_memory():
-            data = self._transport.read(min(max(missing, _READ_BYTES), _TURN_BYTES))
+        while missing and came < TURN_BYTES and self._reserve_memory():
+            data = self._transport.read(min(max(missing, _READ_BYTES), TURN_BYTES))
             if data is None:
                 break
             receive.feed(data)

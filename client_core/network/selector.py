@@ -2,7 +2,8 @@
 
 `poll` gives every channel that can do something one turn: finish its connect, go on with handshake and
 authentication, read at most one frame (SEL-05), write. What came of it stands in four collections until the
-next poll.
+next poll. Large answers that come at once are spread over polls, as each is decoded where it is read: a poll
+that has read TURN_BYTES only writes to the others, and the next one begins with another channel.
 
 A new send is written in the next poll without asking whether the socket is writable: it nearly always is, and
 two changes of interest per request are spared; only what the system did not take waits for EVENT_WRITE.
@@ -19,7 +20,7 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from selectors import EVENT_READ, EVENT_WRITE
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from client_core import forks
 from client_core.errors import (
@@ -31,6 +32,7 @@ from client_core.errors import (
     explains,
 )
 from client_core.network.idle_expiry import IdleExpiry
+from client_core.network.kafka_channel import TURN_BYTES
 from client_core.network.memory_pool import MemoryPool
 from client_core.network.network_send import NetworkSend
 from client_core.network.selectable import ChannelState, ChannelStateName, CompletedReceive, CompletedSend
@@ -51,6 +53,8 @@ _LONGEST_SELECT_MS: Final = 24 * 60 * 60 * 1000
 
 #: How soon a channel that waits for a token looks for it: a client that connects turns as often anyhow.
 _LOOK_FOR_CREDENTIALS_MS: Final = 50
+
+_T = TypeVar("_T")
 
 #: Opens a socket to (address, send buffer, receive buffer) and says whether it is connected already.
 OpenSocket = Callable[[tuple[str, int], int, int], tuple[socket.socket, bool]]
@@ -98,6 +102,11 @@ class Selector:
         self._selector.register(self._wakeup, EVENT_READ)
         self._is_woken = False
         self._is_closed = False
+        # Of this poll: what there is to decode, and whether channels were left unread for it. Then the next
+        # poll begins with another channel.
+        self._turn_bytes = 0
+        self._left_unread = False
+        self._begins_at = 0
 
     # -- connections -----------------------------------------------------------------------------------------
 
@@ -253,6 +262,7 @@ class Selector:
     def _take_turns(self, timeout_ms: int) -> int:
         """Gives each channel that can do something one turn; returns now_ms after the wait for them."""
         due, self._due = self._due, {}
+        was_left, self._left_unread, self._turn_bytes = self._left_unread, False, 0
         asleep_ms = self._clock.now_ms() if timeout_ms else None
         try:
             ready = self._selector.select(min(timeout_ms, _LONGEST_SELECT_MS) / 1000)
@@ -263,6 +273,10 @@ class Selector:
             self._is_woken = timeout_ms > 0
             if self._awaiting_credentials:
                 due.update(self._awaiting_credentials)
+            if was_left:
+                self._begins_at += 1
+                ready = self._from_another(ready)
+                due = dict(self._from_another([*due.items()]))
             for key, mask in ready:
                 channel: KafkaChannel | None = key.data
                 if channel is None:
@@ -277,6 +291,11 @@ class Selector:
             if due:  # this poll was cut short, by a bug or a signal: nobody's send is lost for it
                 self._due.update(due)
         return now_ms
+
+    def _from_another(self, turns: list[_T]) -> list[_T]:
+        """The same, begun elsewhere, so that each is the first one in some poll."""
+        at = self._begins_at % len(turns) if turns else 0
+        return turns[at:] + turns[:at]
 
     def _clear(self) -> None:
         self.completed_sends.clear()
@@ -320,7 +339,10 @@ class Selector:
         if channel.ready:
             wants_to_read = mask & EVENT_READ or channel.has_bytes_buffered or channel.awaits_memory
             if wants_to_read and not channel.is_muted:
-                self._read(channel)
+                if self._turn_bytes < TURN_BYTES:
+                    self._read(channel)
+                else:
+                    self._left_unread = True
             wants_to_write = mask & EVENT_WRITE or channel.has_new_send
             if wants_to_write and not channel.maybe_begin_reauthentication(now_ms):
                 self._write(channel)
@@ -336,8 +358,11 @@ class Selector:
             self._due[channel.node_id] = channel
 
     def _read(self, channel: KafkaChannel) -> None:
-        channel.read()
-        self._deliver(channel, channel.maybe_complete_receive())
+        came_bytes = channel.read()
+        payload = channel.maybe_complete_receive()
+        # A frame is decoded whole, whenever its first bytes came; one in pieces as they come.
+        self._turn_bytes += came_bytes if payload is None else max(came_bytes, len(payload))
+        self._deliver(channel, payload)
 
     def _deliver(self, channel: KafkaChannel, payload: bytes | None) -> None:
         if payload is not None:

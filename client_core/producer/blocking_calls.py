@@ -7,12 +7,12 @@ Any thread. Source: KafkaProducer.doSend, waitOnMetadata, flush, Kafka 4.3.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Final
 
 from client_core.clock import FOREVER_MS
 from client_core.errors import KafkaError, ProducerClosedError
 from client_core.events import WaitFinished
+from client_core.latch import Latch
 from client_core.producer.appending import append_blocking
 from client_core.producer.blocking_metadata_wait import BlockingMetadataWait
 from client_core.producer.io_thread import CLOSED_WHILE_WAITING
@@ -146,6 +146,6 @@ class BlockingCalls:
 
     def _wait_for_a_turn(self) -> None:
         """Waits until those whose records are acknowledged have been told so: a turn does that at its end."""
-        turned = threading.Event()
+        turned = Latch()
         self._io_thread.do(lambda now_ms: turned.set())
         turned.wait()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from client_core import forks
 from client_core.errors import KafkaError, TimeoutError
+from client_core.latch import Latch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -155,7 +156,7 @@ class FutureRecordMetadata:
 
     def _wait(self, timeout_s: float | None) -> None:
         forks.ensure_own_process(self._made_at, self)
-        told = threading.Event()
+        told = Latch()
 
         def tell(_: FutureRecordMetadata) -> None:
             told.set()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from client_core import forks
 from client_core.clock import FOREVER_MS
 from client_core.errors import KafkaError, ProducerClosedError
+from client_core.latch import Latch
 from client_core.producer.status import Unacknowledged
 from client_core.producer.turn_times import TurnTimes
 from client_core.uncaught import UncaughtErrors
@@ -44,9 +45,6 @@ _log: Final = logging.getLogger(__name__)
 
 #: Earlier than any deadline: a thread that is awake need not be woken for one.
 _AWAKE: Final = -1
-
-#: How long an interrupt (KeyboardInterrupt) may go unnoticed in a wait for the thread's end.
-_LONGEST_DEAF_WAIT_S: Final = 0.5
 
 CLOSED_WHILE_WAITING: Final = "Producer closed while send in progress"
 FORCED: Final = "Producer is closed forcefully."
@@ -112,7 +110,7 @@ class IoThread:
         self._commands: deque[Callable[[int], None]] = deque()
         self._wake_soon = wake_soon
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._ended = threading.Event()
+        self._ended = Latch()
         self._running = True
         self._forced = False
         self._over = False
@@ -238,14 +236,10 @@ class IoThread:
             if not self._over:
                 self._end()
             return True
-        # A Thread.join that KeyboardInterrupt ends takes the thread for dead (bpo-45274): the event is waited
-        # for instead, and the thread joined when it has nothing left to do. In pieces: a signal that comes
-        # a moment before a wait begins does not end it, and is only seen behind it.
-        left_s = timeout_ms / 1000
-        while not self._ended.wait(min(left_s, _LONGEST_DEAF_WAIT_S)):
-            left_s -= _LONGEST_DEAF_WAIT_S
-            if left_s <= 0:
-                return False
+        # A Thread.join that KeyboardInterrupt ends takes the thread for dead (bpo-45274): the latch is waited
+        # for instead, and the thread joined when it has nothing left to do.
+        if not self._ended.wait(timeout_ms / 1000):
+            return False
         self._thread.join()
         return True
 

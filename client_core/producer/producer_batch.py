@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
+#: A record takes about 10 us to be decoded and appended anew. A batch.size of 1 MiB may hold 50,000.
+_MOST_REPACKED_WHILE_OPEN: Final = 1_000
+
 
 class ProducerIdAndEpoch(NamedTuple):
     """Who writes, as the broker named it (IDM-01)."""
@@ -165,7 +168,7 @@ class ProducerBatch:
 
         Only for a batch that was never drained. Their bytes stay until the drain calls `drop_removed`, or
         until they are half of a batch that is open: what leaves costs no more than appending it did, however
-        many leave one after the other.
+        many leave one after the other. Not of a large one, for which a turn would take too long.
         """
         removed = [(owner, indices) for owner, indices, _ in self._spans if id(owner) in owners]
         if not removed:
@@ -173,7 +176,8 @@ class ProducerBatch:
         self._spans = [span for span in self._spans if id(span[0]) not in owners]
         self._removed_records += sum(len(indices) for _, indices in removed)
         has_room_to_gain = self._spans and not self._builder.is_closed_for_appends
-        if has_room_to_gain and 2 * self._removed_records >= self._builder.record_count:
+        is_quick = self._builder.record_count <= _MOST_REPACKED_WHILE_OPEN
+        if has_room_to_gain and is_quick and 2 * self._removed_records >= self._builder.record_count:
             self.drop_removed()
         return removed
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from random import Random
 from typing import TYPE_CHECKING
+
+import pytest
 
 from client_core.client.host_resolver import BackgroundResolver
 from client_core.client.node_connection_state import ConnectionState
-from tests.client.client_builders import NODE, NODE_1, TEST_CONFIG, Bench
+from client_core.client.node_connections import USUAL_LOOK_UP_MS
+from client_core.metadata.metadata import Metadata, MetadataConfig
+from client_core.protocol.api_keys import ApiKey
+from tests.client.client_builders import NODE, NODE_1, TEST_CONFIG, Bench, api_versions_response
 from tests.support.mock_resolver import MockResolver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    import pytest
 
     from client_core.cluster import Node
 
@@ -35,6 +39,9 @@ class Names:
     def answer(self) -> None:
         """Ends the oldest look-up with what DNS says now."""
         self._begun.popleft()()
+
+    def answer_newest(self) -> None:
+        self._begun.pop()()
 
     def resolve(self, host: str) -> Sequence[str] | None:
         return self._background.resolve(host)
@@ -76,6 +83,40 @@ def test_others_are_served_while_a_look_up_hangs() -> None:
     bench.send(NODE_1)
     assert bench.client.in_flight_request_count(NODE_1.id) == 1
     assert state(bench)[0] is ConnectionState.CONNECTING
+
+
+@pytest.mark.parametrize("hung", range(3))
+def test_a_client_begins_with_the_bootstrap_servers_whose_names_are_known(hung: int) -> None:
+    """It waits for none of those whose look-ups hang: the setup timeout of each is five seconds here."""
+    names = Names("10.0.0.1")
+    metadata = Metadata(MetadataConfig(100, 1_000, 300_000), Random(0))
+    metadata.bootstrap([(f"host-{number}", 9092) for number in range(3)])
+    bench = Bench(metadata=metadata, resolver=names, reconnect_backoff_ms=50, request_timeout_ms=30_000)
+    began_ms = bench.now_ms
+    while names.threads <= hung:
+        bench.poll()
+        bench.clock.advance(50)
+    assert bench.now_ms - began_ms <= hung * USUAL_LOOK_UP_MS + 50
+    names.answer_newest()
+    bench.poll()
+    (attempt,) = bench.selector.attempts
+    bench.poll()
+    bench.poll()
+    bench.answer(attempt.node_id, api_versions_response())
+    bench.poll()
+    bench.poll()
+    assert bench.headers(attempt.node_id)[-1].api is ApiKey.METADATA
+    assert names.threads == hung
+    assert len(bench.selector.attempts) == 1
+
+
+def test_a_name_that_is_the_only_one_is_waited_for() -> None:
+    names = Names("10.0.0.1")
+    bench = Bench(resolver=names)
+    bench.client.ready(NODE, bench.now_ms)
+    bench.clock.advance(USUAL_LOOK_UP_MS)
+    chosen = bench.client.least_loaded_node(bench.now_ms)
+    assert (chosen.node, chosen.has_node_available_or_connection_ready) == (NODE, True)
 
 
 def test_a_look_up_that_hangs_ends_the_attempt_in_time_and_takes_no_second_thread(

@@ -20,6 +20,7 @@ import time
 import traceback
 import warnings
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from client_core import FutureRecordMetadata, KafkaProducer, ProducerConfig, ProducerRecord
@@ -444,6 +445,26 @@ def connections_end_with_the_parents_close() -> None:
     thread.join()
 
 
+def forked_while_a_token_is_asked_for() -> None:
+    producer = started()
+    sys.stdin.readline()  # the endpoint has the question
+
+    def child() -> None:
+        os.write(1, f"child sockets {_sockets()}\n".encode())
+        _refused("send", public_calls(producer)["send"])
+
+    print("parent sockets", bool(_sockets()), flush=True)
+    print("child ended with", forked(child), flush=True)
+
+
+def _sockets() -> list[str]:
+    found = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # of that folder itself
+            found.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return [name for name in found if name.startswith("socket:")]
+
+
 def own_producer_in_a_forked_child() -> None:
     """A child of os.fork that ends as a process does."""
     producer = started()
@@ -506,6 +527,7 @@ LIVES: Final[dict[str, Callable[[], None]]] = {
         forked_in_a_thread,
         forked_in_a_callback,
         connections_end_with_the_parents_close,
+        forked_while_a_token_is_asked_for,
         own_producer_in_a_forked_child,
     )
 } | {

@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -22,10 +23,12 @@ from client_core.protocol.api_keys import ApiKey
 from tests.lives.programs import RECORDS, TOPIC, public_calls
 from tests.support.certificates import Authority
 from tests.support.fake_cluster import FakeCluster
+from tests.support.tcp_peers import ScriptedPeer, stay_silent
 from tests.support.tls_peers import server_context
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterator
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -284,6 +287,35 @@ def test_a_connection_ends_with_the_parents_close_while_a_child_lives(
         wait_until(lambda: cluster.connections(1) == 0, what="the ends of the parent's connections")
         out, err = process.communicate("\n")
     assert out == "child ended with 0\n", err
+
+
+@pytest.mark.behaviour("LIFE-01")
+def test_the_child_of_a_fork_lets_go_of_the_connection_that_asks_for_a_token(
+    python: str, cluster: FakeCluster
+) -> None:
+    asked = threading.Event()
+
+    def silent(connection: socket.socket) -> None:
+        connection.recv(65_536)
+        asked.set()
+        stay_silent(connection)
+
+    with ScriptedPeer(silent) as endpoint:
+        settings = (
+            "security.protocol=SASL_PLAINTEXT",
+            "sasl.mechanism=OAUTHBEARER",
+            f"sasl.oauthbearer.token.endpoint.url=http://127.0.0.1:{endpoint.address[1]}/token",
+            "sasl.oauthbearer.client.credentials.client.id=pilot",
+            "sasl.oauthbearer.client.credentials.client.secret=fish",
+            _BRIEF,
+        )
+        with living(python, "forked_while_a_token_is_asked_for", cluster, *settings) as process:
+            assert asked.wait(patient(30))
+            out, err = process.communicate("\n")
+    parent, sockets, refused, ended = out.splitlines()
+    assert (parent, sockets, ended) == ("parent sockets True", "child sockets []", "child ended with 0"), err
+    assert refused.startswith("child send IllegalStateError: <KafkaProducer "), err
+    assert refused.endswith("Make a new KafkaProducer in the child, after the fork.")
 
 
 def test_the_calls_that_a_child_tries_are_those_that_there_are() -> None:

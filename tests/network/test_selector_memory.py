@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core.network.channel_builder import PlaintextChannelBuilder
+from client_core.network.kafka_channel import TURN_BYTES
 from client_core.network.network_config import NetworkConfig
 from client_core.network.selector import Selector
 from tests.support.mock_clock import MockClock
@@ -164,3 +165,26 @@ def test_a_muted_connection_does_not_stand_in_line(
     assert next_receives(selector) == [(2, b"m" * LARGE_BYTES)]
     for thread in threads:
         thread.join()
+
+
+def test_large_answers_that_come_at_once_are_spread_over_polls(
+    peer: TcpPeer, selector_with: Callable[[int], Selector]
+) -> None:
+    """Each is decoded in the turn that reads it: fifty brokers must not make one turn of fifty."""
+    frames, size_bytes, nodes = 3, 20_000, range(20)
+    selector = selector_with(16 * 1024 * 1024)
+    connections = [connected(selector, node_id, peer) for node_id in nodes]
+    payload = bytes(size_bytes)
+    threads = [sending(connection, payload) for connection in connections]
+    for thread in threads:
+        thread.join()
+    threads = [sending(connection, payload) for connection in connections for _ in range(frames - 1)]
+    polls: list[list[int]] = []
+    while sum(map(len, polls)) < frames * len(nodes):
+        polls.append([node_id for node_id, _ in next_receives(selector)])
+    assert max(map(len, polls)) <= TURN_BYTES // size_bytes + 1
+    assert {node_id for poll in polls[: len(nodes)] for node_id in poll} == {*nodes}
+    for thread in threads:
+        thread.join()
+    for connection in connections:
+        connection.close()

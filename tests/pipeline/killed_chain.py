@@ -2,10 +2,11 @@
 
     python -m tests.pipeline.killed_chain [few]     every point, both stores: `make test-pipeline-killed`
 
-Then each store's first run again, killed at instants that nobody chose: KILLS of them, from its first tenth
-of a second on, further apart the later they are. A driver that is killed goes on with what the one before
-it left, every second time; else it begins anew, as the first writes of tables are what is tried. And what
-lay on the disk at each moment of a first run: a run on each of these.
+Then each store's first run again, killed at KILLS instants that nobody chose. A driver that is killed goes
+on with what the one before it left, every second time; else it begins anew. And what lies on the disk after
+each file-system call of a first run, without a process of its own for each: a run on each of these states
+(killed_states.py). The first two are mostly starts of Spark: those that do not depend on each other run side
+by side.
 
 A chain is one pair of stores (Parquet, Delta) and one driver after the other on them. All but the last are
 killed with SIGKILL at a point of their own (killed_job.py); the last runs to its end.
@@ -17,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -31,9 +33,10 @@ if TYPE_CHECKING:
 
     from tests.pipeline.kept_tables import Tables
 
-#: Of a first run, so many are killed, in each store.
-KILLS: Final = 12
-_FIRST_KILL_MS: Final = 100
+#: Of a first run, so many are killed, in each store: the first moments, and far into it.
+KILLS: Final = 3
+_FIRST_KILL_MS: Final = 500
+_LATER_BY: Final = 4
 _ROOT: Final = Path(__file__).parents[2]
 #: Each where a driver that is killed there, and restarted, comes to the next one.
 POINTS: Final = (
@@ -65,23 +68,39 @@ def run_killed_at(points: Sequence[str], events: Path, out: Path, tables: str = 
         assert done.returncode == wanted, f"at {point}: {done.returncode}\n{done.stderr}"
 
 
-def kill_first_runs(events: Path, out: Path, wanted: Tables, tables: str) -> dict[str, int]:
-    """Each store's first run, killed ever later; then a run to the end, whose tables are compared."""
-    stuck = {}
-    for kind in KINDS:
-        stuck[kind] = 0
-        for kill in range(KILLS):
-            after_ms = round(_FIRST_KILL_MS * 1.4**kill)
-            folder = out / f"{kind}-{kill}"
-            words = [str(events), str(folder), tables]
-            for point in [f"after:{kind}:{after_ms}"] * (1 + kill % 2):
-                killed = driver([*words, point])
-                assert killed.returncode in (-signal.SIGKILL, NEVER_CAME), killed.stderr
-            done = driver([*words, ""])
-            found = differences(kept_tables(folder / kind), wanted) if done.returncode == 0 else done.stderr
-            stuck[kind] += bool(found)
-            print(f"{kind}, killed {after_ms} ms after its first run began: {found or 'the same tables'}")
+def kill_first_runs(events: Path, out: Path, kind: str, wanted: Tables, tables: str) -> int:
+    """The store's first run, killed ever later; then a run to the end, whose tables are compared."""
+    stuck = 0
+    for kill in range(KILLS):
+        after_ms = _FIRST_KILL_MS * _LATER_BY**kill
+        folder = out / f"{kind}-{kill}"
+        words = [str(events), str(folder), tables]
+        for point in [f"after:{kind}:{after_ms}"] * (1 + kill % 2):
+            killed = driver([*words, point])
+            assert killed.returncode in (-signal.SIGKILL, NEVER_CAME), killed.stderr
+        done = driver([*words, ""])
+        found = differences(kept_tables(folder / kind), wanted) if done.returncode == 0 else done.stderr
+        stuck += bool(found)
+        _say(f"{kind}, killed {after_ms} ms after its first run began: {found or 'the same tables'}")
     return stuck
+
+
+def kill_at_all_points(events: Path, out: Path, wanted: Tables, tables: str) -> int:
+    """Both stores' chain of drivers, killed at one point after the other; how many differ at its end."""
+    run_killed_at(POINTS, events, out, tables)
+    wrong = {kind: differences(kept_tables(out / kind), wanted) for kind in KINDS}
+    for kind in KINDS:
+        _say(f"{kind}, killed at {', '.join(POINTS)}: {wrong[kind] or 'the same tables'}")
+    return sum(map(bool, wrong.values()))
+
+
+def _undisturbed(events: Path, out: Path, tables: str) -> Tables:
+    run_killed_at((), events, out, tables)
+    return kept_tables(out / KINDS[0])
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 def driver(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -97,23 +116,23 @@ def driver(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def main(tables: str = ALL) -> int:
-    """Prints what it finds; 1 if any table differs. Some minutes; fewer with a `few` of the tables."""
-    with tempfile.TemporaryDirectory() as name:
-        events, killed, undisturbed = (Path(name) / part for part in ("events", "killed", "undisturbed"))
+    """Prints what it finds; 1 if any table differs. Minutes, all cores; fewer with a `few` of the tables."""
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(1 + len(KINDS)) as pool:
+        work = Path(name)
+        events = work / "events"
         write_events(events)
-        run_killed_at((), events, undisturbed, tables)
-        wanted = kept_tables(undisturbed / KINDS[0])
+        wanted, wanted_of_few = pool.map(
+            lambda which: _undisturbed(events, work / f"undisturbed-{which}", which), (tables, FEW)
+        )
         rows = sum(sum(table.values()) for table in wanted.values())
-        print(f"undisturbed: {rows:,} rows in {len(wanted)} tables")
-        run_killed_at(POINTS, events, killed, tables)
-        wrong = {kind: differences(kept_tables(killed / kind), wanted) for kind in KINDS}
-        for kind in KINDS:
-            print(f"{kind}, killed at {', '.join(POINTS)}: {wrong[kind] or 'the same tables'}")
-        few = Path(name) / "few"
-        run_killed_at((), events, few, FEW)
-        stuck = kill_first_runs(events, Path(name) / "first", kept_tables(few / KINDS[0]), FEW)
-        torn = run_on_each_state(events, Path(name) / "states")
-        return 1 if any(wrong.values()) or any(stuck.values()) or torn else 0
+        _say(f"undisturbed: {rows:,} rows in {len(wanted)} tables")
+        killed = [pool.submit(kill_at_all_points, events, work / "killed", wanted, tables)]
+        killed += [
+            pool.submit(kill_first_runs, events, work / "first", kind, wanted_of_few, FEW) for kind in KINDS
+        ]
+        wrong = sum(each.result() for each in killed)
+        wrong += run_on_each_state(events, work / "states")
+        return 1 if wrong else 0
 
 
 if __name__ == "__main__":

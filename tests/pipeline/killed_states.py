@@ -1,26 +1,30 @@
-"""What lies on the disk at each moment of a first run, and a run on each of these states.
+"""What lies on the disk after each file-system call of a first run, and a run on each of these states.
 
     python -m tests.pipeline.killed_states [MOST]   prints how many states there were, and what came of them
 
-MOST: no more of each store's states than that, evenly far apart. A run takes seconds; there are about 90.
+MOST: no more of each store's states than that, evenly far apart. There are about 370.
 
-A thread looks at the store's folder as often as it can while a job fills it, and keeps a copy, by hard
-links, whenever there is a file or folder that was not there before, or one is gone. Each copy is what a
-driver that is killed there leaves, but for files that were half written. States that differ in nothing but
-random parts of names are one. All runs share one Spark.
+Spark writes through a file system of ours while the first run goes on (KeptStates.java), which copies the
+store's folder after each call that changes it: what a SIGKILL after that call leaves, files that are half
+written included. States that differ in nothing but random parts of names are one. A run on a state costs 3
+to 8 seconds of CPU, nearly all of it Spark planning queries. So PROCESSES try them, each with a Spark of its
+own: in one Spark, queries that go on from copies of one checkpoint would stop each other.
 """
 
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
-import re
 import shutil
 import sys
 import tempfile
-import threading
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.simulate import plan_for, write
 from pipeline.stores.store import KINDS
@@ -29,101 +33,109 @@ from tests.pipeline.killed_job import ONE, job_on
 from tests.support.spark import spark_of_the_session
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
 
     from tests.pipeline.kept_tables import Tables
 
-#: Random parts of names; and Hadoop's sums, which come and go with their files.
-_RANDOM: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<=[-_.])[0-9a-f]{8,}|\d{12,}")
+#: Each needs a gigabyte.
+PROCESSES: Final = min(4, os.cpu_count() or 1)
+_SHOWN_EVERY: Final = 20
+_SOURCE: Final = Path(__file__).with_name("KeptStates.java")
+_FILE_SYSTEM: Final = {
+    "fs.file.impl": "killed.KeptStates$Local",
+    "fs.file.impl.disable.cache": "true",
+    "fs.AbstractFileSystem.file.impl": "killed.KeptStates$LocalContext",
+}
+#: For as few rows, compiling a query takes longer than running it. No file is another one for it.
+_NO_COMPILING: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+#: This process's own.
+_spark: SparkSession
 
 
-class _Watching:
-    """Keeps the states that a folder goes through, until `stop`."""
-
-    def __init__(self, folder: Path, kept: Path) -> None:
-        self.states: list[Path] = []
-        self._folder = folder
-        self._kept = kept
-        self._seen: set[frozenset[str]] = set()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.is_set():
-            names = self._names()
-            if names and names not in self._seen:
-                self._seen.add(names)
-                self.states.append(self._copy(len(self.states)))
-
-    def _names(self) -> frozenset[str]:
-        """What is there, by its path, without sums and random parts. `walk` passes by what vanishes."""
-        found = [
-            f"{parent}/{name}"
-            for parent, folders, files in os.walk(self._folder)
-            for name in (*folders, *files)
-            if not name.endswith(".crc")
-        ]
-        return frozenset(_RANDOM.sub("#", path.removeprefix(str(self._folder))) for path in found)
-
-    def _copy(self, number: int) -> Path:
-        """What is renamed or deleted meanwhile is not in it, as it would not be a moment later."""
-        copy = self._kept / str(number)
-        copy.mkdir(parents=True)
-        for parent, _, files in os.walk(self._folder):
-            inside = copy / Path(parent).relative_to(self._folder)
-            inside.mkdir(parents=True, exist_ok=True)
-            for name in files:
-                try:
-                    os.link(Path(parent, name), inside / name)
-                except FileNotFoundError:
-                    continue
-        return copy
-
-
-def run_on_each_state(events: Path, work: Path, most: int | None = None) -> int:
+def run_on_each_state(events: Path, work: Path, most: int | None = None, kinds: Sequence[str] = KINDS) -> int:
     """How many states a run did not make of what the first run made: one batch, one table of each kind."""
     work.mkdir()
     few = work / "events"
     few.mkdir()
     shutil.copy2(min(events.iterdir()), few)
     torn = 0
-    wanted: Tables = {}
-    with spark_of_the_session(work / "scratch") as spark:
-        for kind in KINDS:
-            first = work / kind
-            first.mkdir()
-            watching = _Watching(first, work / f"{kind}-states")
-            job_on(spark, str(few), str(first), kind, ONE).run()
-            watching.stop()
-            wanted = wanted or kept_tables(first)
-            states = watching.states
+    with _processes(work, 1) as one:
+        kept = {kind: one.submit(_keep_states, few, work, kind).result() for kind in kinds}
+    wanted = kept_tables(work / kinds[0])
+    with _processes(work, PROCESSES) as processes:
+        for kind, (calls, states) in kept.items():
             tried = states[:: math.ceil(len(states) / most)] if most else states
-            wrong = [state for state in tried if _is_torn(spark, few, state, kind, wanted)]
-            print(
-                f"{kind}: a run on {len(tried)} of {len(states)} states, {len(wrong)} went wrong", flush=True
-            )
-            torn += len(wrong)
+            print(f"{kind}: {calls} calls, {len(states)} states", flush=True)
+            wrong = 0
+            found = processes.map(partial(_faults, few, kind, wanted), tried)
+            for number, (state, faults) in enumerate(zip(tried, found, strict=True), start=1):
+                if faults:
+                    wrong += 1
+                    print(f"{kind}, state {state.name}: {faults}", flush=True)
+                if number % _SHOWN_EVERY == 0 or number == len(tried):
+                    print(f"{kind}: a run on {number} of them, {wrong} went wrong", flush=True)
+            torn += wrong
     return torn
 
 
-def _is_torn(spark: SparkSession, events: Path, state: Path, kind: str, wanted: Tables) -> bool:
-    # Not by links: what is written over would change in all of them.
-    out = state.with_name(f"{state.name}-out")
-    shutil.copytree(state, out)
+def _processes(work: Path, count: int) -> ProcessPoolExecutor:
+    scratch = Path(tempfile.mkdtemp(prefix="spark-", dir=work))
+    return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _start_spark, (scratch,))
+
+
+def _start_spark(scratch: Path) -> None:
+    """In each process, before anything else."""
+    global _spark
+    own = scratch / str(os.getpid())
+    (own / "classes").mkdir(parents=True)
+    stack = ExitStack()
+    settings = _NO_COMPILING | {"spark.driver.extraClassPath": str(own / "classes")}
+    _spark = stack.enter_context(spark_of_the_session(own, settings))
+    Finalize(None, stack.close, exitpriority=0)
+
+
+def _keep_states(events: Path, work: Path, kind: str) -> tuple[int, list[Path]]:
+    """How many calls of a first run changed the disk, and copies of what they left, in their order."""
+    first, states = work / kind, work / f"{kind}-states"
+    first.mkdir()
+    java: Any = _spark._jvm
+    configuration: Any = _spark._jsc.hadoopConfiguration()
+    _compile(java, Path(_spark.conf.get("spark.driver.extraClassPath") or ""))
+    for name, value in _FILE_SYSTEM.items():
+        configuration.set(name, value)
+    java.killed.KeptStates.begin(str(first), str(states))
+    assert not job_on(_spark, str(events), str(first), kind, ONE).run().failed
+    calls = int(java.killed.KeptStates.end())
+    kept = sorted(states.iterdir(), key=lambda state: int(state.name))
+    assert kept_tables(kept[-1]) == kept_tables(first), "the last state is what the run left"
+    return calls, kept
+
+
+def _compile(java: Any, classes: Path) -> None:
+    """By Janino, the compiler that Spark has for its queries."""
+    gateway: Any = _spark.sparkContext._gateway
+    sources = gateway.new_array(java.java.io.File, 1)
+    sources[0] = java.java.io.File(str(_SOURCE))
+    compiler: Any = java.org.codehaus.janino.Compiler()
+    compiler.setDestinationDirectory(java.java.io.File(str(classes)), False)
+    assert compiler.compile(sources)
+
+
+def _faults(events: Path, kind: str, wanted: Tables, state: Path) -> dict[str, dict[str, list[str]]]:
+    """What a run on the state, which it may change, did not make of it."""
     try:
-        job_on(spark, str(events), str(out), kind, ONE).run()
-        found = differences(kept_tables(out), wanted)
+        job_on(_spark, str(events), str(state), kind, ONE).run()
+        return differences(kept_tables(state), wanted)
     except Exception as e:  # noqa: BLE001 - whatever it is, it is what a user would meet
-        found = {"the run": {"failed": [str(e).splitlines()[0]]}}
-    if found:
-        print(f"{kind}, state {state.name}: {found}")
-    shutil.rmtree(out)
-    return bool(found)
+        return {"the run": {"failed": [str(e).splitlines()[0]]}}
+    finally:
+        shutil.rmtree(state)
 
 
 def main(most: int | None = None) -> int:

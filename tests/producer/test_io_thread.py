@@ -268,31 +268,6 @@ def test_a_thread_that_never_began_is_joined_at_once() -> None:
     assert rig.producer.status().state == "closed"
 
 
-class _NeverEnds(threading.Event):
-    """An end that does not come, and how long each wait for it was to be."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waits_s: list[float] = []
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.waits_s.append(timeout or 0)
-        return False
-
-
-@pytest.mark.parametrize(("timeout_ms", "waits_s"), [(1_000, [0.5, 0.5]), (700, [0.5, 0.2]), (50, [0.05])])
-def test_its_end_is_waited_for_in_pieces_that_a_signal_may_end(timeout_ms: int, waits_s: list[float]) -> None:
-    rig = ProducerRig()
-    rig.producer.start()
-    io_thread, ended = rig.producer.io_thread, rig.producer.io_thread._ended
-    never = io_thread._ended = _NeverEnds()
-    assert not io_thread.join(timeout_ms)
-    assert never.waits_s == pytest.approx(waits_s)
-    io_thread._ended = ended
-    io_thread.force_close()
-    io_thread._thread.join(PATIENCE_S)
-
-
 class _NoPauses:
     """Pauses of no length, and after how many failures in a row each was asked for."""
 

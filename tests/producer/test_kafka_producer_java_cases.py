@@ -404,25 +404,30 @@ def test_an_interrupt_as_a_condition_is_entered_leaves_no_lock_taken() -> None:
     entered = threading.Condition.__enter__.__code__
 
     def interrupt(frame: FrameType, event: str, _: object) -> Any:
-        caller = frame.f_back.f_code.co_filename if frame.f_back else ""
-        if frame.f_code is entered and event == "return" and caller != threading.__file__:
+        if frame.f_code is entered and event == "return":
             raise KeyboardInterrupt
         return interrupt
 
     metadata = rig.producer._metadata
+    future = rig.producer.send(a_record()._replace(topic="orders"))
     for call in (
         metadata.request_update_for_new_topics,
         lambda: rig.producer.send(a_record()._replace(topic="orders")),
+        lambda: future.exception(0.01),
+        rig.producer._blocking_calls._wait_for_a_turn,
         lambda: rig.producer.close(0),
     ):
         before = sys.gettrace()
         sys.settrace(interrupt)
         try:
-            with suppress(KeyboardInterrupt):
+            with suppress(KeyboardInterrupt, TimeoutError):
                 call()
         finally:
             sys.settrace(before)
-    rig.producer.close(0)
+    closing = threading.Thread(target=rig.producer.close, args=(0,), daemon=True)
+    closing.start()
+    closing.join(PATIENCE_S)
+    assert not closing.is_alive()
     assert rig.producer.status().state == "closed"
 
 

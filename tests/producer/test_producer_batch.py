@@ -489,6 +489,18 @@ def test_owners_who_leave_one_after_the_other_cost_two_encodings_of_the_batch_an
     assert python_calls(leave) < 2 * 20 * records + 20 * records
 
 
+def test_who_leaves_a_large_open_batch_costs_no_encoding_of_the_rest_until_the_drain() -> None:
+    """One request whose time is up must not take a turn of a hundred milliseconds."""
+    leaving, staying = Owner("leaving"), Owner("staying")
+    batch = new_batch(1 << 20)
+    append(batch, [record(b"x")] * 900, leaving)
+    append(batch, [record(b"%d" % number) for number in range(600)], staying)
+    assert python_calls(lambda: batch.remove_owners({id(leaving)})) < 20
+    assert (batch.record_count, append(batch, [record(b"600")], staying)) == (600, 1)
+    batch.drop_removed()
+    assert values_in(batch) == [b"%d" % number for number in range(601)]
+
+
 def test_a_batch_without_the_owner_stays_as_it_is() -> None:
     batch = batch_with(2, Owner())
     assert batch.remove_owners({id(Owner())}) == []

@@ -14,7 +14,7 @@ from pipeline.jars.connector_jars import default_folder, ensure_connector_jars
 from pipeline.session import spark_session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -30,7 +30,7 @@ _SETTINGS: Final = {
 
 
 @contextlib.contextmanager
-def spark_of_the_session(scratch: Path) -> Iterator[SparkSession]:
+def spark_of_the_session(scratch: Path, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """A session whose tables and temporary files lie in the scratch folder; it ends with the block."""
     jars = ensure_connector_jars(default_folder(_ROOT))
     places = {"spark.local.dir": str(scratch), "spark.sql.warehouse.dir": str(scratch / "warehouse")}
@@ -41,7 +41,7 @@ def spark_of_the_session(scratch: Path) -> Iterator[SparkSession]:
         shuffle_partitions=4,
         driver_memory="1g",
         is_short=True,
-        settings=_SETTINGS | places,
+        settings=_SETTINGS | places | dict(settings or {}),
     )
     try:
         yield spark

@@ -18,6 +18,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import os
 import re
 import socket
 import ssl
@@ -26,6 +27,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote_plus, urlsplit
 
+from client_core import forks
 from client_core.errors import ConfigError, DisconnectError, SaslAuthenticationError
 
 if TYPE_CHECKING:
@@ -53,6 +55,22 @@ _SHOWN_CHARACTERS: Final = 200
 _REQUEST_TARGET: Final = re.compile(r"[\x21-\x7e]*")
 
 
+class _Inherited:
+    """The socket that the child of a fork has a copy of, and closes.
+
+    Not by its `close`, which waits for who reads from it: that thread is not there, and may hold a lock.
+    """
+
+    __slots__ = ("__weakref__", "socket")
+
+    def __init__(self) -> None:
+        self.socket: socket.socket | None = None
+
+    def close(self) -> None:
+        if self.socket is not None:
+            os.close(self.socket.detach())
+
+
 class HttpJwtRetriever:
     """One token endpoint. `retrieve` has one thread; `cancel` any."""
 
@@ -65,10 +83,9 @@ class HttpJwtRetriever:
         self.shown = _without_query(self._is_https, self._host, self._port, self._target)
         self._context = ssl.create_default_context() if self._is_https else None
         self._lock = threading.Lock()
-        self._connection: http.client.HTTPConnection | None = None
-        self._socket: socket.socket | None = (
-            None  # which http.client forgets amid an answer that ends with it
-        )
+        #: Of the connection that there is now: http.client forgets it amid an answer that ends with it.
+        self._inherited = _Inherited()
+        forks.close_in_child(self._inherited)
         self._is_cancelled = False
 
     def retrieve(self) -> str:
@@ -101,37 +118,55 @@ class HttpJwtRetriever:
     def _shut_down(self) -> None:
         """Ends the connection, if there is one, under the thread that waits for it."""
         with self._lock:
-            connection, opened = self._connection, self._socket
-        if opened is None and connection is not None:  # it is in its TLS handshake, maybe
-            opened = connection.sock
+            opened = self._inherited.socket
         if opened is not None:
             with suppress(OSError):  # it has ended by itself
                 # Not SSLSocket's own, which would take the TLS away from under the thread that reads.
                 socket.socket.shutdown(opened, socket.SHUT_RDWR)
 
     def _ask(self, credentials: ClientCredentials) -> tuple[int, bytes]:
-        connection = self._open()
         try:
             with self._within(2 * self._config.connect_timeout_ms):  # TCP, then TLS
-                connection.connect()
+                connection = self._connect()
             with self._within(self._config.read_timeout_ms):
                 return self._exchange(connection, credentials)
         finally:
             with self._lock:
-                self._connection = self._socket = None
-            connection.close()
+                opened, self._inherited.socket = self._inherited.socket, None
+            if opened is not None:
+                opened.close()
+
+    def _connect(self) -> http.client.HTTPConnection:
+        """A connection whose socket is known to `_inherited` from its first moment."""
+        connection_type = http.client.HTTPConnection if self._context is None else http.client.HTTPSConnection
+        connection = connection_type(self._host, self._port)
+        self._ensure_not_cancelled()
+        connect_timeout_s = self._config.connect_timeout_ms / 1000
+        opened = socket.create_connection((connection.host, connection.port), connect_timeout_s)
+        self._inherited.socket = opened
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._context is not None:
+            secured = self._context.wrap_socket(
+                opened, server_hostname=connection.host, do_handshake_on_connect=False
+            )
+            self._inherited.socket = opened = secured
+            self._ensure_not_cancelled()
+            secured.do_handshake()
+        connection.sock = opened
+        return connection
+
+    def _ensure_not_cancelled(self) -> None:
+        with self._lock:
+            if self._is_cancelled:
+                raise DisconnectError("the client is closing")
 
     def _exchange(
         self, connection: http.client.HTTPConnection, credentials: ClientCredentials
     ) -> tuple[int, bytes]:
         """Status and body of the answer."""
         connection.sock.settimeout(self._config.read_timeout_ms / 1000)
-        with self._lock:
-            self._socket = connection.sock
         connection.request("POST", self._target, self._body(credentials), self._headers(credentials))
-        with self._lock:
-            if self._is_cancelled:
-                raise DisconnectError("the client is closing")
+        self._ensure_not_cancelled()
         response = connection.getresponse()
         try:
             body = response.read(_MAX_ANSWER_BYTES + 1)
@@ -167,21 +202,6 @@ class HttpJwtRetriever:
         finally:
             timer.cancel()
             timer.join()
-
-    def _open(self) -> http.client.HTTPConnection:
-        timeout_s = self._config.connect_timeout_ms / 1000
-        connection: http.client.HTTPConnection
-        if self._context is not None:
-            connection = http.client.HTTPSConnection(
-                self._host, self._port, timeout=timeout_s, context=self._context
-            )
-        else:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
-        with self._lock:
-            if self._is_cancelled:
-                raise DisconnectError("the client is closing")
-            self._connection = connection
-        return connection
 
     def _body(self, credentials: ClientCredentials) -> bytes:
         scope = credentials.scope
