@@ -191,7 +191,12 @@ def test_a_record_in_the_middle_of_a_batch_is_read_back(
 )
 @pytest.mark.parametrize(
     ("base_sequence", "sequences"),
-    [(None, (None, None, None)), (983, (983, 984, 985)), (2**31 - 2, (2**31 - 2, 2**31 - 1, 0))],
+    [
+        (None, (None, None, None)),
+        (983, (983, 984, 985)),
+        (2**31 - 2, (2**31 - 2, 2**31 - 1, 0)),
+        (0, (0, 1, 2)),
+    ],
 )
 def test_a_batch_knows_its_offsets_and_sequences(
     base_sequence: int | None, sequences: tuple[int | None, ...]

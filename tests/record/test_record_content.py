@@ -51,6 +51,7 @@ def test_encoded_headers_are_the_headers_and_their_bytes_on_the_wire(
     assert (len(encoded), list(encoded)) == (len(headers), headers)
     assert encoded == tuple(headers)
     assert encoded == EncodedHeaders(headers)
+    assert encoded != (*headers, ("h", None))
     assert hash(encoded) == hash(tuple(headers))
     assert encoded + tuple(more) == tuple(headers + more) == encoded + EncodedHeaders(more)
     for key, value in ((None, None), (b"k", b"v")):
