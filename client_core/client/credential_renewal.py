@@ -232,7 +232,6 @@ class CredentialRenewal:
         if trial.state is ConnectionState.READY:
             _log.info("Node %s takes the new credentials; connections are made anew, one by one", self._tried)
             self._is_proved = True
-            self._begins_ms = now_ms
             if self._is_refusal_told:
                 self._events.emit(SecretReloaded(_NAME, None))
         else:

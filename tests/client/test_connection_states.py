@@ -365,9 +365,12 @@ def test_the_set_up_timeout_doubles_while_connecting_fails_and_anything_better_r
     assert states.connection_setup_timeout_ms(NODE) == pytest.approx(SETUP_MS, rel=JITTER)
     assert not states.connecting_nodes
     states.disconnected(NODE, 0)
-    states.connecting(NODE, 0, "localhost")
-    assert states.connection_setup_timeout_ms(NODE) == pytest.approx(SETUP_MS, rel=JITTER)
-    assert list(states.connecting_nodes) == [NODE]
+    for failures in range(2):
+        states.connecting(NODE, 0, "localhost")
+        expected_ms = SETUP_MS * 2**failures
+        assert states.connection_setup_timeout_ms(NODE) == pytest.approx(expected_ms, rel=JITTER)
+        assert list(states.connecting_nodes) == [NODE]
+        states.disconnected(NODE, 0)
 
 
 @pytest.mark.behaviour("CONN-07")

@@ -18,6 +18,7 @@ from client_core.client.metadata_updater import (
 )
 from client_core.client.network_client_config import MetadataRecoveryStrategy
 from client_core.clock import FOREVER_MS
+from client_core.cluster import Node
 from client_core.errors import IllegalStateError, SaslAuthenticationError, UnsupportedVersionError
 from client_core.events import MetadataRefreshed, MetadataRefreshFailed, Rebootstrapped
 from client_core.metadata.metadata import Metadata, MetadataConfig
@@ -33,7 +34,6 @@ from tests.client.client_builders import (
 from tests.support.metadata_responses import metadata_message, partition, read, topic
 
 if TYPE_CHECKING:
-    from client_core.cluster import Node
     from client_core.protocol.request import RequestBuilder
 
 BACKOFF_MS = 50
@@ -66,9 +66,11 @@ class OneClient:
         self.sent: list[tuple[int, int]] = []
         self.connects: list[int] = []
         self.choices = 0
+        self.avoided: int | None = None
 
     def least_loaded_node(self, now_ms: int, avoid: int | None = None) -> LeastLoadedNode:
         self.choices += 1
+        self.avoided = avoid
         return LeastLoadedNode(self.node, self.any_ready or self.node is not None)
 
     def can_send_request(self, node_id: int, now_ms: int) -> bool:
@@ -191,6 +193,27 @@ def test_a_request_that_fails_while_it_is_sent_leaves_none_under_way() -> None:
     assert not updater.is_in_progress
     with pytest.raises(UnsupportedVersionError):
         metadata.maybe_throw_any_exception()
+
+
+class _InDoubt(Metadata):
+    """Metadata whose last answer may not be so."""
+
+    @property
+    def is_in_doubt(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("node_id", "avoided"), [(0, 0), (2, 2), (-1, None)])
+def test_after_an_answer_in_doubt_another_broker_is_asked(node_id: int, avoided: int | None) -> None:
+    """A bootstrap address, whose id is negative, may be any of the brokers."""
+    updater = DefaultMetadataUpdater(_InDoubt(MetadataConfig(0, 0, 0), Random(0)), TEST_CONFIG)
+    client = OneClient(node=Node(node_id, "here", 9092))
+    client.can_send = True
+    updater.maybe_update(0, client)
+    assert client.avoided is None
+    updater.handle_successful_response(10, make_in_flight(), read(BROKERS))
+    updater.maybe_update(20, client)
+    assert client.avoided == avoided
 
 
 def test_an_answer_that_is_no_metadata_is_a_bug() -> None:
