@@ -218,6 +218,9 @@ def test_a_wrong_key_password_is_told_from_a_missing_one(traditional: bool, pass
     assert complaint(identified(encrypted, CLIENT.chain)).message == (
         "ssl.keystore.key: the private key is encrypted; give ssl.key.password"
     )
+    from_a_file = SecretSource("ssl.key.password.file", text=password)
+    of_a_file = replace(identified(encrypted, CLIENT.chain), key_password=from_a_file)
+    assert complaint(of_a_file).message.startswith("ssl.key.password.file: it does not open ssl.keystore.key")
 
 
 def test_a_password_beyond_openssls_buffer_is_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import select
 import socket
 import struct
@@ -85,6 +87,35 @@ def test_a_name_is_refused_at_once_instead_of_resolved() -> None:
 def test_what_the_system_refuses_at_once_is_an_os_error() -> None:
     with pytest.raises(OSError, match="nreachable"):
         open_socket(("224.0.0.1", 9092), OS_DEFAULT, OS_DEFAULT)  # TCP has no multicast
+
+
+class _Failing(socket.socket):
+    """A connection whose connect has failed so."""
+
+    error = 0
+
+    def getsockopt(self, *_: object) -> int:  # type: ignore[override]
+        return self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (errno.ETIMEDOUT, "connection timed out"),
+        (errno.EHOSTUNREACH, "no route to host"),
+        (errno.ENETUNREACH, "network is unreachable"),
+        (errno.ECONNRESET, "the peer reset the connection"),
+        (errno.EPIPE, "the peer closed the connection"),
+        (errno.EADDRNOTAVAIL, "cannot assign requested address"),
+    ],
+)
+def test_why_a_connect_failed_is_a_sentence(error: int, sentence: str) -> None:
+    connection = _Failing()
+    connection.error = error
+    with contextlib.closing(PlaintextTransportLayer(connection, "127.0.0.1:1")) as made:
+        with pytest.raises(DisconnectError) as caught:
+            made.finish_connect()
+        assert caught.value.message == sentence
 
 
 def test_a_refused_connect_is_a_disconnect_error_with_the_system_error_behind_it() -> None:

@@ -220,6 +220,9 @@ def test_temporary_trouble_backs_off_from_the_least_to_the_most() -> None:
         assert 8_000 <= waits_ms[-1] <= 10_000
         assert max(waits_ms) <= 10_000
         assert len(it.events.of(SecretReloaded)) == 1
+        it.answer(it.token("alice", 100 * MINUTE_MS))
+        it.clock.advance(80 * MINUTE_MS)
+        assert 80 <= it.answer(DisconnectError("connection refused")) <= 120
 
 
 def test_a_refusal_is_asked_again_after_the_longest_backoff() -> None:
