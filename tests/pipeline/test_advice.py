@@ -216,7 +216,7 @@ def test_who_was_not_heard_of_lately_or_on_a_known_cluster_gets_none(
     advised: dict[str, dict[str, Any]],
 ) -> None:
     assert advised.keys().isdisjoint({"silent", "nowhere"})
-    assert {row["ttl_ms"] for row in advised.values()} == {TTL_MS}
+    assert {row["ttl_ms"] for row in advised.values()} == {TTL_MS} == {7 * 86_400_000}
     assert len({row["computed_at"] for row in advised.values()}) == 1
 
 

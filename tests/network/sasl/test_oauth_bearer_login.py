@@ -291,12 +291,13 @@ def test_a_sink_with_a_bug_does_not_end_the_thread(caplog: pytest.LogCaptureFixt
     assert "An event sink failed" in caplog.text
 
 
-def test_close_ends_a_thread_that_waits() -> None:
+def test_close_ends_a_thread_that_waits(caplog: pytest.LogCaptureFixture) -> None:
     it = Rig()
     it.answer(it.token("alice", 100 * MINUTE_MS))
     it.login.close()
     it.login.close()
     assert not _login_threads(it)
+    assert caplog.messages == []
 
 
 def test_close_ends_a_thread_that_asks() -> None:
