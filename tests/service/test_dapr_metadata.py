@@ -72,7 +72,8 @@ def test_what_is_no_partition_is_refused(written: str) -> None:
         ("1.5s", 1_500),
         ("250ms", 250),
         ("1000us", 1),
-        ("1000µs", 1),
+        ("1000µs", 1),  # the micro sign
+        ("1000\u03bcs", 1),  # the Greek letter
         ("999999999h", (2**63 - 1) // 10**6),
         ("-5s", 0),
         (".5s", 500),
