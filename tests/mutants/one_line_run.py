@@ -342,7 +342,7 @@ def main() -> int:
     sample = random.Random(asked.seed).sample(every, min(asked.count, len(every)))
     equivalent = _equivalent()
     sample = [one for one in sample if (one.path, one.was, one.becomes) not in equivalent]
-    digest = _digest([*room.sources, f"{room.tests}/**/*.py"])
+    digest = _digest([*room.sources, f"{room.tests}/**/*.py", "tests/mutants/one_line.py"])
     kept = _KEPT / f"{asked.room}-{asked.seed}-{digest}.json"
     results: dict[str, str] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     print(f"{asked.room}: {len(sample)} of {len(every)} mutants, seed {asked.seed}", flush=True)
