@@ -87,6 +87,7 @@ behaviours: setup  ## which test shows which behaviour, as a table; fails on one
 	$(BIN)/python -m tests.behaviours
 
 test: setup java kafka-jars pipeline-jars  ## what every commit passes: minutes, a real three-broker Kafka included
+	$(BIN)/python -m tests.support.compiled_tests
 	$(PYTEST) -m "not long"
 
 test-pipeline-killed: setup java pipeline-jars  ## the pipeline's driver killed with SIGKILL at every point: minutes

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import json
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _GOLDEN: Final = Path(__file__).parent / "golden" / "data"
 #: Marks of tests that share what takes long to start; a test goes with the first that it bears.
 _LONG_GROUPS: Final = ("kafka_http", "kafka", "spark")
+_LONGEST_ID: Final = 200
 _OPTIONAL_FOLDERS: Final = ("tables", "captured")
 
 # Derandomised: a run must not depend on chance. No deadline: a busy machine is no bug.
@@ -55,6 +57,14 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = golden_folder(config)
     if not folder.is_dir():
         raise pytest.UsageError(f"--golden: no such folder: {folder}")
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """A short name for a long text: each worker sends the ids of all tests to the controller."""
+    if isinstance(val, str | bytes) and len(val) > _LONGEST_ID:
+        data = val.encode(errors="surrogatepass") if isinstance(val, str) else val
+        return f"{argname}-of-{len(val)}-{zlib.crc32(data):08x}"
+    return None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
