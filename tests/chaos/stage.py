@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final, Self
 from tests.chaos.trace import WireTrace
 from tests.support import power_cut
 from tests.support.chaos_kraft import PROXIED_HOST
-from tests.support.clock_jumps import ClockJumps
 from tests.support.java_peer import JavaPeer
 from tests.support.sidecar import Sidecar
+from tests.support.steered_clock import SteeredClock
 from tests.support.steered_dns import SteeredDns
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Stage:
         cluster.listen_in(lambda broker_id: self.trace.conversation(broker_id))
         self._topics = 0
         self._folders = 0
-        self.clock = ClockJumps(folder)
+        self.clock = SteeredClock(folder)
         self.dns = SteeredDns(folder)
         self.write_password()
 
