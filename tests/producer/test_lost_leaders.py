@@ -322,14 +322,12 @@ def test_while_records_wait_for_a_lost_leader_another_is_asked_for_at_every_prob
     node = rig.client.least_loaded_node(rig.clock.now_ms()).node
     assert node is not None
     rig.client.set_unreachable(node, 60_000)
-    rig.submit("orders", b"a")
-    rig.turn()
+    rig.submit("orders", b"a", turns=1)
     for _ in range(8):
         rig.metadata.request_update(False)
         rig.know({"orders": 1})  # who leads it is still the lost one, and the pauses grow
     assert rig.metadata.time_to_allow_update(rig.clock.now_ms()) > 1_000
-    rig.clock.advance(300)
-    rig.turn()
+    rig.turn_after(300)
     is_due = rig.metadata.time_to_next_update(rig.clock.now_ms()) == 0
     assert is_due is has_option
 

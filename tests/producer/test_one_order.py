@@ -139,8 +139,7 @@ def test_a_record_that_a_broker_refuses_while_the_producer_closes_is_reported_wi
     waiting = rig.submit("orders", b"a", b"b")
     future = rig.producer.send(ProducerRecord("orders", b"c"))
     rig.producer._accumulator.failed.begin_close()
-    rig.clock.advance(1_000)
-    rig.turn()
+    rig.turn_after(1_000)
     assert len(waiting.failures) == 2
     assert future.exception(0) is not None
     assert rig.producer.close(0) == CloseReport((Unacknowledged("orders", 0, 3),))
@@ -148,10 +147,8 @@ def test_a_record_that_a_broker_refuses_while_the_producer_closes_is_reported_wi
 
 def test_a_record_that_ran_out_of_time_on_its_way_is_counted_once() -> None:
     rig = ProducerRig(topics={"orders": 1})
-    waiting = rig.submit("orders", b"a", timeout_ms=500)
-    rig.turn()
-    rig.clock.advance(500)
-    rig.turn()
+    waiting = rig.submit("orders", b"a", timeout_ms=500, turns=1)
+    rig.turn_after(500)
     assert len(waiting.failures) == 1
     assert rig.producer.close(0) == CloseReport(failed_earlier=1)
 
@@ -196,8 +193,7 @@ def test_a_look_up_is_ended_as_soon_as_the_producer_closes() -> None:
 
 def test_a_look_up_that_is_taken_after_the_close_began_is_ended_in_that_turn() -> None:
     rig = ProducerRig(topics={"orders": 1})
-    rig.submit("orders", b"a")
-    rig.turn()
+    rig.submit("orders", b"a", turns=1)
     looking = rig.look_up("nowhere", settle=False)
     rig.producer.io_thread.initiate_close()
     rig.turn()
@@ -317,8 +313,7 @@ def test_a_flush_ends_when_what_is_parked_is_cancelled() -> None:
         with ThreadPoolExecutor(1) as pool:
             flushed = pool.submit(producer.flush)
             wait_until(lambda: bool(producer._parked.held_back._flushes), what="the flush waits")
-            assert told.ticket is not None
-            told.ticket.cancel()
+            told.cancel()
             flushed.result(PATIENCE_S)
 
 
@@ -395,8 +390,7 @@ def test_a_send_waits_for_what_is_parked_although_the_topic_is_known_by_now(key:
 
 def test_a_send_that_waits_behind_a_parked_request_fails_after_max_block_ms() -> None:
     rig = full_buffer_rig(max_block_ms=500)
-    rig.submit("orders", b"y" * 800)
-    rig.turn()
+    rig.submit("orders", b"y" * 800, turns=1)
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(rig.producer.send, ProducerRecord("orders", b"z"))
         while not rig.clock.waiters:
@@ -411,10 +405,8 @@ def test_a_send_that_waits_behind_a_parked_request_fails_after_max_block_ms() ->
 def test_a_send_to_another_topic_waits_for_nobody() -> None:
     rig = full_buffer_rig(max_block_ms=0)
     rig.submit("unknown", b"y")
-    rig.clock.advance(10_000)
-    rig.turn()
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn()
+    rig.turn_after(10_000)
+    rig.answer(produced(ORDERS_0, offset=0))
     future = rig.producer.send(ProducerRecord("orders", b"z"))
     assert not future.done()
 
@@ -462,8 +454,7 @@ def test_a_request_whose_partition_has_come_is_not_overtaken_by_later_ones() -> 
     record = ProducerRecord("orders", b"", partition=1)
     for n in range(2):
         rig.submit("orders", record._replace(value=b"%d" % n))
-    rig.will_know({"orders": 1})
-    rig.turn()
+    rig.learn({"orders": 1})
     assert rig.producer.status().waiting_for_metadata == 2
     rig.know({"orders": 2})  # the I/O thread has not looked at it yet
     rig.submit("orders", record._replace(value=b"2"))
@@ -480,8 +471,7 @@ def test_a_request_whose_partition_has_come_is_not_overtaken_by_later_ones() -> 
 
 def test_what_stands_aside_holds_up_nobody_else() -> None:
     rig = ProducerRig(topics={"orders": 1}, linger_ms=1_000, max_block_ms=0)
-    rig.submit("orders", ProducerRecord("orders", b"a", partition=1))
-    rig.turn()
+    rig.submit("orders", ProducerRecord("orders", b"a", partition=1), turns=1)
     rig.submit("orders", b"b")
     future = rig.producer.send(ProducerRecord("orders", b"c"))
     assert not future.done()

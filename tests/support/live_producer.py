@@ -65,6 +65,10 @@ class Told:
         self.results.append(result)
         self._came.set()
 
+    def cancel(self) -> None:
+        assert self.ticket is not None
+        self.ticket.cancel()
+
     @property
     def is_told(self) -> bool:
         return self._came.is_set()
