@@ -14,11 +14,7 @@ from client_core.error_codes import Errors
 from client_core.producer.producer_batch import ProducerBatch, ProducerIdAndEpoch
 from client_core.producer.transaction_manager import TransactionManager
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
-from tests.support.sender_rig import (
-    ORDERS_0,
-    SenderRig,
-    produced,
-)
+from tests.support.sender_rig import ORDERS_0, SenderRig, produced
 
 if TYPE_CHECKING:
     from client_core.cluster import TopicPartition

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from client_core.cluster import TopicPartition
-from client_core.errors import (
-    BufferExhaustedError,
-)
+from client_core.errors import BufferExhaustedError
 from client_core.events import WaitFinished
 from client_core.producer.future_record_metadata import FutureRecordMetadata
 from client_core.producer.producer_record import ProducerRecord

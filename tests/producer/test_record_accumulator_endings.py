@@ -8,11 +8,7 @@ from typing import SupportsIndex
 import pytest
 
 from client_core.clock import FOREVER_MS
-from client_core.errors import (
-    IllegalStateError,
-    KafkaError,
-    ProducerClosedError,
-)
+from client_core.errors import IllegalStateError, KafkaError, ProducerClosedError
 from client_core.producer.producer_batch import ProducerBatch
 from client_core.producer.producer_record import ProducerRecord
 from client_core.producer.ticket import Written

@@ -7,14 +7,7 @@ from random import Random
 import pytest
 
 from tests.golden.adapters_producer import GivenRandom
-from tests.producer.batches import (
-    Bench,
-    numbered,
-    queued,
-    record,
-    size_of,
-    tp,
-)
+from tests.producer.batches import Bench, numbered, queued, record, size_of, tp
 
 
 class Counting(GivenRandom):

@@ -25,12 +25,7 @@ from client_core.producer.producer_record import ProducerRecord
 from client_core.producer.ticket import Written
 from tests.producer.batches import Owner
 from tests.support.metadata_responses import metadata_response
-from tests.support.sender_rig import (
-    ORDERS_0,
-    ORDERS_1,
-    SenderRig,
-    produced,
-)
+from tests.support.sender_rig import ORDERS_0, ORDERS_1, SenderRig, produced
 
 if TYPE_CHECKING:
     from client_core.protocol.messages.produce_response import ProduceResponse

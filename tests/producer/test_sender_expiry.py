@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core.error_codes import Errors
-from client_core.errors import (
-    TimeoutError,
-)
+from client_core.errors import TimeoutError
 from client_core.events import ProduceFinished
 from tests.support.metadata_responses import metadata_response
 from tests.support.sender_rig import (

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core.error_codes import Errors
-from client_core.errors import (
-    RecordTooLargeError,
-    TimeoutError,
-)
+from client_core.errors import RecordTooLargeError, TimeoutError
 from client_core.events import BatchSplit
 from client_core.record.compression import Codec
 from client_core.record.compression_ratio import IMPROVING_STEP

@@ -8,11 +8,7 @@ import pytest
 
 from client_core.client.kafka_client import LeastLoadedNode
 from client_core.error_codes import Errors
-from client_core.errors import (
-    ClusterAuthorizationError,
-    TimeoutError,
-    UnsupportedVersionError,
-)
+from client_core.errors import ClusterAuthorizationError, TimeoutError, UnsupportedVersionError
 from client_core.producer.producer_batch import ProducerIdAndEpoch
 from client_core.producer.transaction_manager import State
 from tests.support.mock_client import MockClient

@@ -22,12 +22,7 @@ from tests.producer.sequence_rig import (
     send,
     state_of,
 )
-from tests.support.sender_rig import (
-    ORDERS_0,
-    PRODUCER_ID,
-    SenderRig,
-    produced,
-)
+from tests.support.sender_rig import ORDERS_0, PRODUCER_ID, SenderRig, produced
 
 if TYPE_CHECKING:
     from client_core.producer.future_record_metadata import FutureRecordMetadata
