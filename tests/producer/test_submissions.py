@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from client_core.error_codes import Errors
 from client_core.errors import IllegalStateError, ProducerClosedError
 from client_core.producer import unclosed_producers
+from client_core.producer.status import CloseReport, Unacknowledged
 from tests.support.producer_rig import ProducerRig
 from tests.support.sender_rig import ORDERS_0, produced
 from tests.support.waiting import patient
@@ -56,6 +58,14 @@ def test_a_close_waits_for_a_request_that_another_thread_is_handing_in() -> None
     assert rig.producer._accumulator.has_incomplete
 
 
+def test_a_record_that_was_refused_as_it_came_is_in_the_report_of_the_close() -> None:
+    rig = ProducerRig(topics={})
+    rig.metadata.add("bad topic", rig.clock.now_ms())
+    rig.know({}, errors={"bad topic": Errors.INVALID_TOPIC_EXCEPTION.code})
+    rig.submit("bad topic", b"a", b"b")
+    assert rig.producer.close(0) == CloseReport(failed_earlier=2)
+
+
 # -- producers that nobody closes ----------------------------------------------------------------------------
 
 
@@ -76,6 +86,17 @@ def test_the_end_of_a_dropped_producer_is_reported_when_its_records_are_accounte
         assert waiting.offsets == [3]
     else:
         assert isinstance(waiting.failures[0].error, ProducerClosedError)
+        assert io_thread.unacknowledged() == (Unacknowledged("orders", 0, 1),)
+
+
+def test_a_dropped_producer_wakes_its_thread_from_its_sleep() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    io_thread = rig.producer.io_thread
+    io_thread._thread._ident = -1  # type: ignore[attr-defined]  # as if it had begun, and slept
+    before = rig.client.wakeups
+    io_thread.end_unclosed(lambda: None)
+    assert rig.client.wakeups == before + 1
+    io_thread._end()
 
 
 def test_what_an_unclosed_producer_lost_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
