@@ -14,11 +14,7 @@ from client_core.error_codes import Errors
 from client_core.producer.producer_batch import ProducerBatch, ProducerIdAndEpoch
 from client_core.producer.transaction_manager import TransactionManager
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
-from tests.support.sender_rig import (
-    ORDERS_0,
-    SenderRig,
-    produced,
-)
+from tests.support.sender_rig import ORDERS_0, SenderRig, produced
 
 if TYPE_CHECKING:
     from client_core.cluster import TopicPartition
@@ -46,8 +42,7 @@ def acknowledged_rig() -> SenderRig:
 
 
 def send_and_acknowledge(rig: SenderRig, topic_partition: TopicPartition = ORDERS_0, *, offset: int) -> None:
-    future = rig.append(topic_partition.partition)
-    rig.turn()
+    future = rig.send(topic_partition.partition)
     answer(rig, None, topic_partition, offset=offset)
     assert future.result(0).offset == offset
 
@@ -66,8 +61,7 @@ def answer(
     sent_epoch, sent_sequence = rig.sent_sequence(0)
     assert sequence in (None, sent_sequence)
     assert epoch in (None, sent_epoch)
-    rig.respond(produced(topic_partition, error=error, offset=offset, log_start_offset=log_start))
-    rig.turn()
+    rig.answer(produced(topic_partition, error=error, offset=offset, log_start_offset=log_start))
 
 
 def state_of(
@@ -98,8 +92,7 @@ def queued(rig: SenderRig) -> list[int | None]:
 
 
 def send(rig: SenderRig, *, records: int = 1, partition: int = 0) -> FutureRecordMetadata:
-    future = rig.append(partition, count=records)
-    rig.turn()
+    future = rig.send(partition, count=records)
     return future
 
 

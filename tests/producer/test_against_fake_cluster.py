@@ -29,6 +29,7 @@ from tests.support.live_producer import (
     Told,
     live_producer,
     look_up,
+    producing,
     submit,
 )
 
@@ -138,17 +139,15 @@ def test_a_leader_that_moves_with_five_batches_in_flight_costs_neither_order_nor
 
 
 def test_a_partition_without_a_leader_is_waited_for() -> None:
-    with FakeCluster(brokers=2) as cluster:
-        cluster.create_topic("orders", replication_factor=2)
-        with live_producer(cluster.bootstrap_servers) as producer:
-            assert submit(producer, "orders", [b"a"], partition=0).offsets() == [0]
-            cluster.move_leader("orders", 0, None)
-            told = submit(producer, "orders", [b"b"], partition=0)
-            seen = len(cluster.requests(ApiKey.METADATA))
-            cluster.wait_for_requests(ApiKey.METADATA, seen + 3)
-            assert not told.is_told
-            cluster.move_leader("orders", 0, 2)
-            assert told.offsets() == [1]
+    with producing(brokers=2, replication_factor=2) as (cluster, producer):
+        assert submit(producer, "orders", [b"a"], partition=0).offsets() == [0]
+        cluster.move_leader("orders", 0, None)
+        told = submit(producer, "orders", [b"b"], partition=0)
+        seen = len(cluster.requests(ApiKey.METADATA))
+        cluster.wait_for_requests(ApiKey.METADATA, seen + 3)
+        assert not told.is_told
+        cluster.move_leader("orders", 0, 2)
+        assert told.offsets() == [1]
 
 
 def test_a_broker_that_tells_of_a_cluster_as_it_was_is_not_believed() -> None:
@@ -165,31 +164,27 @@ def test_a_broker_that_tells_of_a_cluster_as_it_was_is_not_believed() -> None:
 
 
 def test_the_death_of_a_leader_that_nobody_has_noticed_is_survived() -> None:
-    with FakeCluster(brokers=3) as cluster:
-        cluster.create_topic("orders", replication_factor=3)
-        with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
-            assert submit(producer, "orders", [b"first"], partition=0).offsets() == [0]
-            cluster.kill(1, elect=False)
-            told = [submit(producer, "orders", [b"%d" % n], partition=0) for n in range(10)]
-            seen = len(cluster.requests(ApiKey.METADATA))
-            cluster.wait_for_requests(ApiKey.METADATA, seen + 3)
-            assert not any(one.is_told for one in told)
-            cluster.notice_death(1)
-            assert [one.offsets() for one in told] == [[n + 1] for n in range(10)]
+    with producing({"batch.size": 1}, brokers=3, replication_factor=3) as (cluster, producer):
+        assert submit(producer, "orders", [b"first"], partition=0).offsets() == [0]
+        cluster.kill(1, elect=False)
+        told = [submit(producer, "orders", [b"%d" % n], partition=0) for n in range(10)]
+        seen = len(cluster.requests(ApiKey.METADATA))
+        cluster.wait_for_requests(ApiKey.METADATA, seen + 3)
+        assert not any(one.is_told for one in told)
+        cluster.notice_death(1)
+        assert [one.offsets() for one in told] == [[n + 1] for n in range(10)]
 
 
 def test_a_cluster_that_is_gone_and_comes_back_elsewhere_is_found_by_its_bootstrap_address() -> None:
-    with FakeCluster(brokers=3) as cluster:
-        cluster.create_topic("orders", replication_factor=3)
-        with live_producer(cluster.bootstrap_servers) as producer:
-            assert submit(producer, "orders", [b"a"]).offsets() == [0]
-            for broker in (1, 2, 3):
-                cluster.kill(broker, elect=False)
-            told = submit(producer, "orders", [b"b"])
-            cluster.revive(1)
-            cluster.revive(2, new_port=True)
-            cluster.revive(3, new_port=True)
-            assert told.offsets() == [1]
+    with producing(brokers=3, replication_factor=3) as (cluster, producer):
+        assert submit(producer, "orders", [b"a"]).offsets() == [0]
+        for broker in (1, 2, 3):
+            cluster.kill(broker, elect=False)
+        told = submit(producer, "orders", [b"b"])
+        cluster.revive(1)
+        cluster.revive(2, new_port=True)
+        cluster.revive(3, new_port=True)
+        assert told.offsets() == [1]
 
 
 # -- topics that change --------------------------------------------------------------------------------------
@@ -230,14 +225,12 @@ def test_a_record_that_was_sent_to_a_deleted_topic_may_still_be_written_after_it
 
 
 def test_a_record_for_a_partition_that_is_still_to_come_waits_for_it_and_holds_nobody_up() -> None:
-    with FakeCluster(brokers=2) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers) as producer:
-            early = submit(producer, "orders", [b"early"], partition=3)
-            assert submit(producer, "orders", [b"a"], partition=0).offsets() == [0]
-            assert not early.is_told
-            cluster.add_partitions("orders", 4)
-            assert early.offsets() == [0]
+    with producing(brokers=2) as (cluster, producer):
+        early = submit(producer, "orders", [b"early"], partition=3)
+        assert submit(producer, "orders", [b"a"], partition=0).offsets() == [0]
+        assert not early.is_told
+        cluster.add_partitions("orders", 4)
+        assert early.offsets() == [0]
 
 
 def test_a_topic_is_made_by_a_record_but_not_by_a_look_up() -> None:
@@ -280,71 +273,60 @@ def test_a_topic_that_may_be_seen_and_not_written_fails_the_record_as_not_writte
 
 
 def test_an_illegal_name_fails_at_once_and_holds_nobody_up() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers) as producer:
-            assert isinstance(submit(producer, "no topic!", [b"a"]).error(), InvalidTopicError)
-            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+    with producing() as (_, producer):
+        assert isinstance(submit(producer, "no topic!", [b"a"]).error(), InvalidTopicError)
+        assert submit(producer, "orders", [b"a"]).offsets() == [0]
 
 
 # -- look-ups ------------------------------------------------------------------------------------------------
 
 
 def test_a_refresh_is_not_answered_by_what_a_broker_was_asked_before() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers) as producer:
-            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
-            hold = cluster.hold_next(ApiKey.METADATA)
-            early = refresh(producer)
-            hold.wait_until_held()
-            cluster.add_partitions("orders", 5)  # after the broker looked, before it is heard
-            late = refresh(producer)
-            hold.release()
-            assert early.result(MetadataResult).error is None
-            assert late.result(MetadataResult).cache.partition_count("orders") == 5
+    with producing() as (cluster, producer):
+        assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+        hold = cluster.hold_next(ApiKey.METADATA)
+        early = refresh(producer)
+        hold.wait_until_held()
+        cluster.add_partitions("orders", 5)  # after the broker looked, before it is heard
+        late = refresh(producer)
+        hold.release()
+        assert early.result(MetadataResult).error is None
+        assert late.result(MetadataResult).cache.partition_count("orders") == 5
 
 
 def test_a_list_is_not_answered_by_what_a_broker_was_asked_before() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers) as producer:
-            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
-            hold = cluster.hold_next(ApiKey.METADATA)
-            early = listing(producer)
-            hold.wait_until_held()
-            cluster.create_topic("later")
-            late = listing(producer)
-            hold.release()
-            assert early.result(ListingResult).error is None
-            listed = late.result(ListingResult).listing
-            assert listed is not None
-            assert "later" in listed.topics
+    with producing() as (cluster, producer):
+        assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+        hold = cluster.hold_next(ApiKey.METADATA)
+        early = listing(producer)
+        hold.wait_until_held()
+        cluster.create_topic("later")
+        late = listing(producer)
+        hold.release()
+        assert early.result(ListingResult).error is None
+        listed = late.result(ListingResult).listing
+        assert listed is not None
+        assert "later" in listed.topics
 
 
 def test_a_look_up_that_is_cancelled_is_not_told_even_if_its_answer_is_on_the_way() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers) as producer:
-            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
-            cluster.create_topic("later")
-            hold = cluster.hold_next(ApiKey.METADATA)
-            told, other = look_up(producer, "later"), look_up(producer, "later")
-            hold.wait_until_held()
-            assert told.ticket is not None
-            told.ticket.cancel()
-            hold.release()
-            assert other.result(MetadataResult).topic_errors == {}
-            assert told.results == []
+    with producing() as (cluster, producer):
+        assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+        cluster.create_topic("later")
+        hold = cluster.hold_next(ApiKey.METADATA)
+        told, other = look_up(producer, "later"), look_up(producer, "later")
+        hold.wait_until_held()
+        told.cancel()
+        hold.release()
+        assert other.result(MetadataResult).topic_errors == {}
+        assert told.results == []
 
 
 def test_a_refused_refresh_is_tried_again_until_it_succeeds() -> None:
-    with FakeCluster(brokers=2) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers) as producer:
-            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
-            cluster.change_next(ApiKey.METADATA, lambda r: r._replace(brokers=()), times=5)
-            assert refresh(producer).result(MetadataResult).error is None
+    with producing(brokers=2) as (cluster, producer):
+        assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+        cluster.change_next(ApiKey.METADATA, lambda r: r._replace(brokers=()), times=5)
+        assert refresh(producer).result(MetadataResult).error is None
 
 
 def test_a_topic_with_an_error_that_passes_is_found_when_it_has_passed() -> None:

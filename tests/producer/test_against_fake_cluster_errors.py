@@ -25,7 +25,7 @@ from tests.support.fake_cluster import (
     WrongCorrelationId,
     WrongSize,
 )
-from tests.support.live_producer import live_producer, look_up, submit
+from tests.support.live_producer import live_producer, look_up, producing, submit
 
 if TYPE_CHECKING:
     from tests.support.fake_cluster import Reaction
@@ -113,12 +113,10 @@ def test_every_fatal_code_fails_its_record_and_no_other(idempotent: bool) -> Non
 
 
 def test_a_code_that_no_kafka_knows_yet_fails_its_record_and_no_other() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers) as producer:
-            cluster.fail_next_produces(12_345)
-            assert submit(producer, "orders", [b"refused"]).error().error is Errors.UNKNOWN_SERVER_ERROR
-            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+    with producing() as (cluster, producer):
+        cluster.fail_next_produces(12_345)
+        assert submit(producer, "orders", [b"refused"]).error().error is Errors.UNKNOWN_SERVER_ERROR
+        assert submit(producer, "orders", [b"a"]).offsets() == [0]
 
 
 @pytest.mark.parametrize("error", [Errors.CLUSTER_AUTHORIZATION_FAILED, Errors.UNSUPPORTED_VERSION])
@@ -227,52 +225,46 @@ def test_silence_is_broken_off_after_the_request_timeout(api: ApiKey, reaction: 
 
 
 def test_a_broker_that_is_silent_for_ever_fails_the_records_at_the_delivery_timeout() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        settings = {"request.timeout.ms": 300, "delivery.timeout.ms": 1_000, "batch.size": 1}
-        with live_producer(cluster.bootstrap_servers, settings) as producer:
-            assert submit(producer, "orders", [b"a"]).offsets() == [0]
-            cluster.react_next(ApiKey.PRODUCE, Silence(), times=1_000)
-            # Of one request, and so of one age: of younger batches some would be sent in the last moment.
-            failures = submit(producer, "orders", [alone(n) for n in range(10)]).failures()
-            for failure in failures:
-                assert "ms has passed since batch creation" in failure.error.message
-            assert [each.written for each in failures] == [Written.UNKNOWN] * 5 + [Written.NO] * 5
+    with producing({"request.timeout.ms": 300, "delivery.timeout.ms": 1_000, "batch.size": 1}) as (
+        cluster,
+        producer,
+    ):
+        assert submit(producer, "orders", [b"a"]).offsets() == [0]
+        cluster.react_next(ApiKey.PRODUCE, Silence(), times=1_000)
+        # Of one request, and so of one age: of younger batches some would be sent in the last moment.
+        failures = submit(producer, "orders", [alone(n) for n in range(10)]).failures()
+        for failure in failures:
+            assert "ms has passed since batch creation" in failure.error.message
+        assert [each.written for each in failures] == [Written.UNKNOWN] * 5 + [Written.NO] * 5
 
 
 @pytest.mark.parametrize("api", [ApiKey.PRODUCE, ApiKey.METADATA], ids=repr)
 def test_a_throttle_is_waited_out(api: ApiKey) -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers) as producer:
-            cluster.throttle_next(api, 30, times=3)
-            for n in range(5):
-                assert submit(producer, "orders", [b"%d" % n]).offsets() == [n]
+    with producing() as (cluster, producer):
+        cluster.throttle_next(api, 30, times=3)
+        for n in range(5):
+            assert submit(producer, "orders", [b"%d" % n]).offsets() == [n]
 
 
 def test_answers_of_several_brokers_may_come_in_any_order() -> None:
-    with FakeCluster(brokers=3) as cluster:
-        cluster.create_topic("orders", partitions=3)
-        with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
-            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
-            holds = [cluster.hold_next(ApiKey.PRODUCE, broker_id=broker) for broker in (1, 2, 3)]
-            told = [submit(producer, "orders", [alone(n)], partition=n % 3) for n in range(30)]
-            for hold in reversed(holds):
-                hold.wait_until_held()
-                hold.release()
-            assert [one.offsets() for one in told] == [[n // 3] for n in range(30)]
+    with producing({"batch.size": 1}, brokers=3, partitions=3) as (cluster, producer):
+        assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+        holds = [cluster.hold_next(ApiKey.PRODUCE, broker_id=broker) for broker in (1, 2, 3)]
+        told = [submit(producer, "orders", [alone(n)], partition=n % 3) for n in range(30)]
+        for hold in reversed(holds):
+            hold.wait_until_held()
+            hold.release()
+        assert [one.offsets() for one in told] == [[n // 3] for n in range(30)]
 
 
 def test_connections_that_drop_again_and_again_cost_no_record_and_make_no_duplicate() -> None:
-    with FakeCluster(brokers=2) as cluster:
-        cluster.create_topic("orders", partitions=2, replication_factor=2)
-        with live_producer(cluster.bootstrap_servers, {"batch.size": 1}) as producer:
-            told = []
-            for n in range(60):
-                told.append(submit(producer, "orders", [alone(n)], partition=0))
-                if n % 5 == 0:
-                    cluster.drop_connections(1 + n % 2)
-            assert [one.offsets() for one in told] == [[n] for n in range(60)]
+    with producing({"batch.size": 1}, brokers=2, partitions=2, replication_factor=2) as (cluster, producer):
+        told = []
+        for n in range(60):
+            told.append(submit(producer, "orders", [alone(n)], partition=0))
+            if n % 5 == 0:
+                cluster.drop_connections(1 + n % 2)
+        assert [one.offsets() for one in told] == [[n] for n in range(60)]
 
 
 # -- the producer's id ---------------------------------------------------------------------------------------

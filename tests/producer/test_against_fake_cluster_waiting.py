@@ -34,7 +34,15 @@ from client_core import (
 )
 from client_core.protocol.api_keys import ApiKey
 from tests.support.fake_cluster import FakeCluster
-from tests.support.live_producer import PATIENCE_MS, PATIENCE_S, Told, live_producer, look_up, submit
+from tests.support.live_producer import (
+    PATIENCE_MS,
+    PATIENCE_S,
+    Told,
+    live_producer,
+    look_up,
+    producing,
+    submit,
+)
 from tests.support.waiting import wait_until
 
 
@@ -123,15 +131,13 @@ def test_five_thousand_requests_for_an_unknown_topic_end_each_at_its_own_deadlin
 def test_a_cancelled_ticket_is_not_told_and_frees_its_place() -> None:
     with FakeCluster(brokers=1) as cluster, live_producer(cluster.bootstrap_servers) as producer:
         first, second, third = (submit(producer, "orders", [b"%d" % n]) for n in range(3))
-        assert second.ticket is not None
-        second.ticket.cancel()
-        second.ticket.cancel()
+        second.cancel()
+        second.cancel()
         cluster.create_topic("orders")
         assert (first.offsets(), third.offsets()) == ([0], [1])
         assert second.results == []
         assert values(cluster) == [b"0", b"2"]
-        assert third.ticket is not None
-        third.ticket.cancel()  # too late, and harmless
+        third.cancel()  # too late, and harmless
         assert memory_is_back(producer)
 
 
@@ -139,19 +145,14 @@ def test_a_cancelled_ticket_is_not_told_and_frees_its_place() -> None:
 
 
 def test_requests_that_wait_for_memory_are_written_in_their_order_and_memory_comes_back() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        settings = {"buffer.memory": 2_000, "batch.size": 200}
-        with live_producer(cluster.bootstrap_servers, settings) as producer:
-            hold = cluster.hold_next(ApiKey.PRODUCE)
-            told = [submit(producer, "orders", [value(n), value(n)], partition=0) for n in range(200)]
-            hold.wait_until_held()
-            wait_until(
-                lambda: producer.status().waiting_for_buffer > 100, what="requests wait", every_s=0.005
-            )
-            hold.release()
-            assert [one.offsets() for one in told] == [[2 * n, 2 * n + 1] for n in range(200)]
-            wait_until(lambda: memory_is_back(producer), what="memory is back", every_s=0.005)
+    with producing({"buffer.memory": 2_000, "batch.size": 200}) as (cluster, producer):
+        hold = cluster.hold_next(ApiKey.PRODUCE)
+        told = [submit(producer, "orders", [value(n), value(n)], partition=0) for n in range(200)]
+        hold.wait_until_held()
+        wait_until(lambda: producer.status().waiting_for_buffer > 100, what="requests wait", every_s=0.005)
+        hold.release()
+        assert [one.offsets() for one in told] == [[2 * n, 2 * n + 1] for n in range(200)]
+        wait_until(lambda: memory_is_back(producer), what="memory is back", every_s=0.005)
 
 
 def test_requests_for_several_topics_share_the_memory_first_come_first_served() -> None:
@@ -166,24 +167,21 @@ def test_requests_for_several_topics_share_the_memory_first_come_first_served() 
 
 
 def test_a_request_that_gets_no_memory_in_time_fails_and_those_behind_it_go_on() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        settings = {"buffer.memory": 400, "batch.size": 200}
-        with live_producer(cluster.bootstrap_servers, settings) as producer:
-            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
-            hold = cluster.hold_next(ApiKey.PRODUCE)
-            first = submit(producer, "orders", [value(n) for n in range(4)])
-            hold.wait_until_held()
-            hasty = submit(producer, "orders", [b"x" * 300], block_in_ms=60)
-            patient = submit(producer, "orders", [value(9)])
-            (failure,) = hasty.failures()
-            assert isinstance(failure.error, BufferExhaustedError)
-            assert (failure.phase, failure.written) == (Phase.BUFFER, Written.NO)
-            assert not patient.is_told
-            hold.release()
-            assert first.offsets() == [0, 1, 2, 3]
-            assert patient.offsets() == [4]
-            wait_until(lambda: memory_is_back(producer), what="memory is back", every_s=0.005)
+    with producing({"buffer.memory": 400, "batch.size": 200}) as (cluster, producer):
+        assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+        hold = cluster.hold_next(ApiKey.PRODUCE)
+        first = submit(producer, "orders", [value(n) for n in range(4)])
+        hold.wait_until_held()
+        hasty = submit(producer, "orders", [b"x" * 300], block_in_ms=60)
+        patient = submit(producer, "orders", [value(9)])
+        (failure,) = hasty.failures()
+        assert isinstance(failure.error, BufferExhaustedError)
+        assert (failure.phase, failure.written) == (Phase.BUFFER, Written.NO)
+        assert not patient.is_told
+        hold.release()
+        assert first.offsets() == [0, 1, 2, 3]
+        assert patient.offsets() == [4]
+        wait_until(lambda: memory_is_back(producer), what="memory is back", every_s=0.005)
 
 
 def test_threads_that_block_and_requests_that_are_parked_wait_in_one_queue_for_memory() -> None:
@@ -273,16 +271,14 @@ def test_a_callback_that_raises_or_misbehaves_harms_nobody_else() -> None:
                 refusals.append(error)
         raise RuntimeError("a user's bug")
 
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers) as producer:
-            futures = [
-                producer.send(ProducerRecord("orders", b"%d" % n), lambda _: misbehave(producer))
-                for n in range(5)
-            ]
-            producer.flush()
-            assert [future.result(0).offset for future in futures] == list(range(5))
-            assert len(refusals) == 10
+    with producing() as (_, producer):
+        futures = [
+            producer.send(ProducerRecord("orders", b"%d" % n), lambda _: misbehave(producer))
+            for n in range(5)
+        ]
+        producer.flush()
+        assert [future.result(0).offset for future in futures] == list(range(5))
+        assert len(refusals) == 10
 
 
 def test_a_callback_may_send_the_next_record() -> None:
@@ -346,35 +342,31 @@ def test_a_record_that_is_none_is_refused_whole_before_it_can_do_harm(
 
 @pytest.mark.parametrize("topic", [None, 7, "\ud800", "x" * 40_000], ids=["None", "7", "surrogate", "long"])
 def test_a_topic_that_can_t_be_asked_for_is_refused_before_it_spoils_every_question(topic: str) -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers, {"max.block.ms": 100}) as producer:
-            with pytest.raises((KafkaError, IllegalArgumentError)):
-                submit(producer, topic, [b"a"])
-            with pytest.raises((KafkaError, IllegalArgumentError)):
-                look_up(producer, topic)
-            with pytest.raises((KafkaError, IllegalArgumentError)):
-                producer.configure_topics([topic])
-            with pytest.raises((KafkaError, IllegalArgumentError)):
-                producer.send(ProducerRecord(topic, b"a")).result(0)
-            assert submit(producer, "orders", [b"a"]).offsets() == [0]
+    with producing({"max.block.ms": 100}) as (_, producer):
+        with pytest.raises((KafkaError, IllegalArgumentError)):
+            submit(producer, topic, [b"a"])
+        with pytest.raises((KafkaError, IllegalArgumentError)):
+            look_up(producer, topic)
+        with pytest.raises((KafkaError, IllegalArgumentError)):
+            producer.configure_topics([topic])
+        with pytest.raises((KafkaError, IllegalArgumentError)):
+            producer.send(ProducerRecord(topic, b"a")).result(0)
+        assert submit(producer, "orders", [b"a"]).offsets() == [0]
 
 
 # -- the end -------------------------------------------------------------------------------------------------
 
 
 def test_close_sends_what_was_appended_and_reports_nothing() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers, {"linger.ms": 5_000}) as producer:
-            assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
-            told = [submit(producer, "orders", [value(n)]) for n in range(100)]
-            assert producer.close(PATIENCE_MS) == CloseReport()
-            assert producer.close(0) == CloseReport()
-            assert all(one.is_told for one in told)
-            assert [one.offsets() for one in told] == [[n] for n in range(100)]
-            with pytest.raises(IllegalStateError):
-                submit(producer, "orders", [b"late"])
+    with producing({"linger.ms": 5_000}) as (_, producer):
+        assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+        told = [submit(producer, "orders", [value(n)]) for n in range(100)]
+        assert producer.close(PATIENCE_MS) == CloseReport()
+        assert producer.close(0) == CloseReport()
+        assert all(one.is_told for one in told)
+        assert [one.offsets() for one in told] == [[n] for n in range(100)]
+        with pytest.raises(IllegalStateError):
+            submit(producer, "orders", [b"late"])
 
 
 def test_close_with_everything_in_flight_tells_everyone_and_leaves_nothing_behind() -> None:
@@ -476,57 +468,49 @@ def turns_of_a_moment(producer: KafkaProducer) -> int:
 
 
 def test_an_idle_producer_sleeps() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers) as producer:
-            assert submit(producer, "orders", [b"a"]).offsets() == [0]
-            assert turns_of_a_moment(producer) <= 4
+    with producing() as (_, producer):
+        assert submit(producer, "orders", [b"a"]).offsets() == [0]
+        assert turns_of_a_moment(producer) <= 4
 
 
 def test_a_producer_that_waits_turns_no_more_often_than_its_pauses_say() -> None:
     """The pauses are 16 ms at most and 12.8 at least; what waits may look twice in each, and no more."""
-    with FakeCluster(brokers=2) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers, {"batch.size": 1}, close_in_ms=0) as producer:
-            assert submit(producer, "orders", [b"a"]).offsets() == [0]
-            hold = cluster.hold_next(ApiKey.PRODUCE, times=5)
-            for n in range(30):  # more than may be in flight
-                submit(producer, "orders", [value(n)])
-            hold.wait_until_held()
-            assert turns_of_a_moment(producer) <= 45
-            cluster.move_leader("orders", 0, None)
-            hold.release()
-            wait_until(lambda: producer.status().in_flight_batches == 0, what="answers", every_s=0.005)
-            assert turns_of_a_moment(producer) <= 100  # no leader
-            cluster.kill(1)
-            cluster.kill(2)
-            assert turns_of_a_moment(producer) <= 150  # no brokers
-            cluster.revive(1)
-            cluster.throttle_next(ApiKey.METADATA, 5_000)
-            assert turns_of_a_moment(producer) <= 100  # a pause that a broker asked for
+    with producing({"batch.size": 1}, brokers=2, close_in_ms=0) as (cluster, producer):
+        assert submit(producer, "orders", [b"a"]).offsets() == [0]
+        hold = cluster.hold_next(ApiKey.PRODUCE, times=5)
+        for n in range(30):  # more than may be in flight
+            submit(producer, "orders", [value(n)])
+        hold.wait_until_held()
+        assert turns_of_a_moment(producer) <= 45
+        cluster.move_leader("orders", 0, None)
+        hold.release()
+        wait_until(lambda: producer.status().in_flight_batches == 0, what="answers", every_s=0.005)
+        assert turns_of_a_moment(producer) <= 100  # no leader
+        cluster.kill(1)
+        cluster.kill(2)
+        assert turns_of_a_moment(producer) <= 150  # no brokers
+        cluster.revive(1)
+        cluster.throttle_next(ApiKey.METADATA, 5_000)
+        assert turns_of_a_moment(producer) <= 100  # a pause that a broker asked for
 
 
 def test_all_outcomes_are_there_exactly_once_under_load_from_several_threads() -> None:
-    with FakeCluster(brokers=3) as cluster:
-        cluster.create_topic("orders", partitions=3)
-        with live_producer(
-            cluster.bootstrap_servers, {"buffer.memory": 60_000, "batch.size": 400}
-        ) as producer:
-            told: list[list[Told]] = [[] for _ in range(4)]
+    with producing({"buffer.memory": 60_000, "batch.size": 400}, brokers=3, partitions=3) as (_, producer):
+        told: list[list[Told]] = [[] for _ in range(4)]
 
-            def hammer(name: int) -> None:
-                for n in range(150):
-                    told[name].append(submit(producer, "orders", [value(name * 1_000 + n)], key=b"%d" % name))
+        def hammer(name: int) -> None:
+            for n in range(150):
+                told[name].append(submit(producer, "orders", [value(name * 1_000 + n)], key=b"%d" % name))
 
-            threads = [threading.Thread(target=hammer, args=(name,)) for name in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join(PATIENCE_S)
-            for name in range(4):
-                outcomes = [one.result(ProduceResult).outcomes[0] for one in told[name]]
-                assert not [outcome for outcome in outcomes if isinstance(outcome, RecordFailure)]
-                offsets = [outcome.offset or 0 for outcome in outcomes if isinstance(outcome, RecordMetadata)]
-                assert offsets == sorted(offsets)
-                assert len(set(offsets)) == 150
-            assert memory_is_back(producer)
+        threads = [threading.Thread(target=hammer, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        for name in range(4):
+            outcomes = [one.result(ProduceResult).outcomes[0] for one in told[name]]
+            assert not [outcome for outcome in outcomes if isinstance(outcome, RecordFailure)]
+            offsets = [outcome.offset or 0 for outcome in outcomes if isinstance(outcome, RecordMetadata)]
+            assert offsets == sorted(offsets)
+            assert len(set(offsets)) == 150
+        assert memory_is_back(producer)

@@ -13,7 +13,7 @@ from client_core.protocol.api_keys import ApiKey
 from tests.network.sasl.jwts import jwt_of
 from tests.support.certificates import Authority, write_pem
 from tests.support.fake_cluster import Disconnect, FakeCluster, SaslDemand
-from tests.support.live_producer import PATIENCE_MS, Told, live_producer, look_up, submit
+from tests.support.live_producer import PATIENCE_MS, Told, live_producer, look_up, producing, submit
 from tests.support.recorded_events import RecordedEvents
 from tests.support.tcp_peers import PATIENCE_S, ScriptedPeer
 from tests.support.tls_peers import server_context
@@ -113,15 +113,13 @@ def test_a_listener_that_ends_connections_behind_api_versions_may_want_sasl(
 
 def test_a_broker_that_has_answered_and_goes_away_is_not_suspected_to_want_sasl() -> None:
     events = RecordedEvents()
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers, events=events) as producer:
-            assert submit(producer, "orders", [b"x"]).offsets() == [0]
-            cluster.drop_connections(cluster.broker_ids[0])
-            now_ms = producer.clock.now_ms()
-            told = Told()
-            producer.request_update(deadline_ms=now_ms + PATIENCE_MS, done=told)
-            assert told.result(MetadataResult).error is None
+    with producing(events=events) as (cluster, producer):
+        assert submit(producer, "orders", [b"x"]).offsets() == [0]
+        cluster.drop_connections(cluster.broker_ids[0])
+        now_ms = producer.clock.now_ms()
+        told = Told()
+        producer.request_update(deadline_ms=now_ms + PATIENCE_MS, done=told)
+        assert told.result(MetadataResult).error is None
     ended = events.of(NodeDisconnected)
     assert ended
     assert not [end for end in ended if "SASL" in end.detail]

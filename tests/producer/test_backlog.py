@@ -44,8 +44,7 @@ def test_records_in_batches_wait_for_the_leader_of_their_partition() -> None:
 
 def test_records_that_were_sent_wait_for_the_node_that_has_them() -> None:
     rig = ProducerRig(topics={"orders": 2})
-    rig.submit("orders", to("orders", 0))
-    rig.turn(2)
+    rig.submit("orders", to("orders", 0), turns=2)
     backlog = rig.producer.backlog()
     assert backlog.queued == {}
     assert {node_id: count.records for node_id, count in backlog.in_flight.items()} == {0: 1}
@@ -63,10 +62,8 @@ def test_records_of_a_topic_that_is_gone_wait_for_nobody_and_are_named() -> None
 
 def test_what_was_acknowledged_waits_no_more() -> None:
     rig = ProducerRig(topics={"orders": 1})
-    waiting = rig.submit("orders", b"x")
-    rig.turn(2)
-    rig.respond(produced(TopicPartition("orders", 0), offset=7))
-    rig.turn()
+    waiting = rig.submit("orders", b"x", turns=2)
+    rig.answer(produced(TopicPartition("orders", 0), offset=7))
     assert waiting.offsets == [7]
     assert rig.producer.backlog() == Backlog()
 
@@ -76,23 +73,20 @@ def test_requests_for_an_unknown_topic_are_counted_since_the_oldest_came() -> No
     first_ms = rig.clock.now_ms()
     rig.submit("nope", b"x")
     rig.clock.advance(200)
-    rig.submit("nope", b"x")
-    rig.turn()
+    rig.submit("nope", b"x", turns=1)
     (wait,) = rig.producer.backlog().topic_waits
     assert wait == TopicWait("nope", Phase.METADATA, requests=2, oldest_submitted_ms=first_ms)
 
 
 def test_requests_for_a_partition_that_is_not_there_are_told_apart() -> None:
     rig = ProducerRig(topics={"orders": 1})
-    rig.submit("orders", to("orders", 7))
-    rig.turn()
+    rig.submit("orders", to("orders", 7), turns=1)
     (wait,) = rig.producer.backlog().topic_waits
     assert (wait.topic, wait.lacks_partition) == ("orders", True)
 
 
 def test_requests_that_wait_for_memory_are_told_apart() -> None:
     rig = full_buffer_rig()
-    rig.submit("other", b"x" * 800)
-    rig.turn()
+    rig.submit("other", b"x" * 800, turns=1)
     (wait,) = rig.producer.backlog().topic_waits
     assert (wait.topic, wait.phase, wait.requests) == ("other", Phase.BUFFER, 1)

@@ -299,10 +299,8 @@ def test_records_that_unpack_to_more_than_any_reader_allows_by_default_are_split
 @packing_codecs
 def test_what_was_sent_is_told_packed_and_plain(compression: Compression) -> None:
     rig = SenderRig(compression=compression)
-    rig.append(value=bytes(1000), count=5)
-    rig.turn()
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn()
+    rig.send(value=bytes(1000), count=5)
+    rig.answer(produced(ORDERS_0, offset=0))
     (sent,), (finished,) = rig.events.of(BatchSent), rig.events.of(ProduceFinished)
     assert sent.raw_bytes == pytest.approx(5 * 1010 + HEADER_SIZE, abs=20)
     assert sent.batch_bytes == finished.batch_bytes < 500

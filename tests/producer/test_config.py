@@ -263,6 +263,10 @@ def test_a_name_that_is_no_text_is_refused() -> None:
     [
         ("linger.sm", "linger.sm is not a setting of Kafka's producer; did you mean linger.ms?"),
         ("linger_ms", "linger_ms is not a setting of Kafka's producer; did you mean linger.ms?"),
+        (
+            "retry_backoff_x_ms",
+            "retry_backoff_x_ms is not a setting of Kafka's producer; did you mean retry.backoff.max.ms?",
+        ),
         ("Batch.Size", "Batch.Size is not a setting of Kafka's producer; did you mean batch.size?"),
         ("message.max.bytes.of.cake", "message.max.bytes.of.cake is not a setting of Kafka's producer"),
         ("transactional.id", "transactional.id is about transactions, which this client does not offer"),

@@ -14,6 +14,7 @@ from client_core.producer.config_def import (
     LONG,
     PASSWORD,
     STRING,
+    URL,
     Option,
     between,
     between_or,
@@ -84,3 +85,11 @@ def test_a_number_of_any_length_is_refused_by_its_name(value: object) -> None:
 
 def test_zeros_in_front_do_not_make_a_number_too_long() -> None:
     assert Option("n", INT, None, None, "A number.").read("-" + "0" * 5_000 + "7") == -7
+
+
+@pytest.mark.parametrize("url", ["https://[::1", "https://me:s3cret@idp.example/token"])
+def test_a_url_that_is_none_or_holds_a_password_is_refused_without_being_shown(url: str) -> None:
+    with pytest.raises(ConfigError, match="for configuration u: ") as caught:
+        Option("u", URL, None, None, "An address.").read(url)
+    assert url not in str(caught.value)
+    assert "s3cret" not in str(caught.value)

@@ -9,8 +9,7 @@ import pytest
 from client_core import MetadataResult
 from client_core.error_codes import Errors
 from client_core.protocol.api_keys import ApiKey
-from tests.support.fake_cluster import FakeCluster
-from tests.support.live_producer import PATIENCE_MS, Told, live_producer
+from tests.support.live_producer import PATIENCE_MS, Told, producing
 
 if TYPE_CHECKING:
     from client_core import KafkaProducer
@@ -38,26 +37,22 @@ def denied(answer: MetadataResponse) -> MetadataResponse:
 
 @pytest.mark.parametrize("stale", [1, 2])
 def test_a_topic_that_one_broker_denies_after_its_start_is_told_by_the_other(stale: int) -> None:
-    with FakeCluster(brokers=2) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        with live_producer(cluster.bootstrap_servers) as producer:
-            assert look_up(producer, "orders").topic_errors == {}
-            cluster.change_next(ApiKey.METADATA, denied, times=10_000, broker_id=stale)
-            for _ in range(10):
-                refresh(producer)
-                found = look_up(producer, "orders")
-                assert found.topic_errors == {}
-                assert found.cache.partition_count("orders") == 2
+    with producing(brokers=2, partitions=2) as (cluster, producer):
+        assert look_up(producer, "orders").topic_errors == {}
+        cluster.change_next(ApiKey.METADATA, denied, times=10_000, broker_id=stale)
+        for _ in range(10):
+            refresh(producer)
+            found = look_up(producer, "orders")
+            assert found.topic_errors == {}
+            assert found.cache.partition_count("orders") == 2
 
 
 def test_a_topic_that_is_deleted_is_told_to_be_missing_once_both_brokers_deny_it() -> None:
-    with FakeCluster(brokers=2) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        with live_producer(cluster.bootstrap_servers) as producer:
-            assert look_up(producer, "orders").topic_errors == {}
-            cluster.delete_topic("orders")
-            refresh(producer)
-            error = look_up(producer, "orders").topic_errors["orders"]
-            assert error.code == Errors.UNKNOWN_TOPIC_OR_PARTITION.code
-            asked = {seen.broker_id for seen in cluster.requests(ApiKey.METADATA)[-3:]}
-            assert asked == {1, 2}
+    with producing(brokers=2, partitions=2) as (cluster, producer):
+        assert look_up(producer, "orders").topic_errors == {}
+        cluster.delete_topic("orders")
+        refresh(producer)
+        error = look_up(producer, "orders").topic_errors["orders"]
+        assert error.code == Errors.UNKNOWN_TOPIC_OR_PARTITION.code
+        asked = {seen.broker_id for seen in cluster.requests(ApiKey.METADATA)[-3:]}
+        assert asked == {1, 2}

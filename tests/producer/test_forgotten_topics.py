@@ -171,6 +171,17 @@ def test_many_partitions_that_were_left_ask_for_an_epoch_that_forgets_them() -> 
     assert (again.producer_epoch, again.base_sequence) == (1, 0)
 
 
+def test_a_partition_that_came_back_does_not_count_for_that_epoch() -> None:
+    made = manager()
+    left = [TopicPartition("gone", number) for number in range(MOST_LEFT + 1)]
+    for topic_partition in left:
+        acknowledged(made, topic_partition)
+    made.leave(left[:-1])
+    acknowledged(made, left[0])
+    made.leave(left[-1:])
+    assert made.is_at_rest
+
+
 def test_a_partition_that_came_back_is_not_forgotten() -> None:
     made = manager()
     acknowledged(made, ORDERS_0)

@@ -60,8 +60,7 @@ def test_what_a_turn_finished_is_posted_together() -> None:
     for _ in range(3):
         rig.submit("orders", b"a")
     rig.turn()
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=0))
     assert rig.posts.sizes == [3]
 
 
@@ -226,8 +225,7 @@ def test_the_wakeup_for_a_request_is_given_to_who_wants_to_choose_its_moment() -
 
 def test_a_request_that_changes_nothing_for_a_sleeping_thread_does_not_wake_it() -> None:
     rig = ProducerRig(topics={"orders": 1}, linger_ms=1_000)
-    rig.submit("orders", b"a", timeout_ms=5_000)
-    rig.turn()
+    rig.submit("orders", b"a", timeout_ms=5_000, turns=1)
     before = rig.client.wakeups
     rig.submit("orders", b"b", timeout_ms=5_000)  # joins a batch that is not full
     assert rig.client.wakeups == before
@@ -343,11 +341,9 @@ def test_a_closing_producer_gets_the_new_id_that_its_records_need() -> None:
     rig.client.prepare_response(producer_id_given(2))
     rig.turn()
     assert not any(one.told for one in waiting)
-    rig.clock.advance(100)  # the backoff
-    rig.turn()
+    rig.turn_after(100)  # the backoff
     assert not rig.producer._accumulator.has_undrained
-    rig.respond(together(produced(ORDERS_0, offset=0), produced(ORDERS_1, offset=0)))
-    rig.turn()
+    rig.answer(together(produced(ORDERS_0, offset=0), produced(ORDERS_1, offset=0)))
     assert [one.offsets for one in waiting] == [[0], [0]]
 
 
@@ -397,13 +393,11 @@ def _a_queued_batch(rig: ProducerRig) -> None:
 
 
 def _a_batch_in_flight(rig: ProducerRig) -> None:
-    rig.submit("orders", b"a")
-    rig.turn()
+    rig.submit("orders", b"a", turns=1)
 
 
 def _a_request_without_metadata(rig: ProducerRig) -> None:
-    rig.submit("unknown", b"a")
-    rig.turn()
+    rig.submit("unknown", b"a", turns=1)
 
 
 def _a_new_request(rig: ProducerRig) -> None:
@@ -472,8 +466,7 @@ def test_a_look_up_that_no_node_can_take_yet_is_tried_again_before_its_deadline(
 def test_a_thread_that_is_awake_is_not_woken_for_an_earlier_deadline() -> None:
     rig = ProducerRig(topics={"orders": 1}, linger_ms=100_000)
     io_thread = rig.producer.io_thread
-    rig.submit("orders", b"a", timeout_ms=50_000)
-    rig.turn()
+    rig.submit("orders", b"a", timeout_ms=50_000, turns=1)
     wakeups = rig.client.wakeups
     rig.submit("orders", b"b", timeout_ms=5_000)
     assert rig.client.wakeups == wakeups, "the turn is over, the next one has not slept yet"
@@ -507,7 +500,57 @@ def test_when_a_look_up_is_over_its_next_try_no_longer_keeps_the_poll_from_sleep
     ask(rig, rig.clock.now_ms() + 150)
     rig.turn()
     assert io_thread.poll_limit_ms(rig.clock.now_ms()) <= 100
-    rig.clock.advance(150)
-    rig.turn(2)  # its time is up
+    rig.turn_after(150, 2)  # its time is up
     assert io_thread._lookups.count + io_thread._configs.count == 0
     assert io_thread.poll_limit_ms(rig.clock.now_ms()) > 1_000
+
+
+def test_an_append_that_found_the_accumulator_open_is_waited_for_and_sent() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    accumulator = rig.producer._accumulator
+    let_finish = accumulator.let_appends_finish
+    late: list[Waiting] = []
+
+    def finish() -> None:
+        if not late:
+            accumulator.appender.closed = False  # as it was when the append looked
+            late.append(rig.submit("orders", b"a"))
+            accumulator.appender.closed = True
+        let_finish()
+
+    accumulator.let_appends_finish = finish  # type: ignore[method-assign]
+    rig.client.prepare_response(produced(ORDERS_0, offset=1))
+    rig.producer.io_thread.initiate_close()
+    rig.producer.io_thread._run()
+    assert late[0].offsets == [1]
+
+
+def test_an_end_without_a_fault_logs_none(caplog: pytest.LogCaptureFixture) -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    rig.producer.start()
+    rig.producer.close(PATIENCE_S * 1_000)
+    assert [record.message for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
+
+
+def test_a_bug_that_comes_again_after_a_minute_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    _NoPauses(rig)
+    for pause_ms in (0, 60_000, 1_000):
+        rig.clock.advance(pause_ms)
+        break_turns(rig, int(pause_ms != 60_000))
+        rig.producer.io_thread._guarded_turn()
+    assert "1 times since it was last told" in caplog.text
+
+
+def test_who_waits_for_the_end_has_no_thread_left() -> None:
+    class Ended(threading.Thread):
+        ident, joins = 1, 0
+
+        def join(self, timeout: float | None = None) -> None:
+            self.joins += 1
+
+    io_thread = ProducerRig().producer.io_thread
+    thread = io_thread._thread = Ended()
+    io_thread._ended.set()
+    assert io_thread.join(0)
+    assert thread.joins == 1

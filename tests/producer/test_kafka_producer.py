@@ -25,7 +25,7 @@ from client_core.errors import (
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
 )
-from client_core.events import WaitFinished
+from client_core.events import MetadataRefreshFailed, WaitFinished
 from client_core.producer.config import ProducerConfig
 from client_core.producer.kafka_producer import IO_THREAD_NAME, KafkaProducer
 from client_core.producer.producer_record import ProducerRecord, RecordMetadata
@@ -95,8 +95,7 @@ def test_known_metadata_is_not_waited_for() -> None:
     rig = ProducerRig(topics={"orders": 1})
     future = rig.producer.send(a_record())
     rig.turn()
-    rig.respond(produced(ORDERS_0, offset=4))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=4))
     assert future.result(0) == RecordMetadata("orders", 0, 4, rig.clock.wall_ms())
     assert rig.events.of(WaitFinished) == []
 
@@ -324,12 +323,10 @@ def test_send_goes_on_when_memory_is_freed() -> None:
     rig.producer.send(ProducerRecord("orders", b"x" * 800))
     rig.turn()
     with blocked(rig, lambda: rig.producer.send(ProducerRecord("orders", b"y" * 800))) as sent:
-        rig.respond(produced(ORDERS_0, offset=0))
-        rig.turn()
+        rig.answer(produced(ORDERS_0, offset=0))
         future = sent.result(PATIENCE_S)
     rig.turn()
-    rig.respond(produced(ORDERS_0, offset=1))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=1))
     assert future.result(0).offset == 1
     assert rig.producer.status().buffer.available_bytes == 1_000
 
@@ -363,8 +360,7 @@ def test_a_submitted_request_is_appended_at_once_and_keyless_records_stay_togeth
     (batch,) = [batch for queue in batches for batch in queue]
     assert batch.record_count == 50
     rig.turn()
-    rig.respond(produced(batch.topic_partition, offset=100))
-    rig.turn()
+    rig.answer(produced(batch.topic_partition, offset=100))
     assert waiting.offsets == list(range(100, 150))
 
 
@@ -383,8 +379,7 @@ def test_flush_sends_what_lingers_and_ends_when_it_is_acknowledged() -> None:
     with blocked(rig, rig.producer.flush) as flushed:
         rig.turn()
         assert not flushed.done()
-        rig.respond(produced(ORDERS_0, offset=0))
-        rig.turn()
+        rig.answer(produced(ORDERS_0, offset=0))
         flushed.result(PATIENCE_S)
     assert all(future.done() for future in futures)
 
@@ -552,8 +547,7 @@ def test_a_client_that_can_not_be_closed_is_logged_and_the_end_comes_all_the_sam
 
 def test_the_status_tells_what_the_client_is_doing() -> None:
     rig = ProducerRig(topics={"orders": 3})
-    rig.submit("orders", b"a")
-    rig.turn()
+    rig.submit("orders", b"a", turns=1)
     rig.clock.advance(40)
     status = rig.producer.status()
     assert (status.state, status.in_flight_batches, status.producer_id) == ("starting", 1, None)
@@ -599,3 +593,11 @@ def test_a_wrong_address_is_refused_when_the_producer_is_made(address: str) -> N
 
 def test_the_repr_tells_who_and_in_which_state() -> None:
     assert repr(ProducerRig(client_id="orders").producer) == "<KafkaProducer orders STARTING>"
+
+
+def test_the_status_tells_how_long_ago_a_refresh_failed() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    rig.producer._refreshes.emit(MetadataRefreshFailed("expired", "error", "no answer"))
+    rig.clock.advance(30)
+    metadata = rig.producer.status().metadata
+    assert (metadata.last_error, metadata.last_error_age_ms) == ("no answer", 30)

@@ -324,16 +324,13 @@ def test_a_producer_id_that_is_refused_fails_what_waits_and_may_be_granted_later
     rig = ProducerRig(topics={"orders": 1}, enable_idempotence=True)
     first = rig.producer.send(a_record()._replace(topic="orders"))
     rig.turn()
-    rig.respond(producer_id_refused(Errors.CLUSTER_AUTHORIZATION_FAILED))
-    rig.turn(2)
+    rig.answer(producer_id_refused(Errors.CLUSTER_AUTHORIZATION_FAILED), turns=2)
     assert isinstance(first.exception(0), ClusterAuthorizationError)
     rig.clock.advance(100)
     second = rig.producer.send(a_record()._replace(topic="orders"))
     rig.turn()
-    rig.respond(producer_id_given())
-    rig.turn(2)
-    rig.respond(produced(ORDERS_0, offset=7))
-    rig.turn()
+    rig.answer(producer_id_given(), turns=2)
+    rig.answer(produced(ORDERS_0, offset=7))
     assert second.result(0).offset == 7
 
 
@@ -348,8 +345,7 @@ def test_how_long_a_flush_took_is_told() -> None:
         pass
     rig.turn()
     rig.clock.advance(40)
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=0))
     flusher.join(PATIENCE_S)
     rig.producer.flush()
     assert rig.events.of(WaitFinished) == [

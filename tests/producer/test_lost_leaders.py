@@ -15,8 +15,7 @@ from client_core.producer.lost_leaders import LostLeaders
 from client_core.producer.partitioner import BuiltInPartitioner, PartitionLoad
 from client_core.protocol.api_keys import ApiKey
 from tests.producer.batches import RECORD, TOPIC, Bench, Leaders, Owner, numbered, queued
-from tests.support.fake_cluster import FakeCluster
-from tests.support.live_producer import PATIENCE_S, live_producer, look_up, submit
+from tests.support.live_producer import PATIENCE_S, look_up, producing, submit
 from tests.support.producer_rig import ProducerRig
 from tests.support.recorded_events import RecordedEvents
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from client_core import EventSink
+    from tests.support.fake_cluster import FakeCluster
 
 #: Batches so small that each record or two goes to another partition.
 ON: Final = {"partitioner.lost.leader.probe.interval.ms": 20, "batch.size": 1_000}
@@ -212,12 +212,9 @@ def six_partitions(
     settings: dict[str, Any] | None = None, events: EventSink = NO_EVENTS
 ) -> Iterator[tuple[FakeCluster, KafkaProducer]]:
     """Of which each of three brokers leads two, and no other broker has a replica."""
-    with FakeCluster(brokers=3) as cluster:
-        cluster.create_topic("orders", partitions=6)
-        settings = {**ON, **(settings or {})}
-        with live_producer(cluster.bootstrap_servers, settings, events=events) as producer:
-            look_up(producer, "orders").result(MetadataResult)
-            yield cluster, producer
+    with producing({**ON, **(settings or {})}, brokers=3, partitions=6, events=events) as (cluster, producer):
+        look_up(producer, "orders").result(MetadataResult)
+        yield cluster, producer
 
 
 def partitions_of(cluster: FakeCluster, broker_id: int) -> set[int]:
@@ -236,19 +233,17 @@ def written_to(producer: KafkaProducer, count: int = 40) -> set[int]:
 
 def test_records_without_a_key_go_on_while_a_broker_is_dead_and_to_it_when_it_is_back() -> None:
     events = RecordedEvents()
-    with FakeCluster(brokers=3) as cluster:
-        cluster.create_topic("orders", partitions=6)
-        with live_producer(cluster.bootstrap_servers, ON, events=events) as producer:
-            assert written_to(producer, 200) == set(range(6))
-            lost = partitions_of(cluster, 2)
-            cluster.kill(2, elect=False)
-            assert not written_to(producer, 200) & lost
-            keyed = submit(producer, "orders", [b"keyed"], partition=min(lost))
-            assert not written_to(producer, 50) & lost
-            assert not keyed.is_told
-            cluster.revive(2)
-            keyed.offsets()
-            assert written_to(producer, 200) == set(range(6))
+    with producing(ON, brokers=3, partitions=6, events=events) as (cluster, producer):
+        assert written_to(producer, 200) == set(range(6))
+        lost = partitions_of(cluster, 2)
+        cluster.kill(2, elect=False)
+        assert not written_to(producer, 200) & lost
+        keyed = submit(producer, "orders", [b"keyed"], partition=min(lost))
+        assert not written_to(producer, 50) & lost
+        assert not keyed.is_told
+        cluster.revive(2)
+        keyed.offsets()
+        assert written_to(producer, 200) == set(range(6))
 
 
 def test_what_waits_when_the_broker_dies_is_written_elsewhere_once() -> None:
@@ -290,12 +285,13 @@ def test_what_was_sent_waits_for_its_broker_and_is_written_once() -> None:
 
 
 def test_a_new_leader_is_sent_to_although_the_old_one_is_lost() -> None:
-    with FakeCluster(brokers=3) as cluster:
-        cluster.create_topic("orders", partitions=6, replication_factor=3)
-        with live_producer(cluster.bootstrap_servers, {**ON, "metadata.max.age.ms": 200}) as producer:
-            assert written_to(producer, 200) == set(range(6))
-            cluster.kill(2)
-            assert written_to(producer, 200) == set(range(6))
+    with producing({**ON, "metadata.max.age.ms": 200}, brokers=3, partitions=6, replication_factor=3) as (
+        cluster,
+        producer,
+    ):
+        assert written_to(producer, 200) == set(range(6))
+        cluster.kill(2)
+        assert written_to(producer, 200) == set(range(6))
 
 
 def test_where_no_broker_is_left_records_wait_for_any() -> None:
@@ -322,14 +318,12 @@ def test_while_records_wait_for_a_lost_leader_another_is_asked_for_at_every_prob
     node = rig.client.least_loaded_node(rig.clock.now_ms()).node
     assert node is not None
     rig.client.set_unreachable(node, 60_000)
-    rig.submit("orders", b"a")
-    rig.turn()
+    rig.submit("orders", b"a", turns=1)
     for _ in range(8):
         rig.metadata.request_update(False)
         rig.know({"orders": 1})  # who leads it is still the lost one, and the pauses grow
     assert rig.metadata.time_to_allow_update(rig.clock.now_ms()) > 1_000
-    rig.clock.advance(300)
-    rig.turn()
+    rig.turn_after(300)
     is_due = rig.metadata.time_to_next_update(rig.clock.now_ms()) == 0
     assert is_due is has_option
 

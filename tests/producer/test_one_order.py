@@ -26,7 +26,15 @@ from client_core import (
 from client_core.protocol.api_keys import ApiKey
 from client_core.record.record_batch import decode_record_batch
 from tests.support.fake_cluster import FakeCluster
-from tests.support.live_producer import PATIENCE_MS, PATIENCE_S, Told, live_producer, look_up, submit
+from tests.support.live_producer import (
+    PATIENCE_MS,
+    PATIENCE_S,
+    Told,
+    live_producer,
+    look_up,
+    producing,
+    submit,
+)
 from tests.support.producer_rig import ProducerRig, full_buffer_rig
 from tests.support.sender_rig import ORDERS_0, produced
 from tests.support.waiting import wait_until
@@ -92,43 +100,37 @@ def test_close_sends_what_waits_for_metadata() -> None:
 
 
 def test_close_in_no_time_reports_each_record_that_it_gives_up() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers, LITTLE_MEMORY) as producer:
-            producer.partitions_for("orders")
-            hold = cluster.hold_next(ApiKey.PRODUCE, times=1_000)
-            told = [submit(producer, "orders", [large(n), large(n)], partition=0) for n in range(20)]
-            missing = [submit(producer, "absent", [b"a", b"b", b"c"]) for _ in range(5)]
-            hold.wait_until_held()
-            report = producer.close(0)
-            assert not report.flushed
-            assert left(report) == len(failures([*told, *missing])) == 55
-            hold.release()
+    with producing(LITTLE_MEMORY) as (cluster, producer):
+        producer.partitions_for("orders")
+        hold = cluster.hold_next(ApiKey.PRODUCE, times=1_000)
+        told = [submit(producer, "orders", [large(n), large(n)], partition=0) for n in range(20)]
+        missing = [submit(producer, "absent", [b"a", b"b", b"c"]) for _ in range(5)]
+        hold.wait_until_held()
+        report = producer.close(0)
+        assert not report.flushed
+        assert left(report) == len(failures([*told, *missing])) == 55
+        hold.release()
 
 
 def test_a_parked_record_whose_time_is_up_while_the_producer_closes_fails_with_its_own_error() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers) as producer:
-            sent = submit(producer, "orders", [b"a"])
-            told = submit(producer, "absent", [b"a", b"b"], block_in_ms=100)
-            report = producer.close(PATIENCE_MS)
-            assert sent.offsets() == [0]
-            assert {type(failure.error) for failure in told.failures()} == {TimeoutError}
-            assert report == CloseReport((Unacknowledged("absent", None, 2),))
-            assert not report.flushed
+    with producing() as (_, producer):
+        sent = submit(producer, "orders", [b"a"])
+        told = submit(producer, "absent", [b"a", b"b"], block_in_ms=100)
+        report = producer.close(PATIENCE_MS)
+        assert sent.offsets() == [0]
+        assert {type(failure.error) for failure in told.failures()} == {TimeoutError}
+        assert report == CloseReport((Unacknowledged("absent", None, 2),))
+        assert not report.flushed
 
 
 def test_a_record_that_failed_before_close_keeps_the_report_from_saying_flushed() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers, {"max.block.ms": 1}) as producer:
-            assert len(submit(producer, "absent", [b"a", b"b"], block_in_ms=1).failures()) == 2
-            assert isinstance(producer.send(ProducerRecord("absent", b"a")).exception(0), TimeoutError)
-            assert submit(producer, "orders", [b"a"]).offsets() == [0]
-            report = producer.close(PATIENCE_MS)
-            assert report == CloseReport(failed_earlier=3)
-            assert not report.flushed
+    with producing({"max.block.ms": 1}) as (_, producer):
+        assert len(submit(producer, "absent", [b"a", b"b"], block_in_ms=1).failures()) == 2
+        assert isinstance(producer.send(ProducerRecord("absent", b"a")).exception(0), TimeoutError)
+        assert submit(producer, "orders", [b"a"]).offsets() == [0]
+        report = producer.close(PATIENCE_MS)
+        assert report == CloseReport(failed_earlier=3)
+        assert not report.flushed
 
 
 def test_a_record_that_a_broker_refuses_while_the_producer_closes_is_reported_with_its_partition() -> None:
@@ -139,8 +141,7 @@ def test_a_record_that_a_broker_refuses_while_the_producer_closes_is_reported_wi
     waiting = rig.submit("orders", b"a", b"b")
     future = rig.producer.send(ProducerRecord("orders", b"c"))
     rig.producer._accumulator.failed.begin_close()
-    rig.clock.advance(1_000)
-    rig.turn()
+    rig.turn_after(1_000)
     assert len(waiting.failures) == 2
     assert future.exception(0) is not None
     assert rig.producer.close(0) == CloseReport((Unacknowledged("orders", 0, 3),))
@@ -148,10 +149,8 @@ def test_a_record_that_a_broker_refuses_while_the_producer_closes_is_reported_wi
 
 def test_a_record_that_ran_out_of_time_on_its_way_is_counted_once() -> None:
     rig = ProducerRig(topics={"orders": 1})
-    waiting = rig.submit("orders", b"a", timeout_ms=500)
-    rig.turn()
-    rig.clock.advance(500)
-    rig.turn()
+    waiting = rig.submit("orders", b"a", timeout_ms=500, turns=1)
+    rig.turn_after(500)
     assert len(waiting.failures) == 1
     assert rig.producer.close(0) == CloseReport(failed_earlier=1)
 
@@ -177,27 +176,24 @@ def test_a_send_that_blocks_is_ended_by_close_while_what_is_parked_goes_on() -> 
 
 
 def test_a_look_up_is_ended_as_soon_as_the_producer_closes() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers) as producer:
-            producer.partitions_for("orders")
-            hold = cluster.hold_next(ApiKey.PRODUCE)
-            told = submit(producer, "orders", [b"a"])
-            hold.wait_until_held()
-            looking = look_up(producer, "nowhere", settle=False)
-            with ThreadPoolExecutor(1) as pool:
-                closed = pool.submit(producer.close, PATIENCE_MS)
-                assert isinstance(looking.result(MetadataResult).error, ProducerClosedError)
-                assert not closed.done()
-                hold.release()
-                assert closed.result(PATIENCE_S).flushed
-            assert told.offsets() == [0]
+    with producing() as (cluster, producer):
+        producer.partitions_for("orders")
+        hold = cluster.hold_next(ApiKey.PRODUCE)
+        told = submit(producer, "orders", [b"a"])
+        hold.wait_until_held()
+        looking = look_up(producer, "nowhere", settle=False)
+        with ThreadPoolExecutor(1) as pool:
+            closed = pool.submit(producer.close, PATIENCE_MS)
+            assert isinstance(looking.result(MetadataResult).error, ProducerClosedError)
+            assert not closed.done()
+            hold.release()
+            assert closed.result(PATIENCE_S).flushed
+        assert told.offsets() == [0]
 
 
 def test_a_look_up_that_is_taken_after_the_close_began_is_ended_in_that_turn() -> None:
     rig = ProducerRig(topics={"orders": 1})
-    rig.submit("orders", b"a")
-    rig.turn()
+    rig.submit("orders", b"a", turns=1)
     looking = rig.look_up("nowhere", settle=False)
     rig.producer.io_thread.initiate_close()
     rig.turn()
@@ -228,45 +224,41 @@ def test_a_record_that_is_being_appended_when_the_producer_closes_is_sent() -> N
 
 
 def test_nothing_is_accepted_while_the_producer_closes() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers, LITTLE_MEMORY) as producer:
-            producer.partitions_for("orders")
-            hold = cluster.hold_next(ApiKey.PRODUCE)
-            told = [submit(producer, "orders", [large(n)], partition=0) for n in range(20)]
-            with ThreadPoolExecutor(1) as pool:
-                closed = pool.submit(producer.close, PATIENCE_MS)
-                wait_until(lambda: producer.status().state == "closing", what="the producer closes")
-                with pytest.raises(IllegalStateError):
-                    submit(producer, "orders", [b"late"])
-                with pytest.raises(IllegalStateError):
-                    producer.send(ProducerRecord("orders", b"late"))
-                hold.release()
-                assert closed.result(PATIENCE_S).flushed
-            assert failures(told) == []
+    with producing(LITTLE_MEMORY) as (cluster, producer):
+        producer.partitions_for("orders")
+        hold = cluster.hold_next(ApiKey.PRODUCE)
+        told = [submit(producer, "orders", [large(n)], partition=0) for n in range(20)]
+        with ThreadPoolExecutor(1) as pool:
+            closed = pool.submit(producer.close, PATIENCE_MS)
+            wait_until(lambda: producer.status().state == "closing", what="the producer closes")
+            with pytest.raises(IllegalStateError):
+                submit(producer, "orders", [b"late"])
+            with pytest.raises(IllegalStateError):
+                producer.send(ProducerRecord("orders", b"late"))
+            hold.release()
+            assert closed.result(PATIENCE_S).flushed
+        assert failures(told) == []
 
 
 def test_a_close_from_a_callback_reports_what_is_open() -> None:
     reports: list[CloseReport] = []
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers, LITTLE_MEMORY) as producer:
-            producer.partitions_for("orders")
-            cluster.hold_next(ApiKey.METADATA, times=1_000)
-            closed = threading.Event()
+    with producing(LITTLE_MEMORY) as (cluster, producer):
+        producer.partitions_for("orders")
+        cluster.hold_next(ApiKey.METADATA, times=1_000)
+        closed = threading.Event()
 
-            def close(_: FutureRecordMetadata) -> None:
-                told.extend(submit(producer, "absent", [b"a", b"b"]) for _ in range(10))
-                reports.append(producer.close(PATIENCE_MS))
-                closed.set()
+        def close(_: FutureRecordMetadata) -> None:
+            told.extend(submit(producer, "absent", [b"a", b"b"]) for _ in range(10))
+            reports.append(producer.close(PATIENCE_MS))
+            closed.set()
 
-            told: list[Told] = []
-            producer.send(ProducerRecord("orders", b"a"), close)
-            assert closed.wait(PATIENCE_S)
-            assert len(failures(told)) == 20
-            assert left(reports[0]) == 20
-            assert not reports[0].flushed
-            assert left(producer.close(PATIENCE_MS)) == 20
+        told: list[Told] = []
+        producer.send(ProducerRecord("orders", b"a"), close)
+        assert closed.wait(PATIENCE_S)
+        assert len(failures(told)) == 20
+        assert left(reports[0]) == 20
+        assert not reports[0].flushed
+        assert left(producer.close(PATIENCE_MS)) == 20
 
 
 # -- flush (ORD-02) ------------------------------------------------------------------------------------------
@@ -274,14 +266,12 @@ def test_a_close_from_a_callback_reports_what_is_open() -> None:
 
 @pytest.mark.behaviour("ORD-02")
 def test_a_flush_covers_what_waits_for_memory() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers, LITTLE_MEMORY) as producer:
-            producer.partitions_for("orders")
-            told = [submit(producer, "orders", [large(n)], partition=0) for n in range(40)]
-            producer.flush()
-            assert [one.is_told for one in told] == [True] * 40
-            assert failures(told) == []
+    with producing(LITTLE_MEMORY) as (_, producer):
+        producer.partitions_for("orders")
+        told = [submit(producer, "orders", [large(n)], partition=0) for n in range(40)]
+        producer.flush()
+        assert [one.is_told for one in told] == [True] * 40
+        assert failures(told) == []
 
 
 @pytest.mark.behaviour("ORD-02")
@@ -317,8 +307,7 @@ def test_a_flush_ends_when_what_is_parked_is_cancelled() -> None:
         with ThreadPoolExecutor(1) as pool:
             flushed = pool.submit(producer.flush)
             wait_until(lambda: bool(producer._parked.held_back._flushes), what="the flush waits")
-            assert told.ticket is not None
-            told.ticket.cancel()
+            told.cancel()
             flushed.result(PATIENCE_S)
 
 
@@ -395,8 +384,7 @@ def test_a_send_waits_for_what_is_parked_although_the_topic_is_known_by_now(key:
 
 def test_a_send_that_waits_behind_a_parked_request_fails_after_max_block_ms() -> None:
     rig = full_buffer_rig(max_block_ms=500)
-    rig.submit("orders", b"y" * 800)
-    rig.turn()
+    rig.submit("orders", b"y" * 800, turns=1)
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(rig.producer.send, ProducerRecord("orders", b"z"))
         while not rig.clock.waiters:
@@ -411,10 +399,8 @@ def test_a_send_that_waits_behind_a_parked_request_fails_after_max_block_ms() ->
 def test_a_send_to_another_topic_waits_for_nobody() -> None:
     rig = full_buffer_rig(max_block_ms=0)
     rig.submit("unknown", b"y")
-    rig.clock.advance(10_000)
-    rig.turn()
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn()
+    rig.turn_after(10_000)
+    rig.answer(produced(ORDERS_0, offset=0))
     future = rig.producer.send(ProducerRecord("orders", b"z"))
     assert not future.done()
 
@@ -425,36 +411,33 @@ def test_a_send_in_a_callback_passes_requests_of_others_and_fails_behind_its_own
 ) -> None:
     """It can't wait: nobody else would make room for it."""
     futures: list[FutureRecordMetadata] = []
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        settings = {"buffer.memory": 40_000, "batch.size": 10_000}
-        with live_producer(cluster.bootstrap_servers, settings) as producer:
-            producer.partitions_for("orders")
-            entered, go_on, over = threading.Event(), threading.Event(), threading.Event()
+    with producing({"buffer.memory": 40_000, "batch.size": 10_000}, partitions=2) as (_, producer):
+        producer.partitions_for("orders")
+        entered, go_on, over = threading.Event(), threading.Event(), threading.Event()
 
-            def submit_much() -> None:
-                told.extend(submit(producer, "orders", [large(n)], partition=0) for n in range(5))
+        def submit_much() -> None:
+            told.extend(submit(producer, "orders", [large(n)], partition=0) for n in range(5))
 
-            def send(_: FutureRecordMetadata) -> None:
-                producer.send(ProducerRecord("orders", b"opens a batch", partition=1))
-                entered.set()
-                assert go_on.wait(PATIENCE_S)
-                if own:
-                    submit_much()
-                futures.append(producer.send(ProducerRecord("orders", b"small", partition=1)))
-                over.set()
-
-            told: list[Told] = []
-            producer.send(ProducerRecord("orders", b"first", partition=1), send)
-            assert entered.wait(PATIENCE_S)
-            if not own:
+        def send(_: FutureRecordMetadata) -> None:
+            producer.send(ProducerRecord("orders", b"opens a batch", partition=1))
+            entered.set()
+            assert go_on.wait(PATIENCE_S)
+            if own:
                 submit_much()
-            go_on.set()
-            assert over.wait(PATIENCE_S)
-            producer.flush()
-            assert (futures[0].exception(0) is None) == passes
-            assert isinstance(futures[0].exception(0), BufferExhaustedError) != passes
-            assert failures(told) == []
+            futures.append(producer.send(ProducerRecord("orders", b"small", partition=1)))
+            over.set()
+
+        told: list[Told] = []
+        producer.send(ProducerRecord("orders", b"first", partition=1), send)
+        assert entered.wait(PATIENCE_S)
+        if not own:
+            submit_much()
+        go_on.set()
+        assert over.wait(PATIENCE_S)
+        producer.flush()
+        assert (futures[0].exception(0) is None) == passes
+        assert isinstance(futures[0].exception(0), BufferExhaustedError) != passes
+        assert failures(told) == []
 
 
 def test_a_request_whose_partition_has_come_is_not_overtaken_by_later_ones() -> None:
@@ -462,8 +445,7 @@ def test_a_request_whose_partition_has_come_is_not_overtaken_by_later_ones() -> 
     record = ProducerRecord("orders", b"", partition=1)
     for n in range(2):
         rig.submit("orders", record._replace(value=b"%d" % n))
-    rig.will_know({"orders": 1})
-    rig.turn()
+    rig.learn({"orders": 1})
     assert rig.producer.status().waiting_for_metadata == 2
     rig.know({"orders": 2})  # the I/O thread has not looked at it yet
     rig.submit("orders", record._replace(value=b"2"))
@@ -480,8 +462,7 @@ def test_a_request_whose_partition_has_come_is_not_overtaken_by_later_ones() -> 
 
 def test_what_stands_aside_holds_up_nobody_else() -> None:
     rig = ProducerRig(topics={"orders": 1}, linger_ms=1_000, max_block_ms=0)
-    rig.submit("orders", ProducerRecord("orders", b"a", partition=1))
-    rig.turn()
+    rig.submit("orders", ProducerRecord("orders", b"a", partition=1), turns=1)
     rig.submit("orders", b"b")
     future = rig.producer.send(ProducerRecord("orders", b"c"))
     assert not future.done()

@@ -59,8 +59,7 @@ class Caller:
             self.futures.append(producer.send(record))
         elif chosen < 0.97 and self.cancels and self.told:
             one = self.told[-1]
-            assert one.ticket is not None
-            one.ticket.cancel()
+            one.cancel()
             if not one.is_told:
                 self.cancelled.append(one)
         else:

@@ -37,13 +37,11 @@ def values_of(rig: ProducerRig) -> list[bytes | None]:
 def test_a_request_for_an_unknown_topic_waits_and_goes_on_when_the_topic_is_known() -> None:
     rig = ProducerRig(topics={})
     waiting = rig.submit("orders", b"a", b"b")
-    rig.will_know({"orders": 1})
-    rig.turn()
+    rig.learn({"orders": 1})
     assert rig.producer.status().waiting_for_metadata == 1
     rig.turn()
     assert rig.producer.status().waiting_for_metadata == 0
-    rig.respond(produced(ORDERS_0, offset=3))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=3))
     assert waiting.offsets == [3, 4]
 
 
@@ -51,13 +49,10 @@ def test_a_request_for_an_unknown_topic_waits_and_goes_on_when_the_topic_is_know
 def test_it_fails_at_its_own_deadline_with_javas_words() -> None:
     rig = ProducerRig(topics={})
     early, late = rig.submit("orders", b"a", block_ms=1_000), rig.submit("orders", b"b", block_ms=2_000)
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn()
-    rig.clock.advance(999)
-    rig.turn()
+    rig.learn({}, errors={"orders": UNKNOWN})
+    rig.turn_after(999)
     assert early.told == []
-    rig.clock.advance(1)
-    rig.turn()
+    rig.turn_after(1)
     (failure,) = early.failures
     assert isinstance(failure.error, TimeoutError)
     assert str(failure.error) == "Topic orders not present in metadata after 1000 ms."
@@ -66,29 +61,28 @@ def test_it_fails_at_its_own_deadline_with_javas_words() -> None:
     assert late.told == []
 
 
-def test_a_missing_topic_is_not_asked_for_any_more_once_nobody_waits_for_it() -> None:
+@pytest.mark.parametrize(("block_ms", "wait_ms"), [(1_000, 2_000), (2_000, 1_000)])
+def test_a_missing_topic_is_not_asked_for_any_more_once_nobody_waits_for_it(
+    block_ms: int, wait_ms: int
+) -> None:
     rig = ProducerRig(topics={})
-    rig.submit("orders", b"a", block_ms=1_000)
-    looking = rig.look_up("orders", wait_ms=2_000, settle=False)
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn()
+    waiting = rig.submit("orders", b"a", block_ms=block_ms)
+    looking = rig.look_up("orders", wait_ms=wait_ms, settle=False)
+    rig.learn({}, errors={"orders": UNKNOWN})
     assert rig.metadata.topics == {"orders"}
-    rig.clock.advance(1_000)
-    rig.turn()
-    assert rig.metadata.topics == {"orders"}, "a look-up still waits"
-    assert looking.told == []
-    rig.clock.advance(1_000)
-    rig.turn()
+    rig.turn_after(1_000)
+    assert rig.metadata.topics == {"orders"}, "the other still waits"
+    assert bool(waiting.told) == (block_ms == 1_000)
+    assert bool(looking.told) == (wait_ms == 1_000)
+    rig.turn_after(1_000)
     assert rig.metadata.topics == set()
 
 
 def test_where_no_broker_ever_answered_the_cause_says_so() -> None:
     rig = ProducerRig()
     rig.client.backoff(rig.client.least_loaded_node(0).node or pytest.fail("no node"), 10_000)
-    waiting = rig.submit("orders", b"a", block_ms=500)
-    rig.turn()
-    rig.clock.advance(500)
-    rig.turn()
+    waiting = rig.submit("orders", b"a", block_ms=500, turns=1)
+    rig.turn_after(500)
     assert isinstance(waiting.failures[0].error.__cause__, NoBrokersError)
 
 
@@ -99,8 +93,7 @@ def test_where_no_broker_ever_answered_the_cause_says_so() -> None:
 def test_what_the_broker_forbids_fails_as_soon_as_it_says_so(code: int, error: type[Exception]) -> None:
     rig = ProducerRig(topics={})
     waiting = [rig.submit("orders", b"a"), rig.submit("orders", b"b")]
-    rig.will_know({}, errors={"orders": code})
-    rig.turn(2)
+    rig.learn({}, errors={"orders": code}, turns=2)
     assert [type(one.failures[0].error) for one in waiting] == [error, error]
     assert rig.producer.status().waiting_for_metadata == 0
 
@@ -110,8 +103,7 @@ def test_a_missing_topic_is_asked_for_again_and_again() -> None:  # PROD-01
     rig = ProducerRig(topics={})
     rig.submit("orders", b"a")
     for _ in range(3):
-        rig.will_know({}, errors={"orders": UNKNOWN})
-        rig.turn()
+        rig.learn({}, errors={"orders": UNKNOWN})
         assert not rig.client.has_pending_metadata_updates
     rig.turn()
     assert rig.metadata.update_requested
@@ -120,8 +112,7 @@ def test_a_missing_topic_is_asked_for_again_and_again() -> None:  # PROD-01
 def test_only_who_may_create_a_topic_asks_for_its_creation() -> None:
     rig = ProducerRig(topics={})
     rig.submit("orders", b"a", create=False)
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn()
+    rig.learn({}, errors={"orders": UNKNOWN})
     now_ms = rig.clock.now_ms()
     assert not rig.metadata.new_metadata_request_and_version(now_ms).builder.allow_auto_topic_creation
     rig.submit("orders", b"b", create=True)
@@ -132,11 +123,9 @@ def test_only_who_may_create_a_topic_asks_for_its_creation() -> None:
 def test_a_fatal_error_fails_all_who_wait_for_metadata() -> None:
     rig = ProducerRig(topics={})
     waiting = rig.submit("orders", b"a")
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn()
+    rig.learn({}, errors={"orders": UNKNOWN})
     rig.metadata.fatal_error(SaslAuthenticationError("wrong password"))
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn()
+    rig.learn({}, errors={"orders": UNKNOWN})
     (failure,) = waiting.failures
     assert str(failure.error) == "wrong password"
     assert failure.phase is Phase.METADATA
@@ -145,10 +134,8 @@ def test_a_fatal_error_fails_all_who_wait_for_metadata() -> None:
 def test_requests_for_one_topic_keep_their_order() -> None:
     rig = ProducerRig(topics={}, linger_ms=1_000)
     rig.submit("orders", b"first")
-    rig.will_know({"orders": 1})
-    rig.turn()  # the topic is known now, but the first request has not been looked at
-    rig.submit("orders", b"second")
-    rig.turn()
+    rig.learn({"orders": 1})  # the topic is known now, but the first request has not been looked at
+    rig.submit("orders", b"second", turns=1)
     rig.submit("orders", b"third")
     assert values_of(rig) == [b"first", b"second", b"third"]
 
@@ -157,16 +144,14 @@ def test_a_request_for_another_topic_is_not_held_up() -> None:
     rig = ProducerRig(topics={"orders": 1})
     rig.submit("missing", b"a")
     rig.submit("orders", b"b")
-    rig.will_know({"orders": 1}, errors={"missing": UNKNOWN})
-    rig.turn()
+    rig.learn({"orders": 1}, errors={"missing": UNKNOWN})
     assert rig.client.in_flight_request_count() == 1
 
 
 def test_five_thousand_waits_for_one_topic_are_one_look_at_it() -> None:
     rig = ProducerRig(topics={})
     waiting = [rig.submit("orders", b"%d" % n, block_ms=1_000) for n in range(5_000)]
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn()
+    rig.learn({}, errors={"orders": UNKNOWN})
     looked = 0
     topic_error = rig.metadata.request_update_for_topic
 
@@ -176,12 +161,10 @@ def test_five_thousand_waits_for_one_topic_are_one_look_at_it() -> None:
         return topic_error(topic)
 
     rig.metadata.request_update_for_topic = count  # type: ignore[method-assign]
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn()
+    rig.learn({}, errors={"orders": UNKNOWN})
     assert looked == 1
     assert rig.producer.status().waiting_for_metadata == 5_000
-    rig.clock.advance(1_000)
-    rig.turn()
+    rig.turn_after(1_000)
     assert all(one.told for one in waiting)
     assert rig.producer.status().waiting_for_metadata == 0
 
@@ -193,18 +176,14 @@ def test_a_partition_that_does_not_exist_is_waited_for_without_holding_anybody_u
     rig = ProducerRig(topics={"orders": 1})
     aside = rig.submit("orders", ProducerRecord("orders", b"a", partition=1))
     rig.submit("orders", b"b")
-    rig.will_know({"orders": 1})
-    rig.turn()
+    rig.learn({"orders": 1})
     assert rig.client.in_flight_request_count() == 1
     assert rig.producer.status().waiting_for_metadata == 1
-    rig.will_know({"orders": 2})
-    rig.turn(3)
+    rig.learn({"orders": 2}, turns=3)
     assert rig.producer.status().waiting_for_metadata == 0
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=0))
     assert aside.told == []
-    rig.respond(produced(TopicPartition("orders", 1), offset=5))
-    rig.turn()
+    rig.answer(produced(TopicPartition("orders", 1), offset=5))
     assert aside.offsets == [5]
 
 
@@ -214,16 +193,13 @@ def test_a_partition_that_never_comes_fails_with_javas_words() -> None:  # PROD-
     waiting = rig.submit(
         "orders", ProducerRecord("orders", b"a", partition=7), ProducerRecord("orders", b"b"), block_ms=1_000
     )
-    rig.will_know({"orders": 2})
-    rig.turn()
+    rig.learn({"orders": 2})
     rig.clock.advance(1_000)
-    rig.will_know({"orders": 2})
-    rig.turn()
+    rig.learn({"orders": 2})
     builder = rig.client.requests[0].builder
     assert isinstance(builder, ProduceRequestBuilder)
     partition = builder.batches[0].topic_partition
-    rig.respond(produced(partition, offset=3))
-    rig.turn()
+    rig.answer(produced(partition, offset=3))
     failed, sent = waiting.produced.outcomes
     assert str(getattr(failed, "error", None)) == (
         "Partition 7 of topic orders with partition count 2 is not present in metadata after 1000 ms."
@@ -237,10 +213,8 @@ def test_a_partition_that_never_comes_fails_with_javas_words() -> None:  # PROD-
 def test_at_its_deadline_what_was_not_sent_is_taken_back() -> None:
     rig = ProducerRig(topics={"orders": 1}, linger_ms=10_000)
     waiting = rig.submit("orders", b"mine", timeout_ms=500)
-    neighbour = rig.submit("orders", b"theirs")
-    rig.turn()
-    rig.clock.advance(500)
-    rig.turn()
+    neighbour = rig.submit("orders", b"theirs", turns=1)
+    rig.turn_after(500)
     (failure,) = waiting.failures
     assert str(failure.error) == "Records for topic orders were not acknowledged within 500 ms."
     assert (failure.phase, failure.written, failure.waited_ms) == (Phase.DELIVERY, Written.NO, 500)
@@ -250,13 +224,10 @@ def test_at_its_deadline_what_was_not_sent_is_taken_back() -> None:
 
 def test_at_its_deadline_what_is_on_its_way_is_unknown_and_still_delivered() -> None:
     rig = ProducerRig(topics={"orders": 1})
-    waiting = rig.submit("orders", b"mine", timeout_ms=500)
-    rig.turn()
-    rig.clock.advance(500)
-    rig.turn()
+    waiting = rig.submit("orders", b"mine", timeout_ms=500, turns=1)
+    rig.turn_after(500)
     assert [failure.written for failure in waiting.failures] == [Written.UNKNOWN]
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=0))
     assert len(waiting.told) == 1
     assert rig.producer.status().buffer.batches == 0
 
@@ -264,10 +235,8 @@ def test_at_its_deadline_what_is_on_its_way_is_unknown_and_still_delivered() -> 
 def test_a_deadline_before_the_block_deadline_ends_the_wait_for_metadata() -> None:
     rig = ProducerRig(topics={})
     waiting = rig.submit("orders", b"a", block_ms=10_000, timeout_ms=500)
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn()
-    rig.clock.advance(500)
-    rig.turn()
+    rig.learn({}, errors={"orders": UNKNOWN})
+    rig.turn_after(500)
     (failure,) = waiting.failures
     assert str(failure.error) == "Topic orders not present in metadata after 500 ms."
     assert failure.phase is Phase.METADATA
@@ -276,38 +245,31 @@ def test_a_deadline_before_the_block_deadline_ends_the_wait_for_metadata() -> No
 def test_the_next_deadline_bounds_the_sleep() -> None:
     rig = ProducerRig(topics={})
     rig.submit("orders", b"a", block_ms=700)
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn()
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn()
+    rig.learn({}, errors={"orders": UNKNOWN})
+    rig.learn({}, errors={"orders": UNKNOWN})
     rig.producer.io_thread._metadata_changed = False
     assert rig.producer.io_thread.poll_limit_ms(rig.clock.now_ms()) == 700
 
 
 def test_a_cancelled_request_frees_its_place_and_tells_nobody() -> None:
     rig = full_buffer_rig()
-    waiting = rig.submit("other", b"y" * 800)
-    rig.turn()
-    assert waiting.ticket is not None
-    waiting.ticket.cancel()
-    waiting.ticket.cancel()
+    waiting = rig.submit("other", b"y" * 800, turns=1)
+    waiting.cancel()
+    waiting.cancel()
     rig.turn()
     status = rig.producer.status()
     assert (status.buffer.waiters, status.waiting_for_buffer) == (0, 0)
-    rig.clock.advance(200_000)
-    rig.turn()
+    rig.turn_after(200_000)
     assert waiting.told == []
 
 
 def test_what_was_appended_for_a_cancelled_request_is_still_delivered() -> None:
     rig = ProducerRig(topics={"orders": 1})
     waiting = rig.submit("orders", b"a")
-    assert waiting.ticket is not None
-    waiting.ticket.cancel()
+    waiting.cancel()
     rig.turn()
     assert rig.client.in_flight_request_count() == 1
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=0))
     assert waiting.told == []
 
 
@@ -315,10 +277,8 @@ def test_a_wait_counts_from_when_the_request_came() -> None:
     rig = ProducerRig(topics={})
     came_ms = rig.clock.now_ms()
     rig.clock.advance(30)
-    waiting = rig.submit("orders", b"a", block_ms=70, since_ms=came_ms)
-    rig.turn()
-    rig.clock.advance(70)
-    rig.turn()
+    waiting = rig.submit("orders", b"a", block_ms=70, since_ms=came_ms, turns=1)
+    rig.turn_after(70)
     (failed,) = waiting.failures
     assert failed.waited_ms == 100
     assert "after 100 ms" in failed.error.message
@@ -328,12 +288,10 @@ def test_a_cancelled_request_is_settled_when_its_records_are_delivered() -> None
     rig = ProducerRig(topics={"orders": 1})
     settled = Waiting()
     waiting = rig.submit("orders", b"a", settled=settled)
-    assert waiting.ticket is not None
-    waiting.ticket.cancel()
+    waiting.cancel()
     rig.turn()
     assert settled.told == []
-    rig.respond(produced(ORDERS_0, offset=5))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=5))
     assert (waiting.told, settled.offsets) == ([], [5])
 
 
@@ -341,8 +299,7 @@ def test_a_cancelled_request_that_was_only_parked_is_settled_at_once() -> None:
     rig = ProducerRig(topics={})
     settled = Waiting()
     waiting = rig.submit("orders", b"a", b"b", settled=settled)
-    assert waiting.ticket is not None
-    waiting.ticket.cancel()
+    waiting.cancel()
     rig.turn()
     assert [failure.written for failure in settled.failures] == [Written.NO, Written.NO]
 
@@ -350,14 +307,11 @@ def test_a_cancelled_request_that_was_only_parked_is_settled_at_once() -> None:
 def test_a_request_that_ran_out_of_time_on_its_way_is_settled_with_the_true_outcome() -> None:
     rig = ProducerRig(topics={"orders": 1})
     settled = Waiting()
-    waiting = rig.submit("orders", b"a", timeout_ms=1_000, settled=settled)
-    rig.turn()
-    rig.clock.advance(1_000)
-    rig.turn()
+    waiting = rig.submit("orders", b"a", timeout_ms=1_000, settled=settled, turns=1)
+    rig.turn_after(1_000)
     assert [failure.written for failure in waiting.failures] == [Written.UNKNOWN]
     assert settled.told == []
-    rig.respond(produced(ORDERS_0, offset=5))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=5))
     assert settled.offsets == [5]
     assert [failure.written for failure in waiting.failures] == [Written.UNKNOWN]
 
@@ -365,10 +319,8 @@ def test_a_request_that_ran_out_of_time_on_its_way_is_settled_with_the_true_outc
 def test_a_request_whose_records_were_taken_back_is_settled_with_its_end() -> None:
     rig = ProducerRig(topics={"orders": 1}, linger_ms=60_000)
     settled = Waiting()
-    waiting = rig.submit("orders", b"a", timeout_ms=1_000, settled=settled)
-    rig.turn()
-    rig.clock.advance(1_000)
-    rig.turn()
+    waiting = rig.submit("orders", b"a", timeout_ms=1_000, settled=settled, turns=1)
+    rig.turn_after(1_000)
     assert [failure.written for failure in waiting.failures] == [Written.NO]
     assert settled.failures == waiting.failures
 
@@ -376,12 +328,9 @@ def test_a_request_whose_records_were_taken_back_is_settled_with_its_end() -> No
 def test_an_acknowledged_request_is_settled_once() -> None:
     rig = ProducerRig(topics={"orders": 1})
     settled = Waiting()
-    waiting = rig.submit("orders", b"a", settled=settled)
-    rig.turn()
-    rig.respond(produced(ORDERS_0, offset=5))
-    rig.turn()
-    assert waiting.ticket is not None
-    waiting.ticket.cancel()
+    waiting = rig.submit("orders", b"a", settled=settled, turns=1)
+    rig.answer(produced(ORDERS_0, offset=5))
+    waiting.cancel()
     rig.turn()
     assert (waiting.offsets, settled.offsets) == ([5], [5])
 
@@ -389,8 +338,7 @@ def test_an_acknowledged_request_is_settled_once() -> None:
 def test_a_request_cancelled_before_it_was_looked_at_holds_nobody_up() -> None:
     rig = ProducerRig(topics={})
     waiting = rig.submit("orders", b"a")
-    assert waiting.ticket is not None
-    waiting.ticket.cancel()
+    waiting.cancel()
     rig.will_know({"orders": 1})
     rig.metadata.add("orders", rig.clock.now_ms())
     rig.turn(2)
@@ -402,45 +350,38 @@ def test_a_request_cancelled_before_it_was_looked_at_holds_nobody_up() -> None:
 def test_how_long_a_wait_took_is_told() -> None:
     rig = ProducerRig(topics={})
     rig.submit("orders", b"a")
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn()
+    rig.learn({}, errors={"orders": UNKNOWN})
     rig.clock.advance(250)
-    rig.will_know({"orders": 1})
-    rig.turn(2)
+    rig.learn({"orders": 1}, turns=2)
     assert rig.events.of(WaitFinished) == [WaitFinished("metadata", "success", 250)]
 
 
 def test_a_batch_larger_than_the_whole_buffer_fails_at_once() -> None:
     rig = ProducerRig(topics={"orders": 1}, buffer_memory=1_000, batch_size=2_000)
-    waiting = rig.submit("orders", b"a")
-    rig.turn()
+    waiting = rig.submit("orders", b"a", turns=1)
     assert "hard limit of 1000 on memory allocations" in str(waiting.failures[0].error)
 
 
 def test_an_accumulator_that_has_been_closed_fails_the_request() -> None:
     rig = ProducerRig(topics={"orders": 1})
     rig.producer._accumulator.close()
-    waiting = rig.submit("orders", b"a")
-    rig.turn()
+    waiting = rig.submit("orders", b"a", turns=1)
     assert str(waiting.failures[0].error) == "Producer closed while send in progress"
 
 
 def test_who_waits_for_a_partition_hears_that_the_topic_is_forbidden() -> None:
     rig = ProducerRig(topics={"orders": 1})
     waiting = rig.submit("orders", ProducerRecord("orders", b"a", partition=5))
-    rig.will_know({}, errors={"orders": UNAUTHORIZED})
-    rig.turn(2)
+    rig.learn({}, errors={"orders": UNAUTHORIZED}, turns=2)
     assert isinstance(waiting.failures[0].error, TopicAuthorizationError)
 
 
 def test_a_fatal_error_reaches_who_waits_for_a_partition() -> None:
     rig = ProducerRig(topics={"orders": 1})
     waiting = rig.submit("orders", ProducerRecord("orders", b"a", partition=5))
-    rig.will_know({"orders": 1})
-    rig.turn()
+    rig.learn({"orders": 1})
     rig.metadata.fatal_error(SaslAuthenticationError("wrong password"))
-    rig.will_know({"orders": 1})
-    rig.turn()
+    rig.learn({"orders": 1})
     assert str(waiting.failures[0].error) == "wrong password"
 
 
@@ -477,16 +418,29 @@ def test_a_bug_ends_the_request_that_it_struck_and_those_behind_it_go_on() -> No
     value = Spoilt(b"a")
     struck = rig.submit("orders", value)
     behind, of_another_topic = rig.submit("orders", b"b"), rig.submit("users", b"c")
-    rig.will_know({"orders": 1, "users": 1})
-    rig.turn()
+    rig.learn({"orders": 1, "users": 1})
     value.is_ripe = True
     with pytest.raises(ZeroDivisionError):
         rig.turn()
     rig.turn()
     (failure,) = struck.failures
+    assert failure.waited_ms == 0
     assert str(failure.error) == "The request ended with a bug, ZeroDivisionError: the log has its stack."
     assert (failure.phase, failure.written) == (Phase.DELIVERY, Written.UNKNOWN)
     assert rig.producer.status().waiting_for_metadata == 0
-    rig.respond(together(produced(ORDERS_0, offset=0), produced(TopicPartition("users", 0), offset=0)))
-    rig.turn()
+    rig.answer(together(produced(ORDERS_0, offset=0), produced(TopicPartition("users", 0), offset=0)))
     assert (behind.offsets, of_another_topic.offsets) == ([0], [0])
+
+
+def test_one_that_stood_aside_and_gave_up_leaves_the_others_their_place() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    record = ProducerRecord("orders", b"a", partition=1)
+    hasty, late = (rig.submit("orders", record, block_ms=ms) for ms in (1_000, 9_000))
+    rig.learn({"orders": 1})
+    rig.learn({"orders": 1})
+    rig.turn_after(1_000)
+    assert len(hasty.failures) == 1
+    assert rig.producer._parked.waits_for("orders")
+    rig.learn({"orders": 2}, turns=3)
+    rig.answer(produced(TopicPartition("orders", 1), offset=5))
+    assert late.offsets == [5]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from client_core.cluster import TopicPartition
-from client_core.errors import (
-    BufferExhaustedError,
-)
+from client_core.errors import BufferExhaustedError
 from client_core.events import WaitFinished
 from client_core.producer.future_record_metadata import FutureRecordMetadata
 from client_core.producer.producer_record import ProducerRecord
@@ -21,17 +19,13 @@ UNKNOWN = 3
 @pytest.mark.behaviour("BUF-02")
 def test_a_request_waits_for_memory_and_goes_on_when_some_is_freed() -> None:
     rig = full_buffer_rig()
-    waiting = rig.submit("orders", b"y" * 800)
-    rig.turn()
+    waiting = rig.submit("orders", b"y" * 800, turns=1)
     status = rig.producer.status()
     assert (status.waiting_for_buffer, status.buffer.waiters) == (1, 1)
-    rig.clock.advance(10_000)
-    rig.turn()
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn(2)
+    rig.turn_after(10_000)
+    rig.answer(produced(ORDERS_0, offset=0), turns=2)
     assert rig.producer.status().waiting_for_buffer == 0
-    rig.respond(produced(ORDERS_0, offset=1))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=1))
     assert waiting.offsets == [1]
     assert rig.producer.status().buffer.available_bytes == 1_000
 
@@ -39,10 +33,8 @@ def test_a_request_waits_for_memory_and_goes_on_when_some_is_freed() -> None:
 @pytest.mark.behaviour("BUF-03")
 def test_memory_that_does_not_come_fails_with_javas_words_and_frees_the_place() -> None:  # BUF-03
     rig = full_buffer_rig()
-    waiting = rig.submit("other", b"y" * 800, block_ms=300)
-    rig.turn()
-    rig.clock.advance(300)
-    rig.turn()
+    waiting = rig.submit("other", b"y" * 800, block_ms=300, turns=1)
+    rig.turn_after(300)
     (failure,) = waiting.failures
     assert isinstance(failure.error, BufferExhaustedError)
     assert str(failure.error) == (
@@ -58,19 +50,14 @@ def test_memory_that_does_not_come_fails_with_javas_words_and_frees_the_place() 
 def test_when_the_first_of_a_queue_gives_up_the_next_one_takes_its_place() -> None:
     rig = full_buffer_rig()
     first = rig.submit("other", b"y" * 800, block_ms=300)
-    second = rig.submit("other", b"z" * 800)
-    rig.turn()
-    rig.clock.advance(300)
-    rig.turn()
+    second = rig.submit("other", b"z" * 800, turns=1)
+    rig.turn_after(300)
     assert first.told
     assert second.told == []
     assert rig.producer.status().buffer.waiters == 1
-    rig.clock.advance(10_000)
-    rig.turn()
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn(2)
-    rig.respond(produced(TopicPartition("other", 0), offset=4))
-    rig.turn()
+    rig.turn_after(10_000)
+    rig.answer(produced(ORDERS_0, offset=0), turns=2)
+    rig.answer(produced(TopicPartition("other", 0), offset=4))
     assert second.offsets == [4]
 
 
@@ -87,35 +74,28 @@ def test_a_request_that_needs_more_memory_than_there_ever_is_goes_in_parts() -> 
 
 def test_memory_granted_to_a_cancelled_request_goes_back() -> None:
     rig = full_buffer_rig()
-    waiting = rig.submit("other", b"y" * 800)
-    rig.turn()
-    rig.clock.advance(10_000)
-    rig.turn()
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn()  # the memory is the parked request's now, but it has not gone on yet
-    assert waiting.ticket is not None
-    waiting.ticket.cancel()
+    waiting = rig.submit("other", b"y" * 800, turns=1)
+    rig.turn_after(10_000)
+    rig.answer(
+        produced(ORDERS_0, offset=0)
+    )  # the memory is the parked request's now, but it has not gone on yet
+    waiting.cancel()
     rig.turn(2)
     assert rig.producer.status().buffer.available_bytes == 1_000
 
 
 def test_a_topic_that_vanishes_while_a_request_waits_for_memory_is_waited_for() -> None:
     rig = full_buffer_rig()
-    waiting = rig.submit("other", b"y" * 800, block_ms=60_000)
-    rig.turn()
+    waiting = rig.submit("other", b"y" * 800, block_ms=60_000, turns=1)
     rig.know({"orders": 1}, errors={"other": UNKNOWN})
     rig.clock.advance(10_000)
-    rig.will_know({"orders": 1}, errors={"other": UNKNOWN})
-    rig.turn()
+    rig.learn({"orders": 1}, errors={"other": UNKNOWN})
     rig.respond(produced(ORDERS_0, offset=0))
-    rig.will_know({"orders": 1}, errors={"other": UNKNOWN})
-    rig.turn(2)
+    rig.learn({"orders": 1}, errors={"other": UNKNOWN}, turns=2)
     assert (rig.producer.status().waiting_for_metadata, rig.producer.status().waiting_for_buffer) == (1, 0)
     assert rig.producer.status().buffer.available_bytes == 1_000, "it waits for metadata and keeps memory"
-    rig.will_know({"orders": 1, "other": 1})
-    rig.turn(3)
-    rig.respond(produced(TopicPartition("other", 0), offset=2))
-    rig.turn()
+    rig.learn({"orders": 1, "other": 1}, turns=3)
+    rig.answer(produced(TopicPartition("other", 0), offset=2))
     assert waiting.offsets == [2]
 
 
@@ -124,8 +104,7 @@ def test_memory_that_a_request_got_and_can_not_use_does_not_keep_it_from_what_it
     rig = ProducerRig(topics={"orders": 1}, buffer_memory=1_000, batch_size=400)
     pool, accumulator = rig.producer._pool, rig.producer._accumulator
     assert pool.try_allocate(800)
-    waiting = rig.submit("orders", b"a" * 100, b"b" * 700)
-    rig.turn()
+    waiting = rig.submit("orders", b"a" * 100, b"b" * 700, turns=1)
     pool.deallocate(400)  # goes to the request that waits for a batch
     pool.deallocate(400)
     appended = accumulator.append_many(  # a thread that blocks in send makes that batch before it goes on
@@ -140,9 +119,16 @@ def test_memory_that_a_request_got_and_can_not_use_does_not_keep_it_from_what_it
     )
     assert appended.new_batch_created
     rig.turn()
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn(2)
-    rig.respond(produced(ORDERS_0, offset=2))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=0), turns=2)
+    rig.answer(produced(ORDERS_0, offset=2))
     assert waiting.offsets == [1, 2]
     assert pool.available_bytes == 1_000
+
+
+def test_a_record_larger_than_a_batch_fails_with_the_bytes_that_it_needed() -> None:
+    rig = ProducerRig(topics={"orders": 1}, buffer_memory=1_000, batch_size=400)
+    assert rig.producer._pool.try_allocate(800)
+    waiting = rig.submit("orders", b"b" * 700, block_ms=300, turns=1)
+    waiter_bytes = 700 + 86
+    rig.turn_after(300)
+    assert f"Failed to allocate {waiter_bytes} bytes within" in str(waiting.failures[0].error)

@@ -60,8 +60,7 @@ def answer(rig: ProducerRig, **by_topic: TopicConfigs | Errors) -> None:
         topic: TopicConfigsFailure(one.code, one.message) if isinstance(one, Errors) else one
         for topic, one in by_topic.items()
     }
-    rig.respond(DescribedTopics(said))
-    rig.turn()
+    rig.answer(DescribedTopics(said))
 
 
 def test_configs_come_with_how_long_they_took() -> None:
@@ -146,8 +145,7 @@ def test_what_may_be_retried_is_asked_for_again_after_a_pause() -> None:
     rig.turn()
     assert asked_topics(rig) == []
     assert rig.producer.io_thread.poll_limit_ms(rig.clock.now_ms()) <= 100
-    rig.clock.advance(100)
-    rig.turn()
+    rig.turn_after(100)
     assert asked_topics(rig) == [("orders",)]
     answer(rig, orders=CONFIGS)
     assert told(waiting).configs == CONFIGS
@@ -159,8 +157,7 @@ def test_a_request_that_was_lost_is_made_again() -> None:
     rig.turn()
     rig.client.disconnect(rig.client.requests[0].destination)
     rig.turn(2)
-    rig.clock.advance(100)
-    rig.turn()
+    rig.turn_after(100)
     answer(rig, orders=CONFIGS)
     assert told(waiting).configs == CONFIGS
 
@@ -186,8 +183,7 @@ def test_configs_that_do_not_come_time_out_and_a_late_answer_is_nobodys() -> Non
     rig = ProducerRig(topics={"orders": 1})
     waiting = ask(rig)
     rig.turn()
-    rig.clock.advance(1_000)
-    rig.turn()
+    rig.turn_after(1_000)
     assert isinstance(told(waiting).error, TimeoutError)
     assert str(told(waiting).error) == "The configs of topic orders were not told within 1000 ms."
     answer(rig, orders=CONFIGS)
@@ -199,8 +195,7 @@ def test_without_any_broker_it_is_said_that_none_has_answered() -> None:
     rig.client.backoff(rig.client.least_loaded_node(0).node or pytest.fail("no node"), 60_000)
     waiting = ask(rig)
     rig.turn()
-    rig.clock.advance(1_000)
-    rig.turn()
+    rig.turn_after(1_000)
     assert isinstance(told(waiting).error, NoBrokersError)
 
 
@@ -208,9 +203,8 @@ def test_a_wait_that_is_cancelled_ends_without_a_word_and_the_others_go_on() -> 
     rig = ProducerRig(topics={"orders": 1})
     gone, stays = ask(rig), ask(rig)
     rig.turn()
-    assert gone.ticket is not None
-    gone.ticket.cancel()
-    gone.ticket.cancel()
+    gone.cancel()
+    gone.cancel()
     rig.turn()
     answer(rig, orders=CONFIGS)
     assert gone.told == []

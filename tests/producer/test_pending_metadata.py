@@ -44,12 +44,10 @@ def test_a_look_up_never_creates_a_topic() -> None:
 def test_a_topic_is_believed_missing_when_brokers_have_said_so_twice() -> None:
     rig = ProducerRig(topics={})
     waiting = rig.look_up("orders")
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn(2)
+    rig.learn({}, errors={"orders": UNKNOWN}, turns=2)
     assert waiting.told == []
     rig.clock.advance(100)
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn(2)
+    rig.learn({}, errors={"orders": UNKNOWN}, turns=2)
     assert isinstance(waiting.looked_up.topic_errors["orders"], UnknownTopicOrPartitionError)
     assert waiting.looked_up.error is None
     assert waiting.looked_up.waited_ms == 100
@@ -58,10 +56,8 @@ def test_a_topic_is_believed_missing_when_brokers_have_said_so_twice() -> None:
 def test_a_topic_that_appears_after_the_first_denial_is_found() -> None:
     rig = ProducerRig(topics={})
     waiting = rig.look_up("orders")
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn()
-    rig.will_know({"orders": 4})
-    rig.turn(2)
+    rig.learn({}, errors={"orders": UNKNOWN})
+    rig.learn({"orders": 4}, turns=2)
     assert waiting.looked_up.topic_errors == {}
     assert waiting.looked_up.cache.partition_count("orders") == 4
 
@@ -70,11 +66,9 @@ def test_old_denials_don_t_count_without_a_new_one() -> None:
     rig = ProducerRig(topics={})
     rig.submit("orders", b"keeps the topic held")
     for _ in range(3):
-        rig.will_know({}, errors={"orders": UNKNOWN})
-        rig.turn(2)
+        rig.learn({}, errors={"orders": UNKNOWN}, turns=2)
     waiting = rig.look_up("orders")
-    rig.will_know({"orders": 1})
-    rig.turn(2)
+    rig.learn({"orders": 1}, turns=2)
     assert waiting.looked_up.topic_errors == {}
 
 
@@ -82,8 +76,7 @@ def test_nobody_goes_on_asking_for_a_topic_that_was_found_missing() -> None:
     rig = ProducerRig(topics={})
     rig.look_up("orders")
     for _ in range(2):
-        rig.will_know({}, errors={"orders": UNKNOWN})
-        rig.turn(2)
+        rig.learn({}, errors={"orders": UNKNOWN}, turns=2)
     assert not rig.metadata.contains_topic("orders")
 
 
@@ -92,8 +85,7 @@ def test_a_record_that_waits_for_the_topic_keeps_it_asked_for() -> None:
     rig.submit("orders", b"a")
     waiting = rig.look_up("orders")
     for _ in range(2):
-        rig.will_know({}, errors={"orders": UNKNOWN})
-        rig.turn(2)
+        rig.learn({}, errors={"orders": UNKNOWN}, turns=2)
     assert waiting.told
     assert rig.metadata.contains_topic("orders")
 
@@ -102,12 +94,10 @@ def test_without_settling_it_waits_for_the_topic_to_appear_until_its_deadline() 
     rig = ProducerRig(topics={})
     waiting = rig.look_up("orders", wait_ms=5_000, settle=False)
     for _ in range(4):
-        rig.will_know({}, errors={"orders": UNKNOWN})
-        rig.turn(2)
+        rig.learn({}, errors={"orders": UNKNOWN}, turns=2)
     assert waiting.told == []
     rig.clock.advance(5_000)
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn()
+    rig.learn({}, errors={"orders": UNKNOWN})
     error = waiting.looked_up.topic_errors["orders"]
     assert str(error) == "Topic orders not present in metadata after 5000 ms."
     assert isinstance(error.__cause__, UnknownTopicOrPartitionError)
@@ -116,8 +106,7 @@ def test_without_settling_it_waits_for_the_topic_to_appear_until_its_deadline() 
 def test_several_topics_are_settled_one_by_one() -> None:
     rig = ProducerRig(topics={"a": 1})
     waiting = rig.look_up("a", "b", "c d")
-    rig.will_know({"a": 1, "b": 1}, errors={"c d": INVALID})
-    rig.turn(2)
+    rig.learn({"a": 1, "b": 1}, errors={"c d": INVALID}, turns=2)
     assert {topic: type(error) for topic, error in waiting.looked_up.topic_errors.items()} == {
         "c d": InvalidTopicError
     }
@@ -128,8 +117,7 @@ def test_where_no_broker_answers_that_is_the_error() -> None:
     rig.client.backoff(rig.client.least_loaded_node(0).node or pytest.fail("no node"), 60_000)
     waiting = rig.look_up("orders", wait_ms=800)
     rig.turn()
-    rig.clock.advance(800)
-    rig.turn()
+    rig.turn_after(800)
     assert isinstance(waiting.looked_up.error, NoBrokersError)
     assert "within 800 ms" in str(waiting.looked_up.error)
 
@@ -137,29 +125,23 @@ def test_where_no_broker_answers_that_is_the_error() -> None:
 def test_a_cancelled_look_up_is_forgotten() -> None:
     rig = ProducerRig(topics={})
     waiting = rig.look_up("orders")
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn()
+    rig.learn({}, errors={"orders": UNKNOWN})
     assert rig.producer.status().waiting_for_metadata == 1
-    assert waiting.ticket is not None
-    waiting.ticket.cancel()
-    waiting.ticket.cancel()
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn()
+    waiting.cancel()
+    waiting.cancel()
+    rig.learn({}, errors={"orders": UNKNOWN})
     assert rig.producer.status().waiting_for_metadata == 0
     rig.clock.advance(100_000)
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn()
+    rig.learn({}, errors={"orders": UNKNOWN})
     assert waiting.told == []
 
 
 def test_a_fatal_error_ends_all_look_ups() -> None:
     rig = ProducerRig(topics={})
     waiting = rig.look_up("orders")
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn()
+    rig.learn({}, errors={"orders": UNKNOWN})
     rig.metadata.fatal_error(SaslAuthenticationError("wrong password"))
-    rig.will_know({}, errors={"orders": UNKNOWN})
-    rig.turn()
+    rig.learn({}, errors={"orders": UNKNOWN})
     assert str(waiting.looked_up.error) == "wrong password"
 
 
@@ -167,8 +149,7 @@ def test_a_thousand_look_ups_of_one_missing_topic_are_one_request_for_it() -> No
     rig = ProducerRig(topics={})
     waiting = [rig.look_up("orders") for _ in range(1_000)]
     for _ in range(2):
-        rig.will_know({}, errors={"orders": UNKNOWN})
-        rig.turn(2)
+        rig.learn({}, errors={"orders": UNKNOWN}, turns=2)
     assert all(one.looked_up.topic_errors for one in waiting)
 
 
@@ -193,8 +174,7 @@ def test_a_refresh_ends_with_a_later_snapshot() -> None:
     before = rig.producer.cache.update_version
     waiting = update(rig)
     rig.clock.advance(100)
-    rig.will_know({"orders": 1})
-    rig.turn(2)
+    rig.learn({"orders": 1}, turns=2)
     assert waiting.looked_up.cache.update_version == before + 1
     assert not rig.client.has_pending_metadata_updates
 
@@ -215,8 +195,7 @@ def test_what_is_too_old_is_asked_for(demand: str) -> None:
     version = rig.producer.cache.update_version
     rig.clock.advance(200)
     waiting = update(rig, min_version=version + 1) if demand == "min_version" else update(rig, max_age_ms=50)
-    rig.will_know({"orders": 1})
-    rig.turn()
+    rig.learn({"orders": 1})
     assert waiting.told == []
     rig.turn()
     assert waiting.looked_up.cache.update_version == version + 1
@@ -227,8 +206,7 @@ def test_an_update_that_does_not_come_times_out_with_the_snapshot_that_there_is(
     rig.client.backoff(rig.client.least_loaded_node(0).node or pytest.fail("no node"), 60_000)
     waiting = update(rig)
     rig.turn()
-    rig.clock.advance(1_000)
-    rig.turn()
+    rig.turn_after(1_000)
     assert isinstance(waiting.looked_up.error, TimeoutError)
     assert waiting.looked_up.cache.partition_count("orders") == 1
 
@@ -249,8 +227,7 @@ def test_the_list_is_one_request_for_all_who_wait_and_leaves_the_cache_alone() -
     rig.turn(2)
     assert [request.builder.api.name for request in rig.client.requests] == ["Metadata"]
     listing = TopicListing({})
-    rig.respond(listing)
-    rig.turn()
+    rig.answer(listing)
     assert [one.listed.listing for one in waiting] == [listing, listing]
     assert rig.producer.cache is cache
 
@@ -262,10 +239,8 @@ def test_a_list_that_was_lost_is_asked_for_again_after_a_pause() -> None:
     rig.client.disconnect(rig.client.requests[0].destination)
     rig.turn(2)
     assert rig.client.in_flight_request_count() == 0
-    rig.clock.advance(100)
-    rig.turn()
-    rig.respond(TopicListing({}))
-    rig.turn()
+    rig.turn_after(100)
+    rig.answer(TopicListing({}))
     assert waiting.listed.error is None
 
 
@@ -277,8 +252,7 @@ def test_a_list_that_is_refused_is_an_error_unless_it_may_be_retried(code: int, 
     rig = ProducerRig(topics={"orders": 1})
     waiting = list_all(rig)
     rig.turn()
-    rig.respond(TopicListing({}, error_code=code))
-    rig.turn()
+    rig.answer(TopicListing({}, error_code=code))
     assert bool(waiting.told) is told
     if told:
         error = waiting.listed.error
@@ -298,7 +272,6 @@ def test_a_list_that_does_not_come_times_out() -> None:
     rig = ProducerRig(topics={"orders": 1})
     waiting = list_all(rig)
     rig.turn()
-    rig.clock.advance(1_000)
-    rig.turn()
+    rig.turn_after(1_000)
     assert str(waiting.listed.error) == "Topics were not listed within 1000 ms."
     assert waiting.listed.listing is None

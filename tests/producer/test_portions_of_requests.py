@@ -101,8 +101,7 @@ def test_the_end_of_its_time_to_wait_does_not_end_it_where_it_waits_for_nothing(
     rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
     waiting = _submit(rig, _records(3 * PORTION), block_ms=5)
     rig.turn()
-    rig.clock.advance(5)
-    rig.turn()
+    rig.turn_after(5)
     assert _appended(rig) == 3 * PORTION
     assert not waiting.told
 
@@ -111,8 +110,7 @@ def test_without_memory_it_waits_and_fails_in_time() -> None:
     rig = full_buffer_rig()
     waiting = _submit(rig, [ProducerRecord("orders", b"x" * 300)] * (PORTION + 1), block_ms=300)
     rig.turn()
-    rig.clock.advance(300)
-    rig.turn(2)
+    rig.turn_after(300, 2)
     assert {type(failure.error).__name__ for failure in waiting.failures} == {"BufferExhaustedError"}
 
 
@@ -135,10 +133,8 @@ def test_records_are_checked_by_whoever_says_that_they_are() -> None:
 def test_a_request_behind_portions_whose_time_is_over_is_not_told_that_the_topic_is_missing() -> None:
     rig = ProducerRig(topics={"orders": 1}, batch_size=1_000_000, linger_ms=60_000)
     _submit(rig, _records(3 * PORTION))
-    later = rig.submit("orders", b"later", block_ms=5)
-    rig.turn()
-    rig.clock.advance(5)
-    rig.turn()
+    later = rig.submit("orders", b"later", block_ms=5, turns=1)
+    rig.turn_after(5)
     (failure,) = later.failures
     assert type(failure.error).__name__ == "BufferExhaustedError"
     assert failure.phase is Phase.BUFFER
@@ -206,8 +202,7 @@ def test_what_is_settled_late_is_told_of_each_record_though_its_caller_has_let_g
         in_portions=True,
     )
     rig.turn(2)
-    rig.clock.advance(500)
-    rig.turn()
+    rig.turn_after(500)
     records.clear()
     _settle(rig, settled)
     assert settled.offsets == [0, 1, 2]

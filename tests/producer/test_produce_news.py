@@ -64,15 +64,11 @@ def test_batches_that_are_split_are_told_once_a_topic() -> None:
 def test_a_producer_tells_of_a_partition_that_fails_and_works_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     rig = ProducerRig(topics={"orders": 1})
-    waiting = rig.submit("orders", b"a")
-    rig.turn()
+    waiting = rig.submit("orders", b"a", turns=1)
     for _ in range(3):
-        rig.respond(produced(ORDERS_0, error=FEW))
-        rig.turn()
-        rig.clock.advance(100)
-        rig.turn()
-    rig.respond(produced(ORDERS_0, offset=7))
-    rig.turn()
+        rig.answer(produced(ORDERS_0, error=FEW))
+        rig.turn_after(100)
+    rig.answer(produced(ORDERS_0, offset=7))
     assert waiting.offsets == [7]
     told = [message for message in caplog.messages if "orders-0" in message]
     assert told == [
@@ -83,9 +79,7 @@ def test_a_producer_tells_of_a_partition_that_fails_and_works_again(caplog: pyte
 
 def test_a_producer_tells_of_records_that_it_gives_up(caplog: pytest.LogCaptureFixture) -> None:
     rig = ProducerRig(topics={"orders": 1})
-    waiting = rig.submit("orders", b"a", b"b")
-    rig.turn()
-    rig.respond(produced(ORDERS_0, error=Errors.TOPIC_AUTHORIZATION_FAILED))
-    rig.turn()
+    waiting = rig.submit("orders", b"a", b"b", turns=1)
+    rig.answer(produced(ORDERS_0, error=Errors.TOPIC_AUTHORIZATION_FAILED))
     assert len(waiting.failures) == 2
     assert "2 records of orders-0 are given up: Not authorized to access topics: [orders]" in caplog.text

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from client_core.errors import KafkaError
 from client_core.producer.batch_outcome import BatchOutcome
 from client_core.producer.producer_record import RecordMetadata
-from client_core.producer.results import AcknowledgedRun, BatchSpan, FailedSpan, ProduceResult
+from client_core.producer.results import (
+    AcknowledgedRun,
+    BatchSpan,
+    FailedSpan,
+    ListingResult,
+    ProduceResult,
+    TopicConfigsResult,
+)
 from client_core.producer.ticket import Phase, RecordFailure, Written
 from client_core.record.timestamp_runs import TimestampRuns
 
@@ -115,3 +122,13 @@ def test_runs_are_what_the_outcomes_are(
         assert unfolded(runs) == list(result.outcomes)
     else:
         assert spread
+
+
+def test_a_result_that_holds_nothing_says_why_and_how_long_it_waited() -> None:
+    error = KafkaError("no")
+    for result in (
+        ListingResult(None, error=error, waited_ms=5),
+        TopicConfigsResult(None, error=error, waited_ms=5),
+    ):
+        assert (result.error, result.waited_ms) == (error, 5)
+        assert repr(result).endswith("=None error=KafkaError('no') waited_ms=5>"), repr(result)

@@ -12,11 +12,7 @@ from random import Random
 import pytest
 
 from client_core.clock import FOREVER_MS
-from client_core.errors import (
-    IllegalArgumentError,
-    ProducerClosedError,
-    TimeoutError,
-)
+from client_core.errors import IllegalArgumentError, ProducerClosedError, TimeoutError
 from client_core.producer.producer_record import ProducerRecord
 from client_core.producer.status import Unacknowledged
 from client_core.record.memory_records_builder import MemoryRecordsBuilder

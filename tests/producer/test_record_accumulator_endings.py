@@ -8,11 +8,7 @@ from typing import SupportsIndex
 import pytest
 
 from client_core.clock import FOREVER_MS
-from client_core.errors import (
-    IllegalStateError,
-    KafkaError,
-    ProducerClosedError,
-)
+from client_core.errors import IllegalStateError, KafkaError, ProducerClosedError
 from client_core.producer.producer_batch import ProducerBatch
 from client_core.producer.producer_record import ProducerRecord
 from client_core.producer.ticket import Written
@@ -377,3 +373,20 @@ def test_a_flush_whose_wait_is_interrupted_is_over() -> None:
     assert not bench.accumulator.flush_in_progress
     assert bench.ready_ids == set()
     bench.drain_and_finish_all()
+
+
+def test_a_batch_that_a_cancel_has_emptied_is_not_given_up_by_a_close_at_the_same_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench, owner = Bench(), Owner()
+    bench.append([RECORD], owner=owner)
+    complete = bench.accumulator.complete_and_deallocate_batch
+
+    def close_first(batch: ProducerBatch) -> None:
+        bench.accumulator.abort_incomplete_batches(KafkaError("closed"))
+        complete(batch)
+
+    bench.accumulator.complete_and_deallocate_batch = close_first  # type: ignore[method-assign]
+    assert bench.accumulator.cancel([owner]) == [(owner, range(1))]
+    assert (owner.errors, has_incomplete(bench), caplog.messages) == ({}, False, [])
+    assert bench.pool.available_bytes == bench.pool.total_bytes

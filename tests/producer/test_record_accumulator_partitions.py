@@ -7,14 +7,7 @@ from random import Random
 import pytest
 
 from tests.golden.adapters_producer import GivenRandom
-from tests.producer.batches import (
-    Bench,
-    numbered,
-    queued,
-    record,
-    size_of,
-    tp,
-)
+from tests.producer.batches import Bench, numbered, queued, record, size_of, tp
 
 
 class Counting(GivenRandom):
@@ -159,3 +152,13 @@ def test_queues_do_not_count_any_more_when_all_are_empty() -> None:
     for _ in range(8):
         bench.append([large], None)
     assert [len(queued(bench, p)) for p in range(2)] == [4, 4]
+
+
+def test_of_so_many_nodes_the_first_seen_is_forgotten_for_a_new_one_only() -> None:
+    bench = Bench(availability_timeout_ms=100)
+    latency = bench.accumulator._drain._node_latency
+    for node_id in (*range(1_000), 0, 999):
+        bench.accumulator.update_node_latency_stats(node_id, bench.now_ms, True)
+    assert list(latency) == list(range(1_000))
+    bench.accumulator.update_node_latency_stats(1_000, bench.now_ms, True)
+    assert list(latency) == list(range(1, 1_001))

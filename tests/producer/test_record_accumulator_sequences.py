@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from client_core.errors import (
-    IllegalStateError,
-)
+from client_core.errors import IllegalStateError
 from client_core.record.record_batch import decode_record_batch
-from tests.producer.batches import (
-    LARGER,
-    Bench,
-    CountingSequences,
-    size_of,
-    tp,
-)
+from tests.producer.batches import LARGER, Bench, CountingSequences, size_of, tp
 
 
 def idempotent_bench(batches: int) -> tuple[Bench, CountingSequences]:

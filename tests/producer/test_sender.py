@@ -42,13 +42,11 @@ from tests.support.sender_rig import (
 @pytest.mark.java("SenderTest.Simple")
 def test_a_record_goes_out_and_its_future_gets_the_offset() -> None:  # testSimple
     rig = SenderRig()
-    future = rig.append()
-    rig.turn()
+    future = rig.send()
     assert rig.client.in_flight_request_count() == 1
     assert len(rig.sender.in_flight_batches_of(ORDERS_0)) == 1
     assert not future.done()
-    rig.respond(produced(ORDERS_0, offset=7, log_append_time_ms=99))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=7, log_append_time_ms=99))
     assert rig.client.in_flight_request_count() == 0
     assert future.result(0) == RecordMetadata("orders", 0, 7, 99)
     assert rig.sender.in_flight_batches == 0
@@ -68,31 +66,25 @@ def test_partitions_of_one_node_share_a_request_and_nodes_have_one_each() -> Non
 
 def test_nothing_goes_out_before_linger_is_over() -> None:
     rig = SenderRig(linger_ms=20)
-    rig.append()
-    rig.turn()
+    rig.send()
     assert rig.client.in_flight_request_count() == 0
-    rig.clock.advance(20)
-    rig.turn()
+    rig.turn_after(20)
     assert rig.client.in_flight_request_count() == 1
 
 
 @pytest.mark.behaviour("SND-12")
 def test_without_acks_a_record_is_done_when_it_is_sent() -> None:  # SND-12
     rig = SenderRig(acks="0")
-    future = rig.append()
-    rig.turn()
+    future = rig.send()
     assert not rig.client.requests[0].expect_response
-    rig.respond(None)
-    rig.turn()
+    rig.answer(None)
     assert future.result(0).offset is None
 
 
 def test_the_time_of_the_record_stands_where_the_broker_sets_none() -> None:
     rig = SenderRig()
-    future = rig.append()
-    rig.turn()
-    rig.respond(produced(ORDERS_0, offset=1))
-    rig.turn()
+    future = rig.send()
+    rig.answer(produced(ORDERS_0, offset=1))
     assert future.result(0).timestamp_ms == rig.clock.wall_ms()
 
 
@@ -103,8 +95,7 @@ def test_the_time_of_the_record_stands_where_the_broker_sets_none() -> None:
 def test_it_polls_at_once_after_something_was_sent_while_more_waits() -> None:  # SND-02
     rig = SenderRig(batch_bytes=100)
     sleeps = SleepRecorder(rig)
-    rig.append(value=b"x" * 60, count=3)
-    rig.turn(2)
+    rig.send(value=b"x" * 60, count=3, turns=2)
     assert sleeps.timeouts_ms == [0, 0]
     rig.turn()
     assert sleeps.last_ms() == DELIVERY_TIMEOUT_MS
@@ -114,8 +105,7 @@ def test_it_polls_at_once_after_something_was_sent_while_more_waits() -> None:  
 def test_the_poll_that_writes_the_last_of_it_waits_for_the_answer() -> None:
     rig = SenderRig()
     sleeps = SleepRecorder(rig)
-    rig.append()
-    rig.turn()
+    rig.send()
     assert sleeps.last_ms() == DELIVERY_TIMEOUT_MS
 
 
@@ -124,8 +114,7 @@ def test_it_sleeps_until_linger_is_over() -> None:
     rig = SenderRig(linger_ms=20)
     sleeps = SleepRecorder(rig)
     rig.append()
-    rig.clock.advance(5)
-    rig.turn()
+    rig.turn_after(5)
     assert sleeps.last_ms() == 15
 
 
@@ -134,8 +123,7 @@ def test_it_does_not_spin_while_a_node_is_connecting() -> None:
     rig = SenderRig()
     sleeps = SleepRecorder(rig)
     rig.client.delay_ready(rig.node, 1_000)
-    rig.append()
-    rig.turn(3)
+    rig.send(turns=3)
     # Nothing but the batch's own expiry wakes it: the connection does.
     assert sleeps.timeouts_ms == [DELIVERY_TIMEOUT_MS] * 3
 
@@ -146,8 +134,7 @@ def test_it_sleeps_through_a_throttled_nodes_pause_and_no_longer() -> None:
     sleeps = SleepRecorder(rig)
     rig.client.ready(rig.node, rig.clock.now_ms())
     rig.client.throttle(rig.node, 300)
-    rig.append()
-    rig.turn()
+    rig.send()
     assert sleeps.last_ms() == 300
 
 
@@ -156,17 +143,13 @@ def test_it_sleeps_through_a_throttled_nodes_pause_and_no_longer() -> None:
 def test_an_expiry_of_the_past_does_not_make_it_spin() -> None:  # testResetNextBatchExpiry
     rig = SenderRig()
     sleeps = SleepRecorder(rig)
-    rig.append()
-    rig.turn()
+    rig.send()
     assert sleeps.last_ms() == DELIVERY_TIMEOUT_MS
-    rig.clock.advance(DELIVERY_TIMEOUT_MS + 1)
-    rig.turn()  # fails the batch, and looks at once at what that has set free
+    rig.turn_after(DELIVERY_TIMEOUT_MS + 1)  # fails the batch, and looks at once at what that has set free
     rig.turn()
     assert sleeps.last_ms() > 1_000_000
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn()
-    rig.clock.advance(DELIVERY_TIMEOUT_MS * 2)
-    rig.turn(2)
+    rig.answer(produced(ORDERS_0, offset=0))
+    rig.turn_after(DELIVERY_TIMEOUT_MS * 2, 2)
     assert sleeps.last_ms() > 1_000_000
 
 
@@ -174,10 +157,8 @@ def test_an_expiry_of_the_past_does_not_make_it_spin() -> None:  # testResetNext
 def test_it_sleeps_until_the_retry_backoff_is_over() -> None:
     rig = SenderRig()
     sleeps = SleepRecorder(rig)
-    rig.append()
-    rig.turn()
-    rig.respond(produced(ORDERS_0, error=Errors.NOT_ENOUGH_REPLICAS))
-    rig.turn(2)
+    rig.send()
+    rig.answer(produced(ORDERS_0, error=Errors.NOT_ENOUGH_REPLICAS), turns=2)
     assert sleeps.last_ms() == RETRY_BACKOFF_MS
 
 
@@ -188,8 +169,7 @@ def test_it_sleeps_until_the_retry_backoff_is_over() -> None:
 @pytest.mark.java("SenderTest.Retries")
 def test_a_lost_connection_is_retried_and_then_succeeds() -> None:  # testRetries
     rig = SenderRig(retries=1)
-    future = rig.append()
-    rig.turn()
+    future = rig.send()
     assert rig.client.is_ready(rig.node, rig.clock.now_ms())
     rig.client.disconnect(rig.node.id)
     assert not rig.client.is_ready(rig.node, rig.clock.now_ms())
@@ -200,8 +180,7 @@ def test_a_lost_connection_is_retried_and_then_succeeds() -> None:  # testRetrie
     rig.back_off()
     rig.turn(2)
     assert rig.sender.in_flight_batches == 1
-    rig.respond(produced(ORDERS_0, offset=4))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=4))
     assert future.result(0).offset == 4
 
 
@@ -224,8 +203,7 @@ def test_when_its_retries_are_used_up_a_batch_fails() -> None:  # testRetries, s
 @pytest.mark.behaviour("SND-04")
 def test_a_timed_out_request_says_so() -> None:  # SND-04
     rig = SenderRig(retries=0, delivery_timeout_ms=60_000)
-    future = rig.append()
-    rig.turn()
+    future = rig.send()
     rig.clock.advance(REQUEST_TIMEOUT_MS)
     request = rig.client.requests.popleft()
     ClientResponse(
@@ -238,10 +216,8 @@ def test_a_timed_out_request_says_so() -> None:  # SND-04
 @pytest.mark.behaviour("SND-05")
 def test_a_retry_waits_for_its_backoff() -> None:  # testSenderShouldRetryWithBackoffOnRetriableError
     rig = SenderRig()
-    rig.append()
-    rig.turn()
-    rig.respond(produced(ORDERS_0, error=Errors.NOT_ENOUGH_REPLICAS))
-    rig.turn(2)
+    rig.send()
+    rig.answer(produced(ORDERS_0, error=Errors.NOT_ENOUGH_REPLICAS), turns=2)
     assert rig.client.in_flight_request_count() == 0
     rig.back_off()
     rig.turn()
@@ -250,10 +226,8 @@ def test_a_retry_waits_for_its_backoff() -> None:  # testSenderShouldRetryWithBa
 
 def test_a_retriable_error_is_told_as_a_retry() -> None:
     rig = SenderRig()
-    rig.append()
-    rig.turn()
-    rig.respond(produced(ORDERS_0, error=Errors.NOT_ENOUGH_REPLICAS))
-    rig.turn()
+    rig.send()
+    rig.answer(produced(ORDERS_0, error=Errors.NOT_ENOUGH_REPLICAS))
     assert rig.events.of(BatchRetried) == [BatchRetried("orders", 0, 1, Errors.NOT_ENOUGH_REPLICAS, 0)]
     assert [(event.attempt, event.node_id) for event in rig.events.of(BatchSent)] == [(0, 0)]
 
@@ -261,13 +235,10 @@ def test_a_retriable_error_is_told_as_a_retry() -> None:
 @pytest.mark.behaviour("SND-01", "ACC-10")
 def test_with_one_request_in_flight_order_survives_a_retry() -> None:  # testSendInOrder
     rig = SenderRig(guarantee_message_order=True)
-    rig.append(value=b"first")
-    rig.turn()
-    rig.append(value=b"second")
-    rig.turn(2)
+    rig.send(value=b"first")
+    rig.send(value=b"second", turns=2)
     assert rig.client.in_flight_request_count() == 1  # the partition is muted
-    rig.respond(produced(ORDERS_0, error=Errors.NOT_ENOUGH_REPLICAS))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, error=Errors.NOT_ENOUGH_REPLICAS))
     rig.back_off()
     rig.turn()
     (batch,) = rig.sent()
@@ -279,8 +250,7 @@ def test_with_one_request_in_flight_order_survives_a_retry() -> None:  # testSen
 def test_a_second_batch_waits_for_the_answer_to_the_first_though_the_leader_has_moved() -> None:
     rig = SenderRig(guarantee_message_order=True, retries=1)
     rig.update_leaders(2, nodes=2)
-    rig.append(1, value=b"first")
-    rig.turn()
+    rig.send(1, value=b"first")
     assert [request.destination for request in rig.client.requests] == [1]
     assert len(rig.sender.in_flight_batches_of(ORDERS_1)) == 1
     rig.clock.advance(900)
@@ -295,13 +265,11 @@ def test_a_second_batch_waits_for_the_answer_to_the_first_though_the_leader_has_
 @pytest.mark.java("SenderTest.CanRetryWithoutIdempotence")
 def test_without_idempotence_a_batch_has_no_sequence_and_a_refusal_fails_it() -> None:
     rig = SenderRig()
-    future = rig.append()
-    rig.turn()
+    future = rig.send()
     (batch,) = rig.sent()
     assert (batch.producer_id, batch.base_sequence) == (None, None)
     assert not future.done()
-    rig.respond(produced(ORDERS_0, error=Errors.TOPIC_AUTHORIZATION_FAILED))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, error=Errors.TOPIC_AUTHORIZATION_FAILED))
     assert isinstance(future.exception(0), TopicAuthorizationError)
 
 
@@ -315,12 +283,10 @@ def test_how_long_a_node_has_had_records_ready_and_could_not_take_them_is_noted(
         return latency.ready_ms, latency.drain_ms
 
     sent_ms = rig.clock.now_ms()
-    rig.append()
-    rig.turn()
+    rig.send()
     assert stats() == (sent_ms, sent_ms)
     rig.client.throttle(rig.node, 100)
-    rig.clock.advance(10)
-    rig.turn()
+    rig.turn_after(10)
     assert stats() == (sent_ms, sent_ms), "nothing was ready"
     rig.append()
     for _ in range(2):
@@ -328,30 +294,25 @@ def test_how_long_a_node_has_had_records_ready_and_could_not_take_them_is_noted(
         assert rig.client.in_flight_request_count() == 1
         assert stats() == (rig.clock.now_ms(), sent_ms)
         rig.clock.advance(10)
-    rig.clock.advance(100)
-    rig.turn()
+    rig.turn_after(100)
     assert rig.client.in_flight_request_count() == 2
     assert stats() == (rig.clock.now_ms(), rig.clock.now_ms())
 
 
 def test_a_partition_that_the_answer_passes_over_is_tried_again() -> None:
     rig = SenderRig()
-    rig.append()
-    rig.turn()
+    rig.send()
     rig.client.prepare_metadata_update(metadata_response(nodes=1, topics={"orders": 2}), 13)
-    rig.respond(ProduceResponse())
-    rig.turn()
+    rig.answer(ProduceResponse())
     assert rig.events.of(BatchRetried)[0].error is Errors.NETWORK_EXCEPTION
 
 
 def test_an_answer_for_a_partition_that_was_not_asked_for_does_no_harm() -> None:
     rig = SenderRig()
-    future = rig.append()
-    rig.turn()
+    future = rig.send()
     asked = produced(ORDERS_0, offset=2)
     stray = produced(TopicPartition("orders", 77), offset=1)
-    rig.respond(asked._replace(responses=(*stray.responses, *asked.responses)))
-    rig.turn()
+    rig.answer(asked._replace(responses=(*stray.responses, *asked.responses)))
     assert future.result(0).offset == 2
 
 
@@ -373,15 +334,12 @@ def test_a_batch_that_can_not_be_made_into_bytes_fails_alone(idempotent: bool) -
     rig.turn()
     assert str(broken.exception(0)) == "MemoryError: no room to pack in"
     assert [batch.topic_partition for batch in rig.sender.in_flight_batches_of(ORDERS_0)] == [ORDERS_0]
-    rig.respond(produced(ORDERS_0, offset=3))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=3))
     assert whole.result(0).offset == 3
     assert not rig.accumulator.has_incomplete
     assert rig.pool.available_bytes == rig.pool.total_bytes
-    later = rig.append(1)
-    rig.turn(2)
-    rig.respond(produced(ORDERS_1, offset=0))
-    rig.turn()
+    later = rig.send(1, turns=2)
+    rig.answer(produced(ORDERS_1, offset=0))
     assert later.result(0).offset == 0
 
 
@@ -414,14 +372,12 @@ def test_a_request_that_the_client_does_not_take_fails_its_batches_and_no_others
     rig.client.send = refuse  # type: ignore[method-assign]
     rig.turn()
     assert isinstance(futures[0].exception(0), UnsupportedCompressionTypeError)
-    rig.respond(produced(ORDERS_1, offset=0))
-    rig.turn()
+    rig.answer(produced(ORDERS_1, offset=0))
     assert futures[1].result(0).offset == 0
     assert (rig.sender.in_flight_batches, rig.accumulator.has_incomplete) == (0, False)
     assert rig.pool.available_bytes == rig.pool.total_bytes
     rig.client.send = send  # type: ignore[method-assign]
-    rig.append(0)
-    rig.turn(2)
+    rig.send(0, turns=2)
     assert rig.client.in_flight_request_count() == 1, "its partition is muted, or waits for a sequence"
 
 
@@ -432,8 +388,7 @@ def test_a_batch_that_can_not_be_settled_fails_and_the_others_of_its_answer_are_
     rig.turn()
     (batch,) = rig.sender.in_flight_batches_of(ORDERS_0)
     batch._builder._built = b"not a batch"  # it can't be split
-    rig.respond(together(produced(ORDERS_0, error=Errors.MESSAGE_TOO_LARGE), produced(ORDERS_1, offset=5)))
-    rig.turn()
+    rig.answer(together(produced(ORDERS_0, error=Errors.MESSAGE_TOO_LARGE), produced(ORDERS_1, offset=5)))
     assert isinstance(futures[0].exception(0), KafkaError)
     assert futures[1].result(0).offset == 5
     assert (rig.sender.in_flight_batches, rig.accumulator.has_incomplete) == (0, False)

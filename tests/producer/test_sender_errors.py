@@ -25,12 +25,7 @@ from client_core.producer.producer_record import ProducerRecord
 from client_core.producer.ticket import Written
 from tests.producer.batches import Owner
 from tests.support.metadata_responses import metadata_response
-from tests.support.sender_rig import (
-    ORDERS_0,
-    ORDERS_1,
-    SenderRig,
-    produced,
-)
+from tests.support.sender_rig import ORDERS_0, ORDERS_1, SenderRig, produced
 
 if TYPE_CHECKING:
     from client_core.protocol.messages.produce_response import ProduceResponse
@@ -38,10 +33,8 @@ if TYPE_CHECKING:
 
 def fail_with(rig: SenderRig, answer: ProduceResponse, *, count: int = 1) -> KafkaError:
     """What the last of so many records fails with when they are answered so."""
-    future = rig.append(count=count)
-    rig.turn()
-    rig.respond(answer)
-    rig.turn()
+    future = rig.send(count=count)
+    rig.answer(answer)
     failure = future.exception(0)
     assert failure is not None
     return failure
@@ -89,8 +82,7 @@ def test_only_what_is_refused_at_its_first_attempt_was_not_written_and_all_gives
     )
     for error in answers:
         rig.turn()
-        rig.respond(produced(ORDERS_0, error=error))
-        rig.turn()
+        rig.answer(produced(ORDERS_0, error=error))
         rig.back_off()
     assert [outcome.written for outcome in owner.outcomes] == [written]
     assert rig.pool.available_bytes == rig.pool.total_bytes
@@ -132,10 +124,8 @@ def test_cluster_authorization_fails_the_batch_with_javas_words() -> None:
 @pytest.mark.behaviour("SND-11")
 def test_a_duplicate_is_a_success_without_an_offset() -> None:  # SND-11
     rig = SenderRig()
-    future = rig.append()
-    rig.turn()
-    rig.respond(produced(ORDERS_0, error=Errors.DUPLICATE_SEQUENCE_NUMBER))
-    rig.turn()
+    future = rig.send()
+    rig.answer(produced(ORDERS_0, error=Errors.DUPLICATE_SEQUENCE_NUMBER))
     assert future.result(0).offset is None
 
 
@@ -145,10 +135,7 @@ def test_each_record_hears_what_the_broker_says_of_it() -> None:
     rig = SenderRig()
     futures = [rig.append() for _ in range(5)]
     rig.turn()
-    rig.respond(
-        produced(ORDERS_0, error=Errors.INVALID_RECORD, record_errors=[(0, "0"), (2, "2"), (3, None)])
-    )
-    rig.turn()
+    rig.answer(produced(ORDERS_0, error=Errors.INVALID_RECORD, record_errors=[(0, "0"), (2, "2"), (3, None)]))
     failures = [future.exception(0) for future in futures]
     assert [str(failures[index]) for index in (0, 2, 3)] == ["0", "2", Errors.INVALID_RECORD.message]
     kinds = [InvalidRecordError, KafkaError, InvalidRecordError, InvalidRecordError, KafkaError]
@@ -161,12 +148,11 @@ def test_one_named_culprit_has_the_exception_of_the_code_and_the_others_suffer()
     rig = SenderRig()
     futures = [rig.append() for _ in range(3)]
     rig.turn()
-    rig.respond(
+    rig.answer(
         produced(
             ORDERS_0, error=Errors.INVALID_TIMESTAMP, record_errors=[(1, "too old")], message="bad batch"
         )
     )
-    rig.turn()
     assert isinstance(futures[1].exception(0), InvalidTimestampError)
     assert str(futures[1].exception(0)) == "too old"
     for future in (futures[0], futures[2]):
@@ -181,7 +167,7 @@ def test_several_named_culprits_are_invalid_records_with_their_own_messages() ->
     rig = SenderRig()
     futures = [rig.append() for _ in range(3)]
     rig.turn()
-    rig.respond(
+    rig.answer(
         produced(
             ORDERS_0,
             error=Errors.INVALID_TIMESTAMP,
@@ -189,7 +175,6 @@ def test_several_named_culprits_are_invalid_records_with_their_own_messages() ->
             message="bad batch",
         )
     )
-    rig.turn()
     assert [type(future.exception(0)) for future in futures] == [
         InvalidRecordError,
         KafkaError,
@@ -220,16 +205,12 @@ def test_a_batch_that_is_too_large_is_sent_again_in_parts() -> None:  # testTooL
 @pytest.mark.java("SenderTest.TooLargeBatchesAreSafelyRemoved")
 def test_of_a_batch_that_was_split_nothing_is_left_behind() -> None:
     rig = SenderRig(idempotent=True)
-    rig.append(count=2)
-    rig.turn()
+    rig.send(count=2)
     assert len(rig.sender.in_flight_batches_of(ORDERS_0)) == 1
-    rig.respond(produced(ORDERS_0, error=Errors.MESSAGE_TOO_LARGE))
-    rig.turn(2)
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, error=Errors.MESSAGE_TOO_LARGE), turns=2)
+    rig.answer(produced(ORDERS_0, offset=0))
     assert rig.sender.in_flight_batches_of(ORDERS_0) == ()
-    rig.clock.advance(2_000)  # the other half expires
-    rig.turn()
+    rig.turn_after(2_000)  # the other half expires
     assert not rig.accumulator.has_incomplete
     assert rig.pool.available_bytes == rig.pool.total_bytes
 
@@ -243,11 +224,9 @@ def test_a_single_record_that_is_too_large_fails() -> None:  # SND-09
 def test_every_batch_that_ends_is_told_of_once() -> None:
     rig = SenderRig(retries=0)
     rig.append(0)
-    rig.append(1)
-    rig.turn()
+    rig.send(1)
     good, bad = produced(ORDERS_0, offset=0), produced(ORDERS_1, error=Errors.NOT_ENOUGH_REPLICAS)
-    rig.respond(good._replace(responses=(*good.responses, *bad.responses)))
-    rig.turn()
+    rig.answer(good._replace(responses=(*good.responses, *bad.responses)))
     finished = rig.events.of(ProduceFinished)
     assert [(event.partition, event.node_id, event.error) for event in finished] == [
         (0, 0, Errors.NONE),
@@ -261,16 +240,13 @@ def test_a_node_that_is_not_ready_surfaces_as_waiting_and_not_as_an_error() -> N
     rig.client.delay_ready(rig.node, 200)
     rig.turn(2)
     assert not future.done()
-    rig.clock.advance(200)
-    rig.turn()
+    rig.turn_after(200)
     assert rig.client.in_flight_request_count() == 1
 
 
 def test_not_leader_fails_as_such_when_there_is_no_retry_left() -> None:
     rig = SenderRig(retries=0)
-    future = rig.append()
-    rig.turn()
+    future = rig.send()
     rig.client.prepare_metadata_update(metadata_response(nodes=1, topics={"orders": 2}), 13)
-    rig.respond(produced(ORDERS_0, error=Errors.NOT_LEADER_OR_FOLLOWER))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, error=Errors.NOT_LEADER_OR_FOLLOWER))
     assert isinstance(future.exception(0), NotLeaderOrFollowerError)

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core.error_codes import Errors
-from client_core.errors import (
-    TimeoutError,
-)
+from client_core.errors import TimeoutError
 from client_core.events import ProduceFinished
 from tests.support.metadata_responses import metadata_response
 from tests.support.sender_rig import (
@@ -30,10 +28,8 @@ if TYPE_CHECKING:
 def test_a_batch_that_was_never_sent_expires() -> None:
     rig = SenderRig()
     rig.client.set_unreachable(rig.node, 10 * DELIVERY_TIMEOUT_MS)
-    future = rig.append(count=2)
-    rig.turn()
-    rig.clock.advance(DELIVERY_TIMEOUT_MS)
-    rig.turn()
+    future = rig.send(count=2)
+    rig.turn_after(DELIVERY_TIMEOUT_MS)
     with pytest.raises(TimeoutError) as caught:
         future.result(0)
     assert str(caught.value) == (
@@ -47,10 +43,8 @@ def test_a_batch_that_was_never_sent_expires() -> None:
 def test_an_expired_batch_is_not_sent_any_more() -> None:
     rig = SenderRig()
     rig.client.set_unreachable(rig.node, DELIVERY_TIMEOUT_MS - 200)
-    rig.append()
-    rig.turn()
-    rig.clock.advance(DELIVERY_TIMEOUT_MS)
-    rig.turn()
+    rig.send()
+    rig.turn_after(DELIVERY_TIMEOUT_MS)
     assert rig.client.in_flight_request_count() == 0
 
 
@@ -59,16 +53,13 @@ def test_an_expired_batch_is_not_sent_any_more() -> None:
 def test_a_batch_on_its_way_expires_and_keeps_its_memory_until_it_is_answered() -> None:
     # testInflightBatchesExpireOnDeliveryTimeout, testNoBufferReuseWhenBatchExpires (SND-14)
     rig = SenderRig()
-    future = rig.append()
-    rig.turn()
+    future = rig.send()
     taken_bytes = rig.pool.total_bytes - rig.pool.available_bytes
-    rig.clock.advance(DELIVERY_TIMEOUT_MS)
-    rig.turn()
+    rig.turn_after(DELIVERY_TIMEOUT_MS)
     assert isinstance(future.exception(0), TimeoutError)
     assert rig.sender.in_flight_batches == 0
     assert rig.pool.total_bytes - rig.pool.available_bytes == taken_bytes
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=0))
     assert rig.pool.available_bytes == rig.pool.total_bytes
     assert isinstance(future.exception(0), TimeoutError)
 
@@ -90,13 +81,10 @@ def test_whatever_is_answered_to_an_expired_batch_neither_retries_nor_splits_it(
     # testExpiredBatchDoesNotRetry, testExpiredBatchDoesNotSplitOnMessageTooLargeError,
     # testNoDoubleDeallocation
     rig = SenderRig()
-    rig.append(count=2)
-    rig.turn()
-    rig.clock.advance(DELIVERY_TIMEOUT_MS)
-    rig.turn()
+    rig.send(count=2)
+    rig.turn_after(DELIVERY_TIMEOUT_MS)
     rig.client.prepare_metadata_update(metadata_response(nodes=1, topics={"orders": 2}), 13)
-    rig.respond(produced(ORDERS_0, error=error))
-    rig.turn(2)
+    rig.answer(produced(ORDERS_0, error=error), turns=2)
     rig.back_off()
     rig.turn()
     assert not rig.accumulator.has_incomplete
@@ -113,8 +101,7 @@ def test_batches_of_several_partitions_expire_together() -> None:  # testExpired
     rig.turn()
     assert len(rig.sender.in_flight_batches_of(ORDERS_0)) == 1
     rig.respond(produced(ORDERS_0, offset=0))  # heard too late
-    rig.clock.advance(DELIVERY_TIMEOUT_MS)
-    rig.turn()
+    rig.turn_after(DELIVERY_TIMEOUT_MS)
     assert rig.sender.in_flight_batches == 0
     assert [type(future.exception(0)) for future in futures] == [TimeoutError, TimeoutError]
 
@@ -159,16 +146,12 @@ def test_a_record_can_be_appended_in_the_callback_of_an_expired_one() -> None:  
 def test_a_muted_partition_stays_so_until_the_expired_batchs_request_is_answered(error: Errors) -> None:
     # testWhenFirstBatchExpireNoSendSecondBatchIfGuaranteeOrder
     rig = SenderRig(guarantee_message_order=True, delivery_timeout_ms=1_000)
-    rig.append(value=b"first")
-    rig.turn()
+    rig.send(value=b"first")
     rig.clock.advance(500)
-    rig.append(value=b"second")
-    rig.turn()
-    rig.clock.advance(500)
-    rig.turn(2)
+    rig.send(value=b"second")
+    rig.turn_after(500, 2)
     assert rig.client.in_flight_request_count() == 1
-    rig.respond(produced(ORDERS_0, error=error))
-    rig.turn(2)
+    rig.answer(produced(ORDERS_0, error=error), turns=2)
     assert [record.value for record in rig.sent()[0].records()] == [b"second"]
 
 
@@ -176,12 +159,10 @@ def test_a_muted_partition_stays_so_until_the_expired_batchs_request_is_answered
 @pytest.mark.java("SenderTest.InflightBatchesExpireOnDeliveryTimeout")
 def test_a_batch_expires_on_its_way_though_its_answer_is_on_the_way_back() -> None:
     rig = SenderRig(guarantee_message_order=True)
-    future = rig.append()
-    rig.turn()
+    future = rig.send()
     assert len(rig.sender.in_flight_batches_of(ORDERS_0)) == 1
     rig.respond(produced(ORDERS_0, offset=0))
-    rig.clock.advance(DELIVERY_TIMEOUT_MS)
-    rig.turn()
+    rig.turn_after(DELIVERY_TIMEOUT_MS)
     assert rig.sender.in_flight_batches == 0
     assert isinstance(future.exception(0), TimeoutError)
 
@@ -190,8 +171,7 @@ def test_a_batch_expires_on_its_way_though_its_answer_is_on_the_way_back() -> No
 @pytest.mark.java("SenderTest.NoDoubleDeallocation")
 def test_memory_comes_back_once_when_batch_and_request_time_out_together() -> None:
     rig = SenderRig()
-    future = rig.append()
-    rig.turn()
+    future = rig.send()
     (batch,) = rig.sender.in_flight_batches_of(ORDERS_0)
     rig.clock.advance(REQUEST_TIMEOUT_MS)
     assert rig.pool.available_bytes < rig.pool.total_bytes
@@ -206,19 +186,13 @@ def test_memory_comes_back_once_when_batch_and_request_time_out_together() -> No
 @pytest.mark.behaviour("ACC-11")
 def test_a_batch_that_was_sent_again_behind_a_younger_one_expires_in_time() -> None:
     rig = SenderRig(idempotent=True, retry_backoff_ms=0)
-    rig.append()
-    rig.turn()
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn()
-    older = rig.append()
-    rig.turn()
+    rig.send()
+    rig.answer(produced(ORDERS_0, offset=0))
+    older = rig.send()
     rig.clock.advance(1_000)
-    younger = rig.append()
-    rig.turn()
-    rig.respond(produced(ORDERS_0, error=Errors.NOT_ENOUGH_REPLICAS))
-    rig.turn(2)
+    younger = rig.send()
+    rig.answer(produced(ORDERS_0, error=Errors.NOT_ENOUGH_REPLICAS), turns=2)
     assert [batch.base_sequence for batch in rig.sender.in_flight_batches_of(ORDERS_0)] == [2, 1]
-    rig.clock.advance(DELIVERY_TIMEOUT_MS - 1_000)
-    rig.turn()
+    rig.turn_after(DELIVERY_TIMEOUT_MS - 1_000)
     assert isinstance(older.exception(0), TimeoutError)
     assert not younger.done()

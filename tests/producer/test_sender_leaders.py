@@ -35,8 +35,7 @@ ORDERS_2: Final = TopicPartition("orders", 2)
 
 def test_a_batch_moves_to_the_new_leader() -> None:  # testSendInOrder's other half
     rig = SenderRig()
-    rig.append(1)
-    rig.turn()
+    rig.send(1)
     assert rig.client.requests[0].destination == 0
     rig.respond(produced(ORDERS_1, error=Errors.NOT_LEADER_OR_FOLLOWER))
     rig.client.prepare_metadata_update(metadata_response(nodes=2, topics={"orders": 2}, epoch=1), 13)
@@ -49,8 +48,7 @@ def test_a_batch_moves_to_the_new_leader() -> None:  # testSendInOrder's other h
 @pytest.mark.behaviour("SND-07")
 def test_a_new_leader_in_the_answer_is_used_at_once() -> None:  # KIP-951, SND-07
     rig = SenderRig()
-    rig.append()
-    rig.turn()
+    rig.send()
     moved = produced(
         ORDERS_0,
         error=Errors.NOT_LEADER_OR_FOLLOWER,
@@ -64,8 +62,7 @@ def test_a_new_leader_in_the_answer_is_used_at_once() -> None:  # KIP-951, SND-0
         ),
         13,
     )
-    rig.respond(moved)
-    rig.turn()
+    rig.answer(moved)
     assert rig.metadata.current_leader(ORDERS_0) == LeaderAndEpoch(node(5), 9)
     rig.turn()  # without a backoff
     assert [request.destination for request in rig.client.requests] == [5]
@@ -73,8 +70,7 @@ def test_a_new_leader_in_the_answer_is_used_at_once() -> None:  # KIP-951, SND-0
 
 def test_an_answer_without_a_new_leader_only_asks_for_metadata() -> None:
     rig = SenderRig()
-    rig.append()
-    rig.turn()
+    rig.send()
     rig.respond(produced(ORDERS_0, error=Errors.NOT_LEADER_OR_FOLLOWER))
     rig.client.prepare_metadata_update(metadata_response(nodes=1, topics={"orders": 2}), 13)
     rig.turn()
@@ -90,8 +86,7 @@ def test_an_answer_without_a_new_leader_only_asks_for_metadata() -> None:
 )
 def test_stale_metadata_is_asked_for_anew_even_when_the_batch_fails(error: Errors) -> None:  # SND-06
     rig = SenderRig(retries=0)
-    future = rig.append()
-    rig.turn()
+    future = rig.send()
     rig.respond(produced(ORDERS_0, error=error))
     rig.client.prepare_metadata_update(metadata_response(nodes=1, topics={"orders": 2}), 13)
     rig.turn()
@@ -155,8 +150,7 @@ def test_a_lost_leader_that_is_ready_for_a_record_is_lost_no_longer() -> None:
     rig = SenderRig()
     lost = rig.sender._lost_leaders = LostLeaders(1_000)
     lost.lost(rig.node.id, rig.clock.now_ms())
-    rig.append()
-    rig.turn()
+    rig.send()
     assert not lost.node_ids
     assert rig.client.in_flight_request_count() == 1
 
@@ -179,15 +173,13 @@ def test_a_topic_that_expired_while_records_wait_is_held_again() -> None:  # tes
 @pytest.mark.behaviour("SND-08")
 def test_an_answer_by_topic_id_finds_its_batch_though_the_topic_was_created_anew_meanwhile() -> None:
     rig = SenderRig()
-    future = rig.append()
-    rig.turn()
+    future = rig.send()
     by_id = produced(ORDERS_0, offset=3)
     by_id = by_id._replace(responses=(by_id.responses[0]._replace(name="", topic_id=topic_id_of("orders")),))
     rig.client.update_metadata(
         metadata_response(nodes=1, topics=[topic("orders", 2, topic_id=topic_id_of("another"))]), 13
     )
-    rig.respond(by_id)
-    rig.turn()
+    rig.answer(by_id)
     assert future.result(0).offset == 3
 
 
@@ -202,23 +194,18 @@ def rig_with_leader_epochs(*, partitions: int = 3, epoch: int = 100) -> SenderRi
 @pytest.mark.java("SenderTest.ProducerBatchRetriesWhenPartitionLeaderChanges")
 def test_a_retry_goes_at_once_to_a_new_leader_and_waits_for_an_old_one() -> None:
     rig = rig_with_leader_epochs(partitions=2)
-    future = rig.append()
-    rig.turn()
-    rig.respond(produced(ORDERS_0, error=Errors.NOT_LEADER_OR_FOLLOWER))
-    rig.turn()
+    future = rig.send()
+    rig.answer(produced(ORDERS_0, error=Errors.NOT_LEADER_OR_FOLLOWER))
     assert not future.done()
     rig.update_leaders(2, epoch=101)
     rig.turn()
     assert len(rig.sender.in_flight_batches_of(ORDERS_0)) == 1
-    rig.respond(produced(ORDERS_0, error=Errors.NOT_LEADER_OR_FOLLOWER))
-    rig.turn(2)
+    rig.answer(produced(ORDERS_0, error=Errors.NOT_LEADER_OR_FOLLOWER), turns=2)
     assert not future.done()
     assert rig.client.in_flight_request_count() == 0
-    rig.clock.advance(2 * RETRY_BACKOFF_MS)
-    rig.turn()
+    rig.turn_after(2 * RETRY_BACKOFF_MS)
     assert len(rig.sender.in_flight_batches_of(ORDERS_0)) == 1
-    rig.respond(produced(ORDERS_0, offset=999))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=999))
     assert future.result(0).offset == 999
 
 
@@ -227,8 +214,7 @@ def produce_to_three(rig: SenderRig, *answers: ProduceResponse) -> list[FutureRe
     futures = [rig.append(partition) for partition in range(3)]
     rig.turn()
     assert [len(rig.sender.in_flight_batches_of(one)) for one in (ORDERS_0, ORDERS_1, ORDERS_2)] == [1] * 3
-    rig.respond(together(*answers))
-    rig.turn()
+    rig.answer(together(*answers))
     assert [future.done() for future in futures] == [False, False, True]
     return futures
 
@@ -278,13 +264,11 @@ def test_new_leaders_in_the_answer_are_believed_and_retries_go_to_them_at_once()
 def test_an_idle_topic_expires_and_is_held_again_when_a_record_waits_for_it() -> None:
     rig = SenderRig()
     for offset in range(2):
-        future = rig.append()
-        rig.turn()
+        future = rig.send()
         assert rig.metadata.contains_topic("orders")
         rig.update_leaders(2)
         rig.turn()
-        rig.respond(produced(ORDERS_0, offset=offset))
-        rig.turn()
+        rig.answer(produced(ORDERS_0, offset=offset))
         assert future.result(0).offset == offset
         assert rig.client.in_flight_request_count() == 0
         assert rig.sender.in_flight_batches == 0
@@ -301,6 +285,5 @@ def test_it_sleeps_until_a_lost_leader_is_to_be_tried_again() -> None:
     lost.lost(rig.node.id, rig.clock.now_ms())
     rig.turn()
     assert sleeps.last_ms() == 1_000
-    rig.clock.advance(400)
-    rig.turn()
+    rig.turn_after(400)
     assert sleeps.last_ms() == 600

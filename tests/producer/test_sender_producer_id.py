@@ -8,11 +8,7 @@ import pytest
 
 from client_core.client.kafka_client import LeastLoadedNode
 from client_core.error_codes import Errors
-from client_core.errors import (
-    ClusterAuthorizationError,
-    TimeoutError,
-    UnsupportedVersionError,
-)
+from client_core.errors import ClusterAuthorizationError, TimeoutError, UnsupportedVersionError
 from client_core.producer.producer_batch import ProducerIdAndEpoch
 from client_core.producer.transaction_manager import State
 from tests.support.mock_client import MockClient
@@ -58,12 +54,10 @@ def waiting_rig() -> SenderRig:
 )
 def test_a_producer_id_is_asked_for_before_anything_is_drained() -> None:  # testInitProducerIdRequest
     rig = waiting_rig()
-    rig.append()
-    rig.turn(3)
+    rig.send(turns=3)
     assert [request.builder.api.name for request in rig.client.requests] == ["InitProducerId"]
     assert rig.accumulator.has_undrained
-    rig.respond(producer_id_given())
-    rig.turn()
+    rig.answer(producer_id_given())
     assert rig.idempotence.producer_id_and_epoch == ProducerIdAndEpoch(PRODUCER_ID, 0)
     rig.turn()
     assert rig.sent_sequence() == (0, 0)
@@ -81,13 +75,10 @@ def test_an_id_is_asked_for_even_when_nothing_is_to_be_sent() -> None:
 def test_a_cluster_that_has_just_started_is_asked_again(error: Errors) -> None:
     rig = waiting_rig()
     rig.turn()
-    rig.respond(producer_id_refused(error))
-    rig.turn(2)
+    rig.answer(producer_id_refused(error), turns=2)
     assert rig.client.in_flight_request_count() == 0  # not before the backoff
-    rig.clock.advance(RETRY_BACKOFF_MS)
-    rig.turn()
-    rig.respond(producer_id_given())
-    rig.turn()
+    rig.turn_after(RETRY_BACKOFF_MS)
+    rig.answer(producer_id_given())
     assert rig.idempotence.has_producer_id
 
 
@@ -96,10 +87,8 @@ def test_a_connection_lost_meanwhile_is_no_end() -> None:
     rig.turn()
     rig.client.disconnect(rig.node.id)
     rig.turn()
-    rig.clock.advance(RETRY_BACKOFF_MS)
-    rig.turn()
-    rig.respond(producer_id_given())
-    rig.turn()
+    rig.turn_after(RETRY_BACKOFF_MS)
+    rig.answer(producer_id_given())
     assert rig.idempotence.has_producer_id
 
 
@@ -108,25 +97,19 @@ def test_a_connection_lost_meanwhile_is_no_end() -> None:
 def test_a_refusal_fails_what_waits_and_the_next_record_asks_again() -> None:
     # testClusterAuthorizationExceptionInInitProducerIdRequest (IDM-01)
     rig = waiting_rig()
-    future = rig.append()
-    rig.turn()
-    rig.respond(producer_id_refused(Errors.CLUSTER_AUTHORIZATION_FAILED))
-    rig.turn()
+    future = rig.send()
+    rig.answer(producer_id_refused(Errors.CLUSTER_AUTHORIZATION_FAILED))
     assert not rig.idempotence.has_producer_id
     assert isinstance(rig.idempotence.last_error, ClusterAuthorizationError)
     rig.turn()
     assert isinstance(future.exception(0), ClusterAuthorizationError)
-    rig.clock.advance(10 * RETRY_BACKOFF_MS)
-    rig.turn(3)
+    rig.turn_after(10 * RETRY_BACKOFF_MS, 3)
     assert rig.client.in_flight_request_count() == 0  # nobody has records: nobody is asked in vain
-    second = rig.append()
-    rig.turn()
-    rig.respond(producer_id_given())
-    rig.turn(2)
+    second = rig.send()
+    rig.answer(producer_id_given(), turns=2)
     assert not rig.idempotence.has_fatal_error
     assert rig.idempotence.producer_id_and_epoch == ProducerIdAndEpoch(PRODUCER_ID, 0)
-    rig.respond(produced(ORDERS_0, offset=0))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=0))
     assert second.result(0).offset == 0
 
 
@@ -138,8 +121,7 @@ def test_a_broker_that_is_too_old_fails_everything_from_now_on() -> None:
     rig.turn(2)
     assert isinstance(future.exception(0), UnsupportedVersionError)
     assert rig.idempotence.state is State.FATAL_ERROR
-    later = rig.append()
-    rig.turn()
+    later = rig.send()
     assert isinstance(later.exception(0), UnsupportedVersionError)
 
 
@@ -151,8 +133,7 @@ def test_a_broker_that_can_not_take_a_batch_of_ours_fails_everything_from_now_on
     rig.turn()
     assert isinstance(future.exception(0), UnsupportedVersionError)
     assert rig.idempotence.has_fatal_error
-    later = rig.append()
-    rig.turn()
+    later = rig.send()
     assert isinstance(later.exception(0), UnsupportedVersionError)
 
 
@@ -160,10 +141,8 @@ def test_a_broker_that_can_not_take_a_batch_of_ours_fails_everything_from_now_on
 def test_batches_expire_while_there_is_no_producer_id() -> None:
     rig = waiting_rig()
     rig.client.set_unreachable(rig.node, 10 * DELIVERY_TIMEOUT_MS)
-    future = rig.append()
-    rig.turn()
-    rig.clock.advance(DELIVERY_TIMEOUT_MS)
-    rig.turn()
+    future = rig.send()
+    rig.turn_after(DELIVERY_TIMEOUT_MS)
     assert isinstance(future.exception(0), TimeoutError)
 
 
@@ -175,47 +154,35 @@ def test_batches_expire_while_there_is_no_producer_id() -> None:
 def test_cluster_authorization_in_a_produce_answer_is_fatal_and_ends_what_is_in_flight() -> None:
     # testClusterAuthorizationExceptionInProduceRequest, testCancelInFlightRequestAfterFatalError
     rig = SenderRig(idempotent=True)
-    first = rig.append(0)
-    rig.turn()
-    second = rig.append(1)
-    rig.turn()
-    rig.respond(produced(ORDERS_0, error=Errors.CLUSTER_AUTHORIZATION_FAILED))
-    rig.turn()
+    first = rig.send(0)
+    second = rig.send(1)
+    rig.answer(produced(ORDERS_0, error=Errors.CLUSTER_AUTHORIZATION_FAILED))
     assert rig.idempotence.has_fatal_error
     assert isinstance(first.exception(0), ClusterAuthorizationError)
     rig.turn()
     assert isinstance(second.exception(0), ClusterAuthorizationError)
-    third = rig.append(0)
-    rig.turn()
+    third = rig.send(0)
     assert isinstance(third.exception(0), ClusterAuthorizationError)
     assert rig.pool.available_bytes < rig.pool.total_bytes, "not before its request is answered (SND-14)"
-    rig.respond(produced(ORDERS_1, offset=0))
-    rig.turn()
+    rig.answer(produced(ORDERS_1, offset=0))
     assert rig.pool.available_bytes == rig.pool.total_bytes
 
 
 def test_who_restarts_goes_on_with_another_id_after_what_ends_others() -> None:
     """A lie about versions, or a right that was taken for a moment, ended a sidecar's producer for good."""
     rig = SenderRig(idempotent=True, restarts=True)
-    first = rig.append(0)
-    rig.turn()
-    second = rig.append(1)
-    rig.turn()
-    rig.respond(produced(ORDERS_0, error=Errors.CLUSTER_AUTHORIZATION_FAILED))
-    rig.turn(2)
+    first = rig.send(0)
+    second = rig.send(1)
+    rig.answer(produced(ORDERS_0, error=Errors.CLUSTER_AUTHORIZATION_FAILED), turns=2)
     assert isinstance(first.exception(0), ClusterAuthorizationError)
     assert isinstance(second.exception(0), ClusterAuthorizationError)
     assert not rig.idempotence.has_fatal_error
-    rig.respond(produced(ORDERS_1, offset=0))  # to a batch that was given up
-    rig.turn()
+    rig.answer(produced(ORDERS_1, offset=0))  # to a batch that was given up
     assert rig.pool.available_bytes == rig.pool.total_bytes
     third = rig.append(0)
-    rig.clock.advance(2 * RETRY_BACKOFF_MS)
-    rig.turn()
-    rig.respond(producer_id_given(2_000))
-    rig.turn(2)
-    rig.respond(produced(ORDERS_0, offset=5))
-    rig.turn()
+    rig.turn_after(2 * RETRY_BACKOFF_MS)
+    rig.answer(producer_id_given(2_000), turns=2)
+    rig.answer(produced(ORDERS_0, offset=5))
     assert third.result(0).offset == 5
 
 
@@ -257,8 +224,7 @@ def test_a_node_that_is_not_ready_for_longer_than_a_request_may_take_is_waited_f
         rig.turn()
         assert not rig.idempotence.has_producer_id
         rig.clock.advance(REQUEST_TIMEOUT_MS // 2)
-    rig.clock.advance(20)
-    rig.turn(2)
+    rig.turn_after(20, 2)
     assert rig.idempotence.producer_id == PRODUCER_ID
 
 
@@ -280,11 +246,9 @@ def test_an_id_is_asked_for_when_the_only_node_has_answered_about_metadata() -> 
     rig.client.send(about_metadata, now_ms)
     rig.turn(2)
     assert list(rig.client.requests) == [about_metadata]
-    rig.respond(object())
-    rig.turn(2)
+    rig.answer(object(), turns=2)
     assert [request.builder.api.name for request in rig.client.requests] == ["InitProducerId"]
-    rig.respond(producer_id_given())
-    rig.turn()
+    rig.answer(producer_id_given())
     assert rig.idempotence.producer_id_and_epoch == ProducerIdAndEpoch(PRODUCER_ID, 0)
 
 
@@ -293,13 +257,12 @@ def test_after_a_refusal_nothing_is_waited_for_that_had_a_sequence_of_an_earlier
     rig = SenderRig(idempotent=True, producer_epoch=2**15 - 1, retry_backoff_ms=0)
     first, other = rig.append(0), rig.append(1)
     rig.turn()
-    rig.respond(
+    rig.answer(
         together(
             produced(ORDERS_0, error=Errors.OUT_OF_ORDER_SEQUENCE_NUMBER),
             produced(ORDERS_1, error=Errors.NOT_ENOUGH_REPLICAS),
         )
     )
-    rig.turn()
     rig.client.prepare_response(producer_id_refused(Errors.CLUSTER_AUTHORIZATION_FAILED))
     rig.turn(2)  # the last epoch is used up, and a new id is not given
     assert isinstance(first.exception(0), ClusterAuthorizationError)
@@ -308,8 +271,7 @@ def test_after_a_refusal_nothing_is_waited_for_that_had_a_sequence_of_an_earlier
     later = [rig.append(0), rig.append(1)]
     rig.client.prepare_response(producer_id_given(PRODUCER_ID + 1))
     rig.turn(3)
-    rig.respond(together(produced(ORDERS_0, offset=0), produced(ORDERS_1, offset=0)))
-    rig.turn()
+    rig.answer(together(produced(ORDERS_0, offset=0), produced(ORDERS_1, offset=0)))
     assert [future.result(0).offset for future in later] == [0, 0]
 
 

@@ -47,21 +47,16 @@ def test_a_long_way_leads_a_plain_producer_nowhere_else(first: int) -> None:
 def test_a_batch_that_is_tried_again_is_not_pushed_out_of_what_the_broker_remembers() -> None:
     """The walks found it: stored, told otherwise, and six batches later unknown to the broker as stored."""
     rig = SenderRig(idempotent=True)
-    rig.append()
-    rig.turn()
-    rig.respond(produced(ORDERS_0, offset=0))  # the first of a producer goes alone
-    rig.turn()
+    rig.send()
+    rig.answer(produced(ORDERS_0, offset=0))  # the first of a producer goes alone
     for _ in range(5):
-        rig.append()
-        rig.turn()
+        rig.send()
     rig.respond(produced(ORDERS_0, error=Errors.REQUEST_TIMED_OUT))
     for offset in range(2, 6):
         rig.respond(produced(ORDERS_0, offset=offset))
     rig.turn()
     rig.back_off()
-    rig.append()
-    rig.turn(2)
+    rig.send(turns=2)
     assert [rig.sent_sequence(index) for index in range(len(rig.client.requests))] == [(0, 1)]
-    rig.respond(produced(ORDERS_0, offset=1))
-    rig.turn(2)
+    rig.answer(produced(ORDERS_0, offset=1), turns=2)
     assert rig.sent_sequence() == (0, 6)

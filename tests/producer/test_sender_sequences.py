@@ -244,8 +244,7 @@ def test_a_batch_under_the_old_epoch_is_retried_until_it_succeeds() -> None:
     assert epoch_of(rig) == 1
     for error in (Errors.NOT_LEADER_OR_FOLLOWER, Errors.NONE):
         assert not healthy.done()
-        rig.respond(produced(ORDERS_1, error=error, offset=0))
-        rig.turn(2)
+        rig.answer(produced(ORDERS_1, error=error, offset=0), turns=2)
     assert healthy.result(0).offset == 0
     assert rig.idempotence.sequence_number(ORDERS_1) == 1
 
@@ -253,13 +252,12 @@ def test_a_batch_under_the_old_epoch_is_retried_until_it_succeeds() -> None:
 def refuse_both(rig: SenderRig) -> None:
     """Partition 0 is out of order, partition 1 has another leader; both were in one request."""
     assert in_flight(rig) == 1
-    rig.respond(
+    rig.answer(
         together(
             produced(ORDERS_1, error=Errors.NOT_LEADER_OR_FOLLOWER),
             produced(ORDERS_0, error=Errors.OUT_OF_ORDER_SEQUENCE_NUMBER),
         )
     )
-    rig.turn()
 
 
 # -- the last epoch ------------------------------------------------------------------------------------------
@@ -270,15 +268,13 @@ def refuse_both(rig: SenderRig) -> None:
 def test_what_is_queued_goes_on_under_a_new_id_after_the_last_epoch() -> None:
     rig = new_rig(guarantee_message_order=True, retries=10, epoch=LAST_EPOCH)
     rig.append(0)
-    healthy = rig.append(1)
-    rig.turn()
+    healthy = rig.send(1)
     refuse_both(rig)
     rig.client.prepare_response(producer_id_given(PRODUCER_ID + 1))
     rig.turn(2)
     assert rig.idempotence.producer_id == PRODUCER_ID + 1
     assert not healthy.done()
-    rig.respond(produced(ORDERS_1, offset=10))
-    rig.turn()
+    rig.answer(produced(ORDERS_1, offset=10))
     assert healthy.result(0).offset == 10
     assert rig.idempotence.sequence_number(ORDERS_1) == 1
 

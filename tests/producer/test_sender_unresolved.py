@@ -22,12 +22,7 @@ from tests.producer.sequence_rig import (
     send,
     state_of,
 )
-from tests.support.sender_rig import (
-    ORDERS_0,
-    PRODUCER_ID,
-    SenderRig,
-    produced,
-)
+from tests.support.sender_rig import ORDERS_0, PRODUCER_ID, SenderRig, produced
 
 if TYPE_CHECKING:
     from client_core.producer.future_record_metadata import FutureRecordMetadata
@@ -114,8 +109,7 @@ def first_of_two_expired(answered: Errors) -> tuple[SenderRig, FutureRecordMetad
     rig.clock.advance(1_000)
     second = send(rig)
     assert (in_flight(rig), rig.sender.in_flight_batches) == (2, 2)
-    rig.respond(produced(ORDERS_0, error=answered))
-    rig.turn()
+    rig.answer(produced(ORDERS_0, error=answered))
     assert rig.sender.in_flight_batches == 1
     rig.clock.advance(600)
     rig.client.disconnect(rig.node.id)
@@ -136,8 +130,7 @@ def unresolved(rig: SenderRig) -> bool:
 def test_a_success_behind_an_expired_batch_lets_the_next_go() -> None:
     rig, second = first_of_two_expired(Errors.REQUEST_TIMED_OUT)
     third = rig.append()
-    rig.clock.advance(20)
-    rig.turn()
+    rig.turn_after(20)
     assert rig.sender.in_flight_batches == 1
     answer(rig, 2, offset=2)
     assert second.result(0).offset == 2
@@ -204,17 +197,14 @@ def test_what_follows_a_batch_that_expired_on_its_second_attempt_begins_a_new_ep
         assert in_flight(rig) == expected
         assert rig.idempotence.has_in_flight_batches(ORDERS_0)
         assert rig.idempotence.sequence_number(ORDERS_0) == 1
-    rig.clock.advance(rest_ms)
-    rig.turn()
+    rig.turn_after(rest_ms)
     assert "Expiring 1 record(s) for orders-0" in str(first.exception(0))
     assert in_flight(rig) == 1, "the request is still on its way"
     rig.turn()
     assert (epoch_of(rig), rig.idempotence.sequence_number(ORDERS_0)) == (1, 0)
-    second = rig.append()
-    rig.turn(2)
+    second = rig.send(turns=2)
     assert rig.idempotence.first_in_flight_sequence(ORDERS_0) == 0
     assert rig.idempotence.sequence_number(ORDERS_0) == 1
-    rig.clock.advance(rest_ms)  # the first one's request times out, and takes the second with it
-    rig.turn()
+    rig.turn_after(rest_ms)  # the first one's request times out, and takes the second with it
     assert rig.idempotence.has_in_flight_batches(ORDERS_0)
     assert not second.done()

@@ -16,16 +16,9 @@ from client_core import (
     UnknownTopicOrPartitionError,
 )
 from client_core.protocol.api_keys import ApiKey
-from tests.support.fake_cluster import (
-    KAFKA_2_1,
-    KAFKA_4_3,
-    Disconnect,
-    FakeCluster,
-    HalfFrame,
-    Reaction,
-)
+from tests.support.fake_cluster import KAFKA_2_1, KAFKA_4_3, Disconnect, FakeCluster, HalfFrame, Reaction
 from tests.support.fake_cluster import TopicConfig as ClusterTopicConfig
-from tests.support.live_producer import PATIENCE_MS, Told, live_producer
+from tests.support.live_producer import PATIENCE_MS, Told, live_producer, producing
 
 if TYPE_CHECKING:
     from tests.support.fake_cluster.api_versions import Versions
@@ -79,13 +72,11 @@ def test_an_answer_that_was_lost_is_asked_for_again(reaction: Reaction) -> None:
 
 
 def test_a_broker_that_does_not_answer_costs_its_askers_no_more_than_their_deadlines() -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("orders")
-        with live_producer(cluster.bootstrap_servers) as producer:
-            hold = cluster.hold_next(ApiKey.DESCRIBE_CONFIGS)
-            told = describe(producer, "orders", deadline_in_ms=60)
-            assert isinstance(told.result(TopicConfigsResult).error, TimeoutError)
-            hold.release()
+    with producing() as (cluster, producer):
+        hold = cluster.hold_next(ApiKey.DESCRIBE_CONFIGS)
+        told = describe(producer, "orders", deadline_in_ms=60)
+        assert isinstance(told.result(TopicConfigsResult).error, TimeoutError)
+        hold.release()
 
 
 def test_without_brokers_it_ends_at_its_deadline() -> None:

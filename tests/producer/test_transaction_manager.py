@@ -385,3 +385,19 @@ def test_in_a_fatal_state_failed_batches_ask_for_nothing() -> None:
     made.handle_failed_batch(second, RecordTooLargeError(), adjust_sequences=True)
     made.bump_epoch_if_required()
     assert made.producer_id_and_epoch == PRODUCER
+
+
+def test_a_late_answer_under_an_old_epoch_raises_the_new_one_no_further() -> None:
+    made = manager()
+    late = drain(made, records=5)
+    made.remove_in_flight_batch(late)
+    made.mark_sequence_unresolved(late)
+    made.maybe_resolve_sequences()
+    made.bump_epoch_if_required()
+    fresh = drain(made)
+    made.handle_completed_batch(late, 0)
+    made.handle_completed_batch(fresh, 5)
+    made.mark_sequence_unresolved(fresh)
+    made.maybe_resolve_sequences()
+    made.bump_epoch_if_required()
+    assert made.producer_id_and_epoch == ProducerIdAndEpoch(77, 1)

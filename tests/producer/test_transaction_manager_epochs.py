@@ -225,20 +225,15 @@ def request_with(rig: SenderRig, batch: ProducerBatch) -> ClientRequest:
 )
 def test_a_healthy_partition_retries_under_its_old_epoch_and_then_begins_the_new_one() -> None:
     rig = acknowledged_rig()
-    rig.append(1)
-    rig.turn()
-    rig.respond(produced(ORDERS_1, offset=0))
-    rig.turn()
+    rig.send(1)
+    rig.answer(produced(ORDERS_1, offset=0))
     for _ in range(2):  # in flight to both, and more behind it to the first
-        rig.append(0)
-        rig.turn()
-    rig.append(1)
-    rig.turn()
+        rig.send(0)
+    rig.send(1)
     made = rig.idempotence
     forgotten, behind = rig.sender.in_flight_batches_of(ORDERS_0)
     (healthy,) = rig.sender.in_flight_batches_of(ORDERS_1)
-    rig.respond(produced(ORDERS_0, error=Errors.UNKNOWN_PRODUCER_ID, log_start_offset=500))
-    rig.turn(2)
+    rig.answer(produced(ORDERS_0, error=Errors.UNKNOWN_PRODUCER_ID, log_start_offset=500), turns=2)
     assert made.producer_id_and_epoch is not None
     assert made.producer_id_and_epoch.epoch == 1
     assert [sequence_of(forgotten), sequence_of(behind)] == [(1, 0), (1, 1)]
@@ -248,8 +243,7 @@ def test_a_healthy_partition_retries_under_its_old_epoch_and_then_begins_the_new
     assert not healthy.sequence_has_been_reset
     assert made.first_in_flight_sequence(ORDERS_1) == 1
 
-    rig.append(1)
-    rig.turn()
+    rig.send(1)
     assert len(rig.accumulator.batches_of(ORDERS_1)) == 1, "not while the old epoch is in flight"
 
     to_healthy = request_with(rig, healthy)
@@ -271,7 +265,6 @@ def test_a_healthy_partition_retries_under_its_old_epoch_and_then_begins_the_new
     assert sequence_of(new) == (1, 0)
     assert made.sequence_number(ORDERS_1) == 1
     while in_flight(rig):
-        rig.respond(together(produced(ORDERS_0, offset=1), produced(ORDERS_1, offset=1)))
-        rig.turn(2)
+        rig.answer(together(produced(ORDERS_0, offset=1), produced(ORDERS_1, offset=1)), turns=2)
     assert not made.has_in_flight_batches(ORDERS_1)
     assert made.sequence_number(ORDERS_1) == 1

@@ -25,36 +25,29 @@ def keyed(count: int) -> list[ProducerRecord]:
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_the_records_of_a_request_for_a_partition_are_one_batch_whatever_its_size(codec: str) -> None:
     rig = rig_of(whole_requests=True, codec=codec)
-    result = rig.submit("orders", *keyed(40))
-    rig.turn()
-    rig.respond(produced(ORDERS_0, offset=7))
-    rig.turn()
+    result = rig.submit("orders", *keyed(40), turns=1)
+    rig.answer(produced(ORDERS_0, offset=7))
     assert result.offsets == list(range(7, 47))
 
 
 def test_otherwise_they_are_as_many_batches_as_it_takes() -> None:
     rig = rig_of(whole_requests=False)
-    result = rig.submit("orders", *keyed(40))
-    rig.turn()
-    rig.respond(produced(ORDERS_0, offset=7))
-    rig.turn()
+    result = rig.submit("orders", *keyed(40), turns=1)
+    rig.answer(produced(ORDERS_0, offset=7))
     assert result.told == []
 
 
 def test_a_batch_that_is_too_large_is_refused_whole_and_nothing_of_it_is_sent_again() -> None:
     rig = rig_of(whole_requests=True)
-    result = rig.submit("orders", *keyed(4))
-    rig.turn()
-    rig.respond(produced(ORDERS_0, error=Errors.MESSAGE_TOO_LARGE))
-    rig.turn(3)
+    result = rig.submit("orders", *keyed(4), turns=1)
+    rig.answer(produced(ORDERS_0, error=Errors.MESSAGE_TOO_LARGE), turns=3)
     assert [failure.error.error for failure in result.failures] == [Errors.MESSAGE_TOO_LARGE] * 4
     assert not rig.client.requests
 
 
 def test_otherwise_it_is_sent_again_in_parts() -> None:
     rig = rig_of(whole_requests=False)
-    result = rig.submit("orders", *keyed(2))
-    rig.turn()
+    result = rig.submit("orders", *keyed(2), turns=1)
     rig.respond(produced(ORDERS_0, error=Errors.MESSAGE_TOO_LARGE))
     for offset in (7, 8):
         rig.turn(2)

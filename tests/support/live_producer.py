@@ -28,6 +28,7 @@ from client_core import (
     RecordMetadata,
     Result,
 )
+from tests.support.fake_cluster import FakeCluster
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:
@@ -64,6 +65,10 @@ class Told:
     def __call__(self, result: Result) -> None:
         self.results.append(result)
         self._came.set()
+
+    def cancel(self) -> None:
+        assert self.ticket is not None
+        self.ticket.cancel()
 
     @property
     def is_told(self) -> bool:
@@ -152,3 +157,22 @@ def live_producer(
         producer.close(close_in_ms)
     assert producer.status().state == "closed"
     assert producer.io_thread.failed_turns == 0, "a turn of the I/O thread failed: see the log"
+
+
+@contextmanager
+def producing(
+    overrides: Mapping[str, str | int | bool] | None = None,
+    *,
+    brokers: int = 1,
+    partitions: int = 1,
+    replication_factor: int = 1,
+    close_in_ms: int = PATIENCE_MS,
+    events: EventSink = NO_EVENTS,
+) -> Iterator[tuple[FakeCluster, KafkaProducer]]:
+    """Brokers with the topic orders, and a live producer of theirs."""
+    with FakeCluster(brokers=brokers) as cluster:
+        cluster.create_topic("orders", partitions=partitions, replication_factor=replication_factor)
+        with live_producer(
+            cluster.bootstrap_servers, overrides, close_in_ms=close_in_ms, events=events
+        ) as producer:
+            yield cluster, producer

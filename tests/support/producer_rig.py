@@ -3,8 +3,7 @@
 rig = ProducerRig(topics={"orders": 2})
 result = rig.submit("orders", b"a", b"b")         a Waiting, until it is told
 rig.turn()
-rig.respond(produced(ORDERS_0, offset=7))
-rig.turn()                                        result.told
+rig.answer(produced(ORDERS_0, offset=7))          result.told
 """
 
 from __future__ import annotations
@@ -41,6 +40,10 @@ class Waiting:
 
     def __call__(self, result: Result) -> None:
         self.told.append(result)
+
+    def cancel(self) -> None:
+        assert self.ticket is not None
+        self.ticket.cancel()
 
     @property
     def produced(self) -> ProduceResult:
@@ -141,12 +144,28 @@ class ProducerRig:
         """Answers the next metadata request so."""
         self.client.prepare_metadata_update(metadata_response(nodes=1, topics=topics, errors=errors), 13)
 
+    def learn(
+        self, topics: Mapping[str, int], turns: int = 1, *, errors: Mapping[str, int] | None = None
+    ) -> None:
+        """Answers the next metadata request so, and turns."""
+        self.will_know(topics, errors=errors)
+        self.turn(turns)
+
     def turn(self, times: int = 1) -> None:
         for _ in range(times):
             self.producer.io_thread.turn()
 
+    def turn_after(self, pause_ms: int, times: int = 1) -> None:
+        self.clock.advance(pause_ms)
+        self.turn(times)
+
     def respond(self, body: object) -> None:
         self.client.respond(body)
+
+    def answer(self, body: object, turns: int = 1) -> None:
+        """Answers the oldest request, and turns."""
+        self.respond(body)
+        self.turn(turns)
 
     def submit(
         self,
@@ -157,8 +176,9 @@ class ProducerRig:
         create: bool = True,
         settled: Done | None = None,
         since_ms: int | None = None,
+        turns: int = 0,
     ) -> Waiting:
-        """Submits values, or records."""
+        """Submits values, or records; so many turns follow."""
         waiting = Waiting()
         now_ms = self.clock.now_ms()
         waiting.ticket = self.producer.submit(
@@ -171,6 +191,7 @@ class ProducerRig:
             settled=settled,
             since_ms=since_ms,
         )
+        self.turn(turns)
         return waiting
 
     def look_up(

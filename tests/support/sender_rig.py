@@ -1,10 +1,8 @@
 """A Sender over MockClient and MockClock with a real accumulator, turned by hand; and brokers' answers.
 
 rig = SenderRig(idempotent=False)
-future = rig.append(partition=0)
-rig.turn()                                        the request is in rig.client.requests
-rig.respond(produced(ORDERS_0, offset=7))
-rig.turn()                                        future.done()
+future = rig.send(partition=0)                    the request is in rig.client.requests
+rig.answer(produced(ORDERS_0, offset=7))          future.done()
 """
 
 from __future__ import annotations
@@ -214,13 +212,30 @@ class SenderRig:
             assert result.appended == 1
         return future
 
+    def send(
+        self, partition: int = 0, turns: int = 1, *, value: bytes = b"value", count: int = 1
+    ) -> FutureRecordMetadata:
+        """Appends records, and turns; the future of the last one."""
+        future = self.append(partition, value=value, count=count)
+        self.turn(turns)
+        return future
+
     def turn(self, times: int = 1) -> None:
         for _ in range(times):
             self.sender.run_once()
 
+    def turn_after(self, pause_ms: int, times: int = 1) -> None:
+        self.clock.advance(pause_ms)
+        self.turn(times)
+
     def respond(self, body: object, *, disconnected: bool = False) -> None:
         """Answers the oldest request; the next turn hears of it."""
         self.client.respond(body, disconnected=disconnected)
+
+    def answer(self, body: object, turns: int = 1, *, disconnected: bool = False) -> None:
+        """Answers the oldest request, and turns."""
+        self.respond(body, disconnected=disconnected)
+        self.turn(turns)
 
     def back_off(self) -> None:
         """Lets a retry's backoff pass."""
