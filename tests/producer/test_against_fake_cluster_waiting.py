@@ -392,7 +392,10 @@ def test_close_with_everything_in_flight_tells_everyone_and_leaves_nothing_behin
                     assert isinstance(failure.error, ProducerClosedError)
             for lookup in updates:
                 assert isinstance(lookup.result(MetadataResult).error, ProducerClosedError)
-            assert not [t for t in threading.enumerate() if t.name == IO_THREAD_NAME]
+            wait_until(
+                lambda: not [t for t in threading.enumerate() if t.name == IO_THREAD_NAME],
+                what="the end of the I/O thread",
+            )
             hold.release()
         wait_until(
             lambda: open_descriptors() <= descriptors_before,
