@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -102,3 +104,13 @@ def test_what_kafka_does_not_take_in_time_stays_for_the_next_start(
         wait_until(lambda: stored(cluster) == ["a", "b"], what="both records", last_seen=sidecar.log)
         assert sidecar.terminate() == 0
     assert stored(cluster) == ["a", "b"]
+
+
+def test_a_second_sidecar_of_one_folder_ends_the_start_with_2(cluster: FakeCluster, tmp_path: Path) -> None:
+    with sidecar_of(tmp_path, cluster):
+        command = [sys.executable, "-m", "service", "serve", "--api-port", "0", "--admin-port", "0"]
+        command += ["--kafka", f"bootstrap.servers={cluster.bootstrap_servers}"]
+        command += ["--spool-folder", str(tmp_path / "spool")]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "spool_folder: another process uses" in ended.stderr
