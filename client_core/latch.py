@@ -1,8 +1,8 @@
-"""What a caller's thread waits for until another one says so, once: an Event that no interrupt can spoil.
+"""An event that is set once, which a KeyboardInterrupt of a waiting thread cannot damage.
 
-`threading.Event` takes its lock in Python code. A KeyboardInterrupt that comes when the lock is taken, and
-before the `with` knows of it, leaves it taken: whoever calls `set` then, the I/O thread for one, waits for
-ever. Here the lock is taken in one call of C, and who sets takes none. No Java counterpart: CountDownLatch.
+`threading.Event` takes its lock in Python code. A KeyboardInterrupt between the acquire and the `with` block
+leaves the lock held for good, and the next `set`, the I/O thread's for one, blocks for ever. Here `wait`
+acquires the lock in one C call, and `set` only releases it. Source: Java's CountDownLatch of one.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 from threading import Lock
 from typing import Final
 
-#: How long an interrupt may go unnoticed: one that comes a moment before a wait begins does not end it.
-_LONGEST_DEAF_WAIT_S: Final = 0.5
+#: A wait is made of pieces of this length: a signal that comes just before one is handled after it.
+_LONGEST_PIECE_S: Final = 0.5
 
 
 class Latch:
-    """Closed until it is set. Any thread; `set` by one of them."""
+    """Not set at first. Any thread may wait; one thread calls `set`."""
 
     __slots__ = ("_lock", "is_set")
 
@@ -25,19 +25,19 @@ class Latch:
         self.is_set = False
 
     def set(self) -> None:
-        """Lets all go on who wait, or come later. Never blocks."""
+        """Wakes all waiting threads; later waits return at once. Never blocks."""
         if not self.is_set:
             self.is_set = True
             self._lock.release()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Whether it was set within so many seconds; None waits for as long as it takes."""
+        """Whether it was set within `timeout_s` seconds; None waits without a limit."""
         left_s = float("inf") if timeout_s is None else timeout_s
         while not self.is_set and left_s > 0:
-            # An interrupted waiter may keep the lock: the others look at `is_set` after the next piece.
-            if self._lock.acquire(timeout=min(left_s, _LONGEST_DEAF_WAIT_S)):
+            # An interrupted thread may keep the lock: the others read `is_set` after their piece.
+            if self._lock.acquire(timeout=min(left_s, _LONGEST_PIECE_S)):
                 self._lock.release()
-            left_s -= _LONGEST_DEAF_WAIT_S
+            left_s -= _LONGEST_PIECE_S
         return self.is_set
 
     def __repr__(self) -> str:

@@ -32,8 +32,8 @@ def choose_least_loaded(
     prepared; else the one that may be connected to and was tried longest ago (NET-20). Never one that is
     throttled, or in its backoff (NET-21).
 
-    Last come the nodes in `slowly_resolving`: a resolver may hang, and who can be connected to need not wait
-    for that. In Java the look-up blocks the whole client.
+    The nodes in `slowly_resolving` come last: a resolver may hang, and the other nodes need not wait for it.
+    In Java the look-up blocks the whole client.
 
     A connection is ready, too, while its broker wants a pause: such a cluster is there, and is no reason to
     begin again with bootstrap.servers (UPD-11). Java has it otherwise, and drops all that it knows.

@@ -156,12 +156,12 @@ class FutureRecordMetadata:
 
     def _wait(self, timeout_s: float | None) -> None:
         forks.ensure_own_process(self._made_at, self)
-        told = Latch()
+        completed = Latch()
 
         def tell(_: FutureRecordMetadata) -> None:
-            told.set()
+            completed.set()
 
-        if self._listen(tell) and not told.wait(timeout_s):
+        if self._listen(tell) and not completed.wait(timeout_s):
             with _LISTENING:
                 self._cease(tell)
             if self._outcome is None:

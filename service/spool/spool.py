@@ -144,7 +144,7 @@ class Spool:
         """The spool's part of GET /v1/status, with no topic that its caller may not read."""
         error = self.delivery.last_error
         refused = [topic for topic in self.delivery.view.refused if may_read(topic.topic)]
-        now_ms = self._clock.now_ms()  # of those it tells about none is later
+        now_ms = self._clock.now_ms()  # read last, so that no age is negative
         return {
             "entries": self.entries,
             "bytes": self.bytes,

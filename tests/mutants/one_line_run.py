@@ -1,11 +1,10 @@
 """`make mutants ROOM=spool`: plants a seeded sample of one-line mutants and prints those that no test finds.
 
 The tests run once with a coverage context each. Then each mutant is a fork that runs the tests that reached
-the line, quick first, until one fails. Most mutants are tried in forks of one pytest session, which has
-imported all (one_line_session.py). What runs at import, and what survived there, is tried again in a process
-that imports the mutated source. A fault counts as found where a test fails with it, or takes too long, and
-passes without it. What runs in processes of its own does not have the fault. Results are kept in
-`.cache/mutants`, by the contents of sources and tests, and a second run goes on from them.
+the line, quick first, until one fails (one_line_trials.py). Most mutants are tried in forks of one pytest
+session, which has imported all (one_line_session.py). What runs at import, and what survived there, is tried
+again in a process that imports the mutated source. Tests' own processes run without the fault. Results are
+kept in `.cache/mutants`, by the contents of sources and tests, and a second run goes on from them.
 """
 
 from __future__ import annotations
@@ -22,10 +21,8 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -34,10 +31,13 @@ import pytest
 
 from tests.mutants.one_line import Mutant, mutants
 from tests.mutants.one_line_recording import DURATIONS_VARIABLE
-from tests.mutants.one_line_session import ForkingSession, Trial, replaced_code
+from tests.mutants.one_line_session import ForkingSession, replaced_code
+from tests.mutants.one_line_trials import Trial, try_trials
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+    from tests.mutants.one_line_session import Replacements
 
 _ROOT: Final = Path(__file__).parents[2]
 _KEPT: Final = _ROOT / ".cache" / "mutants"
@@ -46,10 +46,9 @@ EQUIVALENT_PATH: Final = Path(__file__).with_name("equivalent.toml")
 _TIMEOUT_S: Final = 120
 #: Where a session of Spark is part of it.
 _LONG_TIMEOUT_S: Final = 900
-#: So many run in one process, quick first; the next ones where none of these finds the fault.
-_TESTS_AT_ONCE: Final = 60
 _MOST_TESTS: Final = 600
 _ALIVE_AT_MOST: Final = 0.05
+_PYTEST: Final = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly")
 _QUICK: Final = "not kafka and not spark and not tools and not long"
 
 
@@ -148,74 +147,6 @@ def _recorded(room: Room) -> tuple[coverage.CoverageData, dict[str, float]]:
     return lines, json.loads(durations.read_text(encoding="utf-8"))
 
 
-@dataclass(slots=True)
-class _Trial:
-    """A mutant, the tests that reach it, quick first, and how many of them it has passed."""
-
-    mutant: Mutant
-    tests: list[str]
-    passed: int = 0
-
-    @property
-    def next_tests(self) -> list[str]:
-        return self.tests[self.passed : self.passed + _TESTS_AT_ONCE]
-
-    @property
-    def key(self) -> str:
-        return f"{self.mutant.path}:{self.mutant.line} {self.mutant.start} {self.mutant.text}"
-
-
-class _Children:
-    """Mutants that are being tried, each in a process of its own."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
-        self._running: dict[int, tuple[_Trial, float]] = {}
-
-    def __len__(self) -> int:
-        return len(self._running)
-
-    def start(self, trial: _Trial, mutant: Mutant | None) -> None:
-        """Runs the next of its tests in a fork; without a mutant they have to pass."""
-        child = os.fork()
-        if child == 0:
-            os.setsid()
-            nothing = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nothing, 1)
-            os.dup2(nothing, 2)
-            if mutant is not None:
-                sys.meta_path.insert(0, _MutatedSource(mutant))
-            ended = pytest.main(
-                ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *trial.next_tests]
-            )
-            os._exit(int(ended))
-        self._running[child] = trial, time.monotonic() + self._timeout_s
-
-    def ended(self) -> tuple[_Trial, str]:
-        """Waits for one: its trial, and `passed`, `failed` or `timeout`."""
-        while True:
-            for child, (trial, deadline_s) in list(self._running.items()):
-                pid, status = os.waitpid(child, os.WNOHANG)
-                if pid:
-                    del self._running[child]
-                    return trial, "failed" if os.waitstatus_to_exitcode(status) else "passed"
-                if time.monotonic() > deadline_s:
-                    self._kill(child)
-                    return trial, "timeout"
-            time.sleep(0.02)
-
-    def close(self) -> None:
-        """Ends all of them."""
-        for child in list(self._running):
-            self._kill(child)
-
-    def _kill(self, child: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        del self._running[child]
-
-
 def _tests_of(mutant: Mutant, lines: coverage.CoverageData, durations_s: dict[str, float]) -> list[str]:
     """The tests that reach the line and most of its file, quick first; any of its file for one of imports."""
     by_line = lines.contexts_by_lineno(mutant.path)
@@ -235,90 +166,90 @@ def _equivalent() -> set[tuple[str, str, str]]:
     return {(one["path"], one["was"], one["becomes"]) for one in listed}
 
 
-def _try_all(
-    trials: Sequence[_Trial], results: dict[str, str], kept: Path, children: _Children, processes: int
+def _in_a_session(
+    trials: Sequence[Trial], say: Callable[[Trial, str], None], tests: str, processes: int
 ) -> None:
-    """Tries each that has no result yet. A set of tests that fails without a fault is no judge."""
-    waiting = [trial for trial in trials if trial.key not in results]
-    for trial in waiting:
-        if not trial.tests:
-            results[trial.key] = "no test"
-    waiting = [trial for trial in waiting if trial.tests]
-    confirming: set[int] = set()
-    passed: set[tuple[str, ...]] = set()
-    try:
-        while waiting or len(children):
-            while waiting and len(children) < processes:
-                children.start(waiting[0], waiting[0].mutant)
-                waiting.pop(0)
-            trial, ended = children.ended()
-            if id(trial) in confirming:
-                results[trial.key] = "found" if ended == "passed" else "tests fail without it"
-                if ended == "passed":
-                    passed.add(tuple(trial.next_tests))
-            elif ended in ("failed", "timeout") and tuple(trial.next_tests) in passed:
-                results[trial.key] = "found"
-            elif ended in ("failed", "timeout"):
-                confirming.add(id(trial))
-                children.start(trial, None)
-                continue
-            else:
-                trial.passed += _TESTS_AT_ONCE
-                if trial.passed < len(trial.tests):
-                    waiting.insert(0, trial)
-                    continue
-                results[trial.key] = "alive"
-            kept.write_text(json.dumps(results), encoding="utf-8")
-            if results[trial.key] != "found":
-                _print(trial, results[trial.key])
-    finally:
-        children.close()
-
-
-def _try_in_a_session(
-    trials: Sequence[_Trial], results: dict[str, str], kept: Path, room: Room, processes: int
-) -> None:
-    """Finds what forks of one pytest session can find; what survives there has no result yet."""
-    planted: list[Trial] = []
+    """Tries them in forks of one pytest session, but for those that change what runs at import."""
+    planted: list[tuple[Trial, Replacements]] = []
     for trial in trials:
         path = _ROOT / trial.mutant.path
         replacements = replaced_code(str(path), path.read_bytes(), trial.mutant)
-        if trial.key not in results and trial.tests and replacements:
-            planted.append(Trial(trial.key, replacements, trial.tests))
+        if replacements:
+            planted.append((trial, replacements))
     if not planted:
         return
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
-        with os.fdopen(writing, "w", buffering=1) as found:
+        with os.fdopen(writing, "w", buffering=1) as results:
 
-            def say(key: str, result: str) -> None:
-                found.write(json.dumps([key, result]) + "\n")
+            def write(trial: Trial, result: str) -> None:
+                results.write(json.dumps([trial.key, result]) + "\n")
 
-            plugin = ForkingSession(planted, processes, say)
-            arguments = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", _QUICK, room.tests]
-            ended = pytest.main(arguments, plugins=[plugin])
-            found.flush()
+            plugin = ForkingSession(planted, write, processes=processes, timeout_s=_TIMEOUT_S)
+            ended = pytest.main([*_PYTEST, "-s", "-m", _QUICK, tests], plugins=[plugin])
+            results.flush()
             os._exit(int(ended))
     os.close(writing)
+    by_key = {trial.key: trial for trial, _ in planted}
     try:
         with os.fdopen(reading) as lines:
             for line in lines:
                 key, result = json.loads(line)
-                if result == "found":
-                    results[key] = result
-                    kept.write_text(json.dumps(results), encoding="utf-8")
+                say(by_key[key], result)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGTERM)
         os.waitpid(child, 0)
 
 
-def _print(trial: _Trial, result: str) -> None:
-    mutant = trial.mutant
-    print(f"{result.upper()} {mutant.path}:{mutant.line}, {len(trial.tests)} tests reach it", flush=True)
-    print(f"  - {mutant.was}\n  + {mutant.becomes}", flush=True)
+class _Progress:
+    """A plugin of pytest that says which of the tests it was given it is at: by name, or by file."""
+
+    def __init__(self, tests: Sequence[str], note: Callable[[int], None]) -> None:
+        self._indexes = {test: index for index, test in enumerate(tests)}
+        self._note = note
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        index = self._indexes.get(nodeid, self._indexes.get(nodeid.partition("::")[0]))
+        if index is not None:
+            self._note(index)
+
+
+def _import_and_run(planted: Trial | None, tests: Sequence[str], note: Callable[[int], None]) -> bool:
+    """Runs tests in this process, which has not imported the product yet; whether all passed."""
+    if planted is not None:
+        sys.meta_path.insert(0, _MutatedSource(planted.mutant))
+    return pytest.main([*_PYTEST, "-x", *tests], plugins=[_Progress(tests, note)]) == 0
+
+
+class _Results:
+    """What was found, alive or has no test, kept as it comes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.by_key: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+    def keep(self, trial: Trial, result: str) -> None:
+        self.by_key[trial.key] = result
+        self._path.write_text(json.dumps(self.by_key), encoding="utf-8")
+        if result != "found":
+            self.print(trial)
+
+    def print(self, trial: Trial) -> None:
+        mutant = trial.mutant
+        result = self.by_key[trial.key].upper()
+        print(f"{result} {mutant.path}:{mutant.line}, {len(trial.tests)} tests reach it", flush=True)
+        print(f"  - {mutant.was}\n  + {mutant.becomes}", flush=True)
+
+    def keep_found(self, trial: Trial, result: str) -> None:
+        """What survives in a session may be found by tests that import it: it has no result yet."""
+        if result == "found":
+            self.keep(trial, result)
+
+    def open(self, trials: Iterable[Trial]) -> list[Trial]:
+        return [trial for trial in trials if trial.key not in self.by_key]
 
 
 def main() -> int:
@@ -343,23 +274,26 @@ def main() -> int:
     equivalent = _equivalent()
     sample = [one for one in sample if (one.path, one.was, one.becomes) not in equivalent]
     digest = _digest([*room.sources, f"{room.tests}/**/*.py", "tests/mutants/one_line.py"])
-    kept = _KEPT / f"{asked.room}-{asked.seed}-{digest}.json"
-    results: dict[str, str] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
-    print(f"{asked.room}: {len(sample)} of {len(every)} mutants, seed {asked.seed}", flush=True)
     _KEPT.mkdir(parents=True, exist_ok=True)
+    results = _Results(_KEPT / f"{asked.room}-{asked.seed}-{digest}.json")
+    print(f"{asked.room}: {len(sample)} of {len(every)} mutants, seed {asked.seed}", flush=True)
     if room.instead:
-        trials = [_Trial(mutant, list(room.instead)) for mutant in sample]
+        trials = [Trial(mutant, room.instead) for mutant in sample]
     else:
         lines, durations_s = _recorded(room)
-        trials = [_Trial(mutant, _tests_of(mutant, lines, durations_s)) for mutant in sample]
+        trials = [Trial(mutant, _tests_of(mutant, lines, durations_s)) for mutant in sample]
     for trial in trials:
-        if results.get(trial.key, "found") != "found":
-            _print(trial, results[trial.key])
+        if results.by_key.get(trial.key, "found") != "found":
+            results.print(trial)
+        elif not trial.tests:
+            results.keep(trial, "no test")
     if not room.instead:
-        _try_in_a_session(trials, results, kept, room, asked.processes)
-    children = _Children(_LONG_TIMEOUT_S if room.instead else _TIMEOUT_S)
-    _try_all(trials, results, kept, children, asked.processes)
-    counts = Counter(results[trial.key] for trial in trials)
+        _in_a_session(results.open(trials), results.keep_found, room.tests, asked.processes)
+    timeout_s = _LONG_TIMEOUT_S if room.instead else _TIMEOUT_S
+    try_trials(
+        results.open(trials), _import_and_run, results.keep, processes=asked.processes, timeout_s=timeout_s
+    )
+    counts = Counter(results.by_key[trial.key] for trial in trials)
     cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
     said = ", ".join(f"{count} {result}" for result, count in sorted(counts.items()))
     print(f"{asked.room}: {said}; seed {asked.seed}, {cpu.ru_utime + cpu.ru_stime:.0f} CPU s")
