@@ -1,8 +1,9 @@
 """A batch's records put into other batches: in parts where it was too large, or without those who have left.
 
-Records are encoded when they are appended, so to repack a batch is to build it, decode it and append anew: it
-costs about what appending did. Sequences and spans go along: a part has the sequence of its first record, and
-each owner's span is cut where the records are.
+Records are encoded when they are appended. Without those who have left, they are copied: only what stands in
+front of each record's key changes. To be split, a batch is built, decoded and appended anew. Sequences and
+spans go along: a part has the sequence of its first record, and each owner's span is cut where its records
+are.
 
 Pure: builders and spans come in, builders and spans go out. ProducerBatch is the only caller; on its thread,
 under its lock. Source: ProducerBatch.split, createBatchOffAccumulatorForRecord, Kafka 4.3.
@@ -13,7 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from client_core.producer.batch_outcome import spans_between
-from client_core.record.compression import NO_COMPRESSION
 from client_core.record.memory_records_builder import estimate_size_in_bytes_upper_bound
 from client_core.record.record_batch import NO_TIMESTAMP, decode_record_batch, increment_sequence
 
@@ -40,15 +40,12 @@ def repacked(packed: Packed, new_builder: NewBuilder) -> Packed:
     old = packed.builder
     builder = new_builder(old.write_limit_bytes)
     was_closed = old.is_closed_for_appends
-    old.compression = NO_COMPRESSION  # it is only read from here on: packing it would be in vain
-    records = _decode(old)
+    old.copy_to(builder, (range(start, start + len(indices)) for _, indices, start in packed.spans))
     spans: list[Span] = []
-    for owner, indices, start in packed.spans:
-        position = builder.record_count
-        for record in records[start : start + len(indices)]:
-            timestamp_ms = NO_TIMESTAMP if record.timestamp_ms is None else record.timestamp_ms
-            builder.append(timestamp_ms, record.key, record.value, record.headers)
+    position = 0
+    for owner, indices, _ in packed.spans:
         spans.append((owner, indices, position))
+        position += len(indices)
     if was_closed:
         builder.close_for_record_appends()
     return Packed(builder, spans)

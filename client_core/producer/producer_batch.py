@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-#: A record takes about 10 us to be decoded and appended anew. A batch.size of 1 MiB may hold 50,000.
+#: A copied record takes about 1 us of the I/O thread. A batch.size of 1 MiB may hold 100,000.
 _MOST_REPACKED_WHILE_OPEN: Final = 1_000
 
 

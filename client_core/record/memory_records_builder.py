@@ -40,11 +40,12 @@ from client_core.record.varint import (
     TABLE_SIZE,
     VARINT,
     encode_varint,
+    read_varint,
     size_of_varint,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from client_core.record.compression import Compression
     from client_core.record.record_content import Appendable, RecordHeaders
@@ -340,6 +341,56 @@ class MemoryRecordsBuilder:
             if estimated >= stop_at:
                 break
         self.record_count, self._payload_bytes = count, written
+
+    def copy_to(self, target: MemoryRecordsBuilder, kept: Iterable[range]) -> None:
+        """Appends the records at these positions to another builder, whether or not there is room for them.
+
+        The ranges rise. Key, value and headers are copied as they were encoded: only the length, the
+        timestamp delta and the offset delta in front of them are new. Only before this batch is built.
+        """
+        if self._built is not None or self._packed is not None:
+            raise IllegalStateError("The records of a built batch are packed and can't be copied.")
+        payload = b"".join(self._pieces)
+        at = position = 0
+        for positions in kept:
+            for _ in range(position, positions.start):
+                size = payload[at]
+                if size < 0x80:  # nearly all lengths take one byte or two
+                    at += (size >> 1) + 1
+                else:
+                    size, at = read_varint(payload, at)
+                    at += size
+            position = positions.stop
+            for start, stop, timestamp_ms in self.timestamps.between(positions.start, positions.stop):
+                old_delta_bytes = size_of_varint(timestamp_ms - self._base_timestamp_ms)
+                at = target._copy_run(payload, at, range(start, stop), timestamp_ms, old_delta_bytes)
+
+    def _copy_run(
+        self, payload: bytes, at: int, positions: range, timestamp_ms: int, old_delta_bytes: int
+    ) -> int:
+        """Copies records of one timestamp, the first of them `at` this byte; returns the byte behind them."""
+        if timestamp_ms != self._last_timestamp_ms:
+            self._begin_timestamp(timestamp_ms, self.record_count)
+        pieces, delta, count, written = self._pieces, self._timestamp_delta, self.record_count, 0
+        for position in positions:
+            size = payload[at]
+            if size < 0x80:
+                at += 1
+                end = at + (size >> 1)
+            else:
+                size, at = read_varint(payload, at)
+                end = at + size
+            offset_bytes = len(VARINT[position]) if position < TABLE_SIZE else size_of_varint(position)
+            content = payload[at + 1 + old_delta_bytes + offset_bytes : end]
+            offset_delta = VARINT[count] if count < TABLE_SIZE else encode_varint(count)
+            body = 1 + len(delta) + len(offset_delta) + len(content)
+            head = LENGTH_AND_ATTRIBUTES[body] if body < TABLE_SIZE else encode_varint(body) + _ATTRIBUTES
+            pieces += (head, delta, offset_delta, content)
+            written += len(head) - 1 + body
+            count += 1
+            at = end
+        self.record_count, self._payload_bytes = count, self._payload_bytes + written
+        return at
 
     def _begin_timestamp(self, timestamp_ms: int, position: int) -> None:
         """From this position on records bear this timestamp: as a delta to the first one's (REC-02)."""

@@ -416,3 +416,53 @@ def test_a_record_that_might_be_the_last_to_fit_is_left_to_who_counts_exactly() 
     assert builder.record_count == 1
     builder.close_for_record_appends()
     assert not builder.append_where_more_fits(record(b""), 0, WALL_MS)
+
+
+# -- copies ------------------------------------------------------------------------------------------------
+
+
+def mixed(draw: Random, count: int) -> list[ProducerRecord]:
+    """Records of all forms: bodies of one to three bytes of length, timestamps that repeat, rise and fall."""
+    keys = (None, b"", b"k", b"key" * 30)
+    values = (None, b"", b"v", b"x" * 70, b"y" * 9_000)
+    headers = ((), (("h", None),), (("a", b"1"), ("a", b"2" * 80)))
+    times = (WALL_MS, WALL_MS, WALL_MS, WALL_MS + 1, WALL_MS - 100_000, WALL_MS + (1 << 40))
+    return [
+        record(
+            draw.choices(values, (1, 1, 20, 5, 1))[0],
+            draw.choice(keys),
+            headers=draw.choices(headers, (8, 1, 1))[0],
+            timestamp_ms=draw.choice(times),
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_copy_of_some_records_has_the_bytes_that_appending_them_makes(seed: int) -> None:
+    draw = Random(seed)
+    records = mixed(draw, TABLE_SIZE * 2 + 100)
+    whole = MemoryRecordsBuilder(1 << 30)
+    assert append_all(whole, records) == len(records)
+    cuts = sorted(draw.sample(range(len(records) + 1), 2 * draw.randint(1, 40)))
+    kept = [range(*cut) for cut in zip(cuts[::2], cuts[1::2], strict=True)]
+    copied, appended = MemoryRecordsBuilder(1 << 30), MemoryRecordsBuilder(1 << 30)
+    whole.copy_to(copied, kept)
+    append_all(appended, [records[position] for positions in kept for position in positions])
+    for builder in (copied, appended):
+        append_all(builder, records[:3])
+    assert copied.uncompressed_size_bytes == appended.uncompressed_size_bytes
+    places = range(copied.record_count)
+    assert [copied.timestamps.at(n) for n in places] == [appended.timestamps.at(n) for n in places]
+    assert copied.build() == appended.build()
+
+
+def test_the_records_of_a_built_batch_are_not_copied() -> None:
+    built, again = MemoryRecordsBuilder(1 << 10), MemoryRecordsBuilder(1 << 10)
+    for builder in (built, again):
+        append_all(builder, [record()])
+        builder.build()
+    again.reopen_and_rewrite_producer_state(1, 0, 0)
+    for builder in (built, again):
+        with pytest.raises(IllegalStateError, match="can't be copied"):
+            builder.copy_to(MemoryRecordsBuilder(1 << 10), [range(1)])
