@@ -36,7 +36,7 @@ endif
 # imports, and each process of pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo pipeline-demo check format docs dashboard behaviours test test-pipeline-killed test-lowest test-stress test-long check-deploy test-fast audit fuzz mutants-behaviour chaos soak lives mutants bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
+.PHONY: help setup run demo pipeline-demo check format docs dashboard behaviours test test-pipeline-killed test-lowest test-stress test-long check-deploy test-fast audit fuzz mutants-behaviour chaos soak lives mutants structure bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -143,6 +143,9 @@ soak: setup  ## hours of load and trouble in compressed time: does anything grow
 
 mutants: setup $(if $(filter gold,$(ROOM)),java pipeline-jars)  ## one-line faults of a room that no test finds. ROOM=spool, SEED=any, COUNT=150
 	$(BIN)/python -m tests.mutants.one_line_run $(ROOM) $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT))
+
+structure: setup  ## packages, imports between them, sizes of modules, and the code that one request runs
+	$(BIN)/python -m tests.structure
 
 lives: setup  ## forks, exits, interrupts and garbage on each Python that this machine has: some minutes
 	$(BIN)/python -m tests.lives

@@ -1,0 +1,1 @@
+"""Packages and imports between them, sizes of modules, and the code that one request runs."""
