@@ -61,6 +61,7 @@ async def end_other_tasks() -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         if not tasks:
             return
+        await asyncio.sleep(0)  # the youngest of them begin in this turn
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

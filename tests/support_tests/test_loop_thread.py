@@ -49,3 +49,23 @@ def test_a_task_that_another_begins_as_it_ends_is_ended_too() -> None:
 
     asyncio.run(run())
     assert ended == ["last"]
+
+
+def test_a_task_that_is_made_as_the_end_begins_runs_its_finally_too() -> None:
+    ended = []
+
+    async def connected() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("connected")
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        made = []
+        loop.call_soon(lambda: made.append(loop.create_task(connected())))
+        await end_other_tasks()
+        assert made[0].done()
+
+    asyncio.run(scenario())
+    assert ended == ["connected"]

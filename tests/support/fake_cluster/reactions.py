@@ -110,6 +110,11 @@ class Hold(Reaction):
     async def pause(self) -> None:
         await self._gate.passed()
 
+    @property
+    def is_held(self) -> bool:
+        """Whether an answer has been held. Any thread."""
+        return self._gate.reached.is_set()
+
     def wait_until_held(self, timeout_s: float = _PATIENCE_S) -> None:
         """Waits until an answer waits; AssertionError if none does in time."""
         assert self._gate.reached.wait(timeout_s), f"no answer was held within {timeout_s:g} s"
