@@ -130,7 +130,9 @@ def test_a_broker_that_is_slow_with_metadata_alone_is_named(cluster: FakeCluster
         try:
             # Any broker may be asked, and a busy machine may be late: until broker 2 keeps an answer.
             wait_until(
-                lambda: sidecar.api.post("/v1/metadata/refresh", params={"max_block_ms": 50}) and hold.is_held,
+                lambda: (
+                    sidecar.api.post("/v1/metadata/refresh", params={"max_block_ms": 50}) and hold.is_held
+                ),
                 what="a refresh that is not answered",
             )
             wait_until_node_2_is_named(sidecar)
