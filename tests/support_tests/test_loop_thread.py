@@ -62,7 +62,7 @@ def test_a_task_that_is_made_as_the_end_begins_runs_its_finally_too() -> None:
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        made = []
+        made: list[asyncio.Task[None]] = []
         loop.call_soon(lambda: made.append(loop.create_task(connected())))
         await end_other_tasks()
         assert made[0].done()
