@@ -127,14 +127,14 @@ def test_a_broker_that_is_slow_below_the_limit_is_named_by_comparison(
 def test_a_broker_that_is_slow_with_metadata_alone_is_named(cluster: FakeCluster, tmp_path: Path) -> None:
     with sidecar_of(cluster, tmp_path) as sidecar:
         hold = cluster.hold_next(ApiKey.METADATA, broker_id=2, times=100)
+
+        def a_refresh_is_held() -> bool:
+            sidecar.api.post("/v1/metadata/refresh", params={"max_block_ms": 50})
+            return hold.is_held
+
         try:
             # Any broker may be asked, and a busy machine may be late: until broker 2 keeps an answer.
-            wait_until(
-                lambda: (
-                    sidecar.api.post("/v1/metadata/refresh", params={"max_block_ms": 50}) and hold.is_held
-                ),
-                what="a refresh that is not answered",
-            )
+            wait_until(a_refresh_is_held, what="a refresh that is not answered")
             wait_until_node_2_is_named(sidecar)
         finally:
             hold.release()
