@@ -56,7 +56,7 @@ COPY --from=build /opt/pilotfish /opt/pilotfish
 # python:slim has no bytecode of Python's own library, and on a read-only root it can't be kept: every start would
 # compile it again. What the sidecar imports is compiled here, by importing it once while the root can be written; the
 # last two are what Python itself imports later, for the first thread of a pool and the first name to look up.
-RUN /opt/pilotfish/bin/python3 -c "import service.__main__, service.server, service.cli.serve, service.cli.probes, \
+RUN /opt/pilotfish/bin/python3 -c "import service.__main__, service.process.server, service.cli.serve, service.cli.probes, \
     service.cli.commands, service.cli.produce; \
     import concurrent.futures.thread, encodings.idna"
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from client_core import Clock, MetadataCache
-    from service.face import Producer
+    from service.base.producer_protocol import Producer
 
 VERSION: Final = 13
 PARTITIONS_PER_TOPIC: Final = 3

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from client_core import Result, Ticket
-    from service.face import Producer
+    from service.base.producer_protocol import Producer
 
 TOPIC: Final = "known"
 MISSING: Final = "not-there"

@@ -33,7 +33,7 @@ from client_core.clock import SystemClock
 from client_core.metadata.metadata import MetadataConfig
 from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.protocol.api_keys import ApiKey
-from service.metrics import ClientMetrics
+from service.observe.metrics import ClientMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

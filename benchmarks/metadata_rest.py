@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.metadata_shapes import AGAIN, BROKER_DOWN, FIRST
-from service.server import SWITCH_INTERVAL_S
+from service.process.server import SWITCH_INTERVAL_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable

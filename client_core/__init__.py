@@ -136,40 +136,28 @@ from client_core.metadata.topic_table import (
 from client_core.network.certificate_expiry import (
     certificate_expires_at_s,
 )
-from client_core.producer.backlog import (
+from client_core.producer.accumulator.backlog import (
     Backlog,
     BatchCount,
     TopicWait,
 )
-from client_core.producer.config import (
-    ProducerConfig,
-)
-from client_core.producer.config_def import (
-    Option,
-)
-from client_core.producer.config_options import (
-    OPTIONS,
-)
-from client_core.producer.config_refusals import (
-    UNSUPPORTED,
-)
-from client_core.producer.future_record_metadata import (
-    FutureRecordMetadata,
+from client_core.producer.accumulator.partitioner import (
+    murmur2,
+    partition_for_key,
 )
 from client_core.producer.kafka_producer import (
     IO_THREAD_NAME,
     KafkaProducer,
 )
-from client_core.producer.partitioner import (
-    murmur2,
-    partition_for_key,
+from client_core.producer.results.future_record_metadata import (
+    FutureRecordMetadata,
 )
-from client_core.producer.producer_record import (
+from client_core.producer.results.producer_record import (
     Headers,
     ProducerRecord,
     RecordMetadata,
 )
-from client_core.producer.results import (
+from client_core.producer.results.results import (
     AcknowledgedRun,
     ListingResult,
     MetadataResult,
@@ -177,7 +165,7 @@ from client_core.producer.results import (
     TopicConfigsResult,
     Wait,
 )
-from client_core.producer.status import (
+from client_core.producer.results.status import (
     BufferStatus,
     ClientStatus,
     CloseReport,
@@ -185,7 +173,7 @@ from client_core.producer.status import (
     NodeStatus,
     Unacknowledged,
 )
-from client_core.producer.ticket import (
+from client_core.producer.results.ticket import (
     CallInline,
     CompletionSink,
     Done,
@@ -195,8 +183,20 @@ from client_core.producer.ticket import (
     Ticket,
     Written,
 )
-from client_core.producer.turn_times import (
+from client_core.producer.sender.turn_times import (
     LoopWork,
+)
+from client_core.producer.settings.config import (
+    ProducerConfig,
+)
+from client_core.producer.settings.config_def import (
+    Option,
+)
+from client_core.producer.settings.config_options import (
+    OPTIONS,
+)
+from client_core.producer.settings.config_refusals import (
+    UNSUPPORTED,
 )
 from client_core.record.record_content import (
     EncodedHeaders,

@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from service.event_log.schema import common_fields_table, fields_tables, schema_text
-from service.settings import kafka_settings_table, settings_table
+from service.base.settings import kafka_settings_table, settings_table
+from service.events.schema import common_fields_table, fields_tables, schema_text
 from tests.chaos.report import chaos_tables
 from tests.fuzz.report import inputs_tried_table
 from tests.soak.report import soak_table

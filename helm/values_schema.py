@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from client_core import OPTIONS
-from service.settings import OWN_NAMES, Settings
+from service.base.settings import OWN_NAMES, Settings
 
 HERE: Final = Path(__file__).parent
 SCHEMA: Final = HERE / "pilotfish" / "values.schema.json"

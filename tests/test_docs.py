@@ -12,7 +12,7 @@ import click
 import pytest
 
 from service.__main__ import main
-from service.embedded import DEMO_TOPIC, EmbeddedCluster
+from service.process.embedded import DEMO_TOPIC, EmbeddedCluster
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core import partition_for_key
-from service.embedded import DEMO_TOPIC, EmbeddedCluster
+from service.process.embedded import DEMO_TOPIC, EmbeddedCluster
 from tests.support.kafka_admin import KafkaAdmin, read_back
 from tests.support.sidecar import Sidecar
 

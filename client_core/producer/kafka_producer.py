@@ -24,32 +24,33 @@ from client_core.errors import (
 )
 from client_core.events import NO_EVENTS
 from client_core.metadata.producer_metadata import ProducerMetadata
-from client_core.producer import unclosed_producers
-from client_core.producer.backlog import count_backlog
-from client_core.producer.blocking_calls import BlockingCalls
-from client_core.producer.buffer_pool import BufferPool
-from client_core.producer.completions import Completions
-from client_core.producer.future_record_metadata import FutureRecordMetadata, renew_lock
-from client_core.producer.io_thread import CLOSED_WHILE_WAITING, IoThread, wake_now
-from client_core.producer.lookup_requests import LookupRequests
-from client_core.producer.pending_configs import PendingConfigs
-from client_core.producer.pending_metadata import PendingLookups
-from client_core.producer.pending_request import PendingRequest
-from client_core.producer.quick_append import QuickAppend
-from client_core.producer.record_accumulator import RecordAccumulator
-from client_core.producer.record_checks import (
+from client_core.producer.accumulator.backlog import count_backlog
+from client_core.producer.accumulator.buffer_pool import BufferPool
+from client_core.producer.accumulator.record_accumulator import RecordAccumulator
+from client_core.producer.requests.blocking_calls import BlockingCalls
+from client_core.producer.requests.io_executor import CLOSED_WHILE_WAITING
+from client_core.producer.requests.lookup_requests import LookupRequests
+from client_core.producer.requests.pending_configs import PendingConfigs
+from client_core.producer.requests.pending_metadata import PendingLookups
+from client_core.producer.requests.pending_request import PendingRequest
+from client_core.producer.requests.quick_append import QuickAppend
+from client_core.producer.requests.record_checks import (
     check_arguments,
     check_records,
     check_topics,
     largest_sure_to_fit,
 )
-from client_core.producer.refreshes import RefreshFailures, metadata_status, node_statuses
-from client_core.producer.sender import Sender
-from client_core.producer.status import ClientStatus, CloseReport
-from client_core.producer.submissions import CLOSED, Submissions
-from client_core.producer.ticket import CallInline, CancelTicket
-from client_core.producer.transaction_manager import TransactionManager
-from client_core.producer.wiring import (
+from client_core.producer.requests.refreshes import RefreshFailures, metadata_status, node_statuses
+from client_core.producer.requests.submissions import CLOSED, Submissions
+from client_core.producer.results.completions import Completions
+from client_core.producer.results.future_record_metadata import FutureRecordMetadata, renew_lock
+from client_core.producer.results.status import ClientStatus, CloseReport
+from client_core.producer.results.ticket import CallInline, CancelTicket
+from client_core.producer.sender import unclosed_producers
+from client_core.producer.sender.io_thread import IoThread, wake_now
+from client_core.producer.sender.sender import Sender
+from client_core.producer.sender.transaction_manager import TransactionManager
+from client_core.producer.sender.wiring import (
     accumulator_config,
     metadata_config,
     network_client,
@@ -65,12 +66,12 @@ if TYPE_CHECKING:
     from client_core.cluster import PartitionInfo
     from client_core.events import EventSink
     from client_core.metadata.metadata_cache import MetadataCache
-    from client_core.producer.backlog import Backlog
-    from client_core.producer.config import ProducerConfig
-    from client_core.producer.io_thread import WakeSoon
-    from client_core.producer.producer_record import ProducerRecord
-    from client_core.producer.ticket import CompletionSink, Done, Ticket
-    from client_core.producer.turn_times import LoopWork
+    from client_core.producer.accumulator.backlog import Backlog
+    from client_core.producer.results.producer_record import ProducerRecord
+    from client_core.producer.results.ticket import CompletionSink, Done, Ticket
+    from client_core.producer.sender.io_thread import WakeSoon
+    from client_core.producer.sender.turn_times import LoopWork
+    from client_core.producer.settings.config import ProducerConfig
 
 _log: Final = logging.getLogger(__name__)
 

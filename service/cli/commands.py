@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from service.base.logs import harmless
 from service.cli.options import as_json_option, asks_api, max_block_option, text, topic_name
 from service.cli.sidecar import Sidecar
 from service.cli.tables import render
-from service.logs import harmless
-from service.schemas import LeaderAnswer, TopicAnswer, TopicsAnswer
-from service.slowness.schemas import StatusAnswer
+from service.native.schemas import LeaderAnswer, TopicAnswer, TopicsAnswer
+from service.native.status_schemas import StatusAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

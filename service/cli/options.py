@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from service.base.environment import TOKEN_VARIABLE
+from service.base.topic_names import fault_of_topic_name
 from service.cli.sidecar import PORT, Sidecar
-from service.environment import TOKEN_VARIABLE
-from service.topic_names import fault_of_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

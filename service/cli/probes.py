@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from service.base.logs import harmless
 from service.cli.sidecar import PORT, Sidecar, SidecarFailedError
-from service.logs import harmless
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

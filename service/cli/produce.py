@@ -18,19 +18,19 @@ from typing import IO, TYPE_CHECKING, Final, cast
 import click
 import msgspec
 
+from service.base.logs import harmless
 from service.cli.lines import LINES_PER_REQUEST, LineTooLongError, Portion, portions
 from service.cli.options import as_json_option, asks_api, max_block_option, text, topic_name
 from service.cli.sidecar import InterruptedByUserError, Sidecar, SidecarFailedError
 from service.cli.tables import render
-from service.logs import harmless
-from service.schemas import FailedItem, ProduceAnswer
+from service.wire.schemas import FailedItem, ProduceAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from service.cli.lines import ByteStream
     from service.cli.sidecar import Answer
-    from service.schemas import Receipt
+    from service.wire.schemas import Receipt
 
     Result = Receipt | FailedItem
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from service.settings import (
+from service.base.settings import (
     OWN_NAMES,
     Settings,
     SettingsError,
@@ -76,11 +76,11 @@ def _end(*_: object) -> None:
 
 def _serve(given: dict[str, object], kafka: tuple[str, ...], config_file: str | None, embedded: bool) -> None:
     # Loaded here: the commands that only ask a sidecar need neither uvicorn nor FastAPI, nor a cluster.
-    from service.server import serve as run
+    from service.process.server import serve as run
 
     if not embedded:
         sys.exit(run(_loaded(given, kafka, config_file)))
-    from service.embedded import DEMO_TOPIC, EmbeddedCluster, EmbeddedClusterError, lines_to_try
+    from service.process.embedded import DEMO_TOPIC, EmbeddedCluster, EmbeddedClusterError, lines_to_try
 
     try:
         with EmbeddedCluster(topics=(DEMO_TOPIC,)) as cluster:

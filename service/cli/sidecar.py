@@ -17,8 +17,8 @@ from urllib.parse import quote, urlencode
 
 import click
 
-from service.environment import TOKEN_VARIABLE
-from service.logs import harmless
+from service.base.environment import TOKEN_VARIABLE
+from service.base.logs import harmless
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

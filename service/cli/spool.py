@@ -19,9 +19,9 @@ from client_core import SystemClock
 from service.cli.options import asks_api, topic_name
 from service.cli.sidecar import Sidecar, SidecarFailedError
 from service.cli.tables import render
-from service.schemas import RequeueAnswer
-from service.spool.aside import REASONS, SetAside
+from service.native.schemas import RequeueAnswer
 from service.spool.contents import Contents, RequeueError, contents_of, discard, requeue
+from service.spool.dead_letters import REASONS, SetAside
 from service.spool.folder import FolderError, FolderInUseError
 
 #: How many of the records that were set aside are listed, unless more are asked for.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from service.logs import harmless
+from service.base.logs import harmless
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

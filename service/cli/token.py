@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import click
 
-from service.access.tokens_file import entry_text, fault_of_name, fault_of_pattern, new_token
+from service.admission.tokens_file import entry_text, fault_of_name, fault_of_pattern, new_token
 
 
 def _name(value: str) -> str:

@@ -12,9 +12,9 @@ from typing import Final
 
 from fastapi import Request, Response
 
-from service.asgi import HeaderPairs, header_values
-from service.lookup.freshness import etag_of, matches
-from service.responses import as_is
+from service.wire.asgi import HeaderPairs, header_values
+from service.wire.freshness import etag_of, matches
+from service.wire.responses import as_is
 
 HTML: Final = b"text/html; charset=utf-8"
 _MEDIA_TYPES: Final = {

@@ -20,8 +20,8 @@ from typing import Final
 from starlette.routing import Route
 
 from service.console.assets import HTML, PAGE_HEADERS, Asset, served
-from service.error_faces import Refusal, native
-from service.errors import Problem
+from service.wire.error_formats import Refusal, native
+from service.wire.errors import Problem
 
 _PAGE: Final = Path(__file__).parent / "page"
 

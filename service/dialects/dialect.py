@@ -8,8 +8,9 @@ from typing import NamedTuple
 from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
-from service.asgi import Scope
-from service.error_faces import ErrorFace
+from service.wire.asgi import Scope
+from service.wire.error_formats import ErrorFace
+from service.wire.schemas import Examples
 
 
 class Dialect(NamedTuple):
@@ -18,7 +19,7 @@ class Dialect(NamedTuple):
 
     `is_stream` tells, by its head, a request whose body may be of any length: the dialect bounds it record by
     record, and the guards do not. It may not be true of a request that anything else would read. `open_paths`
-    may be read without a token: they hold no data.
+    may be read without a token: they hold no data. `examples` are for the OpenAPI document.
     """
 
     routes: Sequence[BaseRoute]
@@ -27,3 +28,4 @@ class Dialect(NamedTuple):
     error_model: type[BaseModel]
     is_stream: Callable[[Scope], bool] = lambda _: False
     open_paths: tuple[str, ...] = ()
+    examples: Callable[[], Examples] = dict

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from fastapi import Request
 
-from service.access.caller import caller_of
-from service.deps import Sidecar
-from service.errors import ProblemError
+from service.admission.caller import caller_of
 from service.lookup.lookups import Demands
+from service.sidecar.sidecar import Sidecar
+from service.wire.errors import ProblemError
 
 _TOO_MANY = 429
 

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from service.strict_json import MAX_DEPTH, BodyError, too_deep
+from service.wire.strict_json import MAX_DEPTH, BodyError, too_deep
 
 NULL: Final = b"null"
 

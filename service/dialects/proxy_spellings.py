@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from service.payload import bytes_of_base64
+from service.wire.payload import bytes_of_base64
 
 _QUOTE: Final = b'"'
 #: Four letters of base64 stand for three bytes; two or three letters, at the end, for one or two.

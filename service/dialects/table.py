@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from service.deps import Sidecar
+from service.base.settings import DIALECTS
 from service.dialects import cloudevents, dapr, rest_v2, rest_v3
 from service.dialects.dialect import Dialect
-from service.settings import DIALECTS
+from service.sidecar.sidecar import Sidecar
 
 _MAKE: Final[Mapping[str, Callable[[Sidecar], Dialect]]] = dict(
     zip(DIALECTS, (rest_v2.dialect, rest_v3.dialect, cloudevents.dialect, dapr.dialect), strict=True)

@@ -14,10 +14,11 @@ from typing import Final
 
 import uvicorn
 
-from service.app import App
 from service.listener.connections import KEEP_ALIVE_S, Connections
 from service.listener.http_protocol import ApiProtocol
 from service.listener.listeners import Listener
+from service.wire.asgi import ASGIApp
+from service.wire.cors import Cors
 
 _log: Final = logging.getLogger(__name__)
 
@@ -32,7 +33,15 @@ _OTHER_FILES: Final = 256
 class ApiServer(uvicorn.Server):
     """The API on its listeners."""
 
-    def __init__(self, app: App, listeners: Sequence[Listener], connections: Connections) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        listeners: Sequence[Listener],
+        connections: Connections,
+        *,
+        access_log: bool,
+        cors: Cors,
+    ) -> None:
         config = uvicorn.Config(
             app,
             http=ApiProtocol,
@@ -40,7 +49,7 @@ class ApiServer(uvicorn.Server):
             interface="asgi3",
             lifespan="on",
             log_config=None,
-            access_log=app.sidecar.settings.access_log,
+            access_log=access_log,
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=int(KEEP_ALIVE_S),
@@ -49,7 +58,7 @@ class ApiServer(uvicorn.Server):
         super().__init__(config)
         self._listeners = listeners
         self._connections = connections
-        self._cors = app.cors
+        self._cors = cors
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

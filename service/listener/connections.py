@@ -21,8 +21,8 @@ from typing import Final, NamedTuple, Protocol
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from service.settings import Settings
-from service.tally import counter_family, counters
+from service.base.fast_metrics import counter_family, counters
+from service.base.settings import Settings
 
 _log: Final = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from service.asgi import HeaderPairs, Message, Receive, Scope, Send, header_lines
-from service.errors import PROBLEM_TYPE, Problem
+from service.wire.asgi import HeaderPairs, Message, Receive, Scope, Send, header_lines
+from service.wire.errors import PROBLEM_TYPE, Problem
 
 if TYPE_CHECKING:
     import asyncio

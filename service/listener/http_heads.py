@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from service.asgi import HeaderPairs
-from service.errors import Problem
+from service.wire.asgi import HeaderPairs
+from service.wire.errors import Problem
 
 #: A target that no key and no list of topics needs.
 MAX_TARGET_BYTES: Final = 32 * 1024

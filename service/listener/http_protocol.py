@@ -31,10 +31,8 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from service.asgi import ABORT, ANSWER, BODY, UNIX, HeaderPairs, header_lines
-from service.errors import Problem
+from service.base.logs import ACCESS_LOG
 from service.listener.connections import Connections
-from service.listener.cors import NO_CORS, Cors
 from service.listener.http_endings import LingeringTransport, closing_if_not_asked_for, spelled
 from service.listener.http_heads import (
     MAX_TARGET_BYTES,
@@ -45,7 +43,9 @@ from service.listener.http_heads import (
     settled,
     without_offer,
 )
-from service.logs import ACCESS_LOG
+from service.wire.asgi import ABORT, ANSWER, BODY, UNIX, HeaderPairs, header_lines
+from service.wire.cors import NO_CORS, Cors
+from service.wire.errors import Problem
 
 if TYPE_CHECKING:
     from uvicorn import Config

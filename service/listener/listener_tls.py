@@ -17,9 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from client_core import Event, certificate_expires_at_s
-from service.metrics import ClientMetrics
-from service.settings import Settings
-from service.watched_file import FileFaultError, Timers, WatchedFiles
+from service.base.settings import Settings
+from service.base.watched_file import FileFaultError, Timers, WatchedFiles
 
 _CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----", re.DOTALL)
 
@@ -56,15 +55,13 @@ class ListenerTls:
         """What a new connection is to use."""
         return self._files.in_force.context
 
-    def watch(self, loop: Timers, metrics: ClientMetrics) -> None:
-        """Follows the files from now on, until `close`, and counts each time that they are read again."""
-        self.report_to(metrics)
+    def watch(self, loop: Timers) -> None:
+        """Follows the files from now on, until `close`."""
         self._files.watch(loop)
 
-    def report_to(self, metrics: ClientMetrics) -> None:
-        """Counts reloads there, and says there when the certificate in force expires."""
-        self._told = metrics.emit
-        metrics.listener_expires_at_s = lambda: self.expires_at_s
+    def report_to(self, emit: Callable[[Event], None]) -> None:
+        """Emits an event each time that the files are read again."""
+        self._told = emit
 
     def look(self, now_ms: int) -> None:
         """Looks at the files once, as `watch` does again and again."""

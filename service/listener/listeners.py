@@ -22,10 +22,10 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from service.errors import Problem
 from service.listener.connections import Connections
 from service.listener.http_endings import spelled
 from service.listener.http_protocol import ApiProtocol
+from service.wire.errors import Problem
 
 _log: Final = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from uuid import UUID
 import msgspec
 
 from client_core import Errors, MetadataCache, Node, PartitionInfo, TopicTable
-from service.access.caller import TopicRules
-from service.long_answers import joined
+from service.admission.caller import TopicRules
+from service.wire.long_answers import joined
 
 _encode = msgspec.json.Encoder().encode
 

@@ -16,11 +16,11 @@ from collections.abc import Awaitable, Generator
 from time import perf_counter
 from typing import Final
 
-from service.access.caller import ANYONE, Caller, caller_of
-from service.asgi import ANSWER, Answer, ASGIApp, HeaderPairs, Receive, Scope, Send, respond
-from service.http_metrics import TRACEPARENT, HttpMetrics, RouteTally
-from service.lookup.freshness import matches
+from service.admission.caller import ANYONE, Caller, caller_of
 from service.lookup.lookup_table import TOPICS, Entry, LookupTable
+from service.observe.http_metrics import TRACEPARENT, HttpMetrics, RouteTally
+from service.wire.asgi import ANSWER, Answer, ASGIApp, HeaderPairs, Receive, Scope, Send, respond
+from service.wire.freshness import matches
 
 #: What makes a query more than one plain parameter.
 _ENCODED: Final = re.compile(rb"[&%+;#]|[^\x21-\x7e]")

@@ -25,12 +25,12 @@ from client_core import (
     TimeoutError,
     TopicListing,
 )
-from service.access.caller import ALL_TOPICS, TopicRules
-from service.errors import ProblemError, problem_of
-from service.face import Producer
-from service.long_answers import LongBody, Slices, joined
+from service.admission.caller import ALL_TOPICS, TopicRules
+from service.base.producer_protocol import Producer
 from service.lookup.answers import topic_id_text
 from service.lookup.lookups import Demands
+from service.wire.errors import ProblemError, problem_of
+from service.wire.long_answers import LongBody, Slices, joined
 
 #: A list that nobody asked for in so long is dropped.
 KEEP_S: Final = 300.0

@@ -21,21 +21,17 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from client_core import MetadataCache, Node, TopicTable, partition_for_key
-from service.asgi import HeaderPairs, header_lines
-from service.face import Producer
-from service.long_answers import LongBody, Slices
+from service.base.producer_protocol import Producer
 from service.lookup.answers import cluster_body, leader_body, partition_body, topic_body, topic_pieces
-from service.lookup.freshness import etag_of, freshness_headers, version_text
-
-JSON: Final = b"application/json"
+from service.wire.asgi import HeaderPairs, header_lines
+from service.wire.freshness import CACHE_CONTROL, etag_of, freshness_headers, version_text
+from service.wire.long_answers import LongBody, Slices
+from service.wire.media_type import JSON
 
 #: What every path about one topic begins with; the topic's name is the next segment.
 TOPICS: Final = b"/v1/topics/"
 _LEADER: Final = b"/leader"
 _TOPIC_ROUTE: Final = "/v1/topics/{topic}"
-
-#: Callers may keep an answer, but ask each time whether it still holds.
-CACHE_CONTROL: Final = (b"cache-control", b"no-cache")
 
 #: How much may lie ready. Ten thousand partitions' answers take about 3 MB; a table that overflows starts
 #: anew.

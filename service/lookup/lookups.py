@@ -19,24 +19,23 @@ from client_core import (
     Errors,
     InvalidTopicError,
     KafkaError,
+    MetadataCache,
     MetadataResult,
     Phase,
     ProducerConfig,
     Result,
     TimeoutError,
+    UnknownTopicOrPartitionError,
 )
-from service.access.caller import ANYONE, Caller, not_authorized
-from service.asgi import Receive
-from service.errors import Problem, ProblemError, explained, problem_of, refused
-from service.face import Producer
-from service.lookup.freshness import parse_version
+from service.admission.admission_control import WaitingRoom
+from service.admission.caller import ANYONE, Caller, not_authorized
+from service.base.producer_protocol import Producer
+from service.base.topic_names import fault_of_topic_name
 from service.lookup.unknown_topics import UnknownTopics
-from service.topic_names import fault_of_topic_name
-from service.waiting import wait_for_result
-from service.waiting_room import WaitingRoom
-
-#: Longer waits than an hour are a mistake in units.
-MAX_WAIT_MS: Final = 3_600_000
+from service.wire.asgi import Receive
+from service.wire.errors import Problem, ProblemError, explained, problem_of, refused
+from service.wire.freshness import parse_version
+from service.wire.waiting import MAX_WAIT_MS, wait_for_result
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,3 +247,11 @@ class Lookups:
 
 def _not_present(topic: str, waited_ms: int) -> KafkaError:
     return TimeoutError(f"Topic {topic} not present in metadata after {waited_ms} ms.")
+
+
+def missing(cache: MetadataCache, topic: str, partition: int | None) -> KafkaError:
+    """What is wrong where a known topic has no such answer."""
+    count = cache.partition_count(topic)
+    if count is None or partition is None:
+        return UnknownTopicOrPartitionError(f"topic {topic} is gone")
+    return UnknownTopicOrPartitionError(f"topic {topic} has no partition {partition}, it has {count}")

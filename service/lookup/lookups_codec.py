@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from service.payload import DECODERS, Format
-from service.produce.records_codec import MAX_INT32
-from service.strict_json import SEARCHED_BYTES, BodyError, compact, misfit, refuse_unfit
+from service.wire.payload import DECODERS, Format
+from service.wire.strict_json import MAX_INT32, SEARCHED_BYTES, BodyError, compact, misfit, refuse_unfit
 
 #: More in one request would hold up everybody else's look-ups.
 MAX_LOOKUPS: Final = 1_000

@@ -13,14 +13,13 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Final, NamedTuple
 
-from service.access.caller import caller_of
-from service.asgi import ASGIApp, Receive, Scope, Send, header_values, respond_with
-from service.error_faces import native
-from service.errors import Problem, ProblemError
-from service.http_metrics import HttpMetrics
-from service.lookup.lookups import MAX_WAIT_MS, Demands, Lookups
-from service.produce.produce_endpoint import CALLER_GONE
-from service.waiting import CallerGoneError
+from service.admission.caller import caller_of
+from service.lookup.lookups import Demands, Lookups
+from service.observe.http_metrics import HttpMetrics
+from service.wire.asgi import ASGIApp, Receive, Scope, Send, header_values, respond_with
+from service.wire.error_formats import native
+from service.wire.errors import Problem, ProblemError
+from service.wire.waiting import CALLER_GONE, MAX_WAIT_MS, CallerGoneError
 
 _PATH: Final = re.compile(rb"/v1/topics/(?P<topic>[\w.-]+)(?P<rest>|/partitions/\d{1,9}|/leader)")
 _BLOCK: Final = rb"max_block_ms=(?P<ms>\d{1,7})"

@@ -21,7 +21,7 @@ from typing import Final, cast
 from uuid import UUID
 
 from client_core import IllegalStateError, KafkaError, Result, TopicConfigsResult, TopicTable
-from service.face import Producer
+from service.base.producer_protocol import Producer
 
 _log: Final = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from client_core import Clock, Ticket
-from service.errors import Problem, refused
+from service.base.fast_metrics import Counter
 from service.produce.produce_answers import Answer, answer_of_problem
-from service.tally import Counter
+from service.wire.errors import Problem, refused
 
 _PLACE: Final = "Idempotency-Key"
 

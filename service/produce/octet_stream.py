@@ -17,11 +17,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from client_core import ProducerRecord
-from service.asgi import Scope, header, header_values
-from service.errors import refused
-from service.payload import Format, bytes_of_plain
 from service.produce.produce_query import format_of, number_of
-from service.produce.records_codec import MAX_INT32, MAX_TIMESTAMP_MS
+from service.produce.records_codec import MAX_TIMESTAMP_MS
+from service.wire.asgi import Scope, header, header_values
+from service.wire.errors import refused
+from service.wire.payload import Format, bytes_of_plain
+from service.wire.strict_json import MAX_INT32
 
 #: What the query may say besides the times.
 PARAMETERS: Final = ("key", "key_format", "partition", "timestamp")

@@ -20,16 +20,16 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from client_core import Clock, Phase, ProducerRecord, Result, Ticket
-from service.asgi import Receive
-from service.aside import FEW_RECORDS, Aside
-from service.errors import Problem, problem_of_bug
+from service.admission.admission_control import Place
+from service.base.fast_metrics import Counter
+from service.produce.body_threads import FEW_RECORDS, Aside
 from service.produce.idempotency import REPLAYED, Attempt, IdempotencyKeys, Name, digest_of
 from service.produce.produce_answers import Answer, answer_of, answer_of_problem
 from service.produce.produce_forms import Form
 from service.produce.producing import Checked, Producing, Times, Told
-from service.tally import Counter
-from service.waiting import wait_for_result
-from service.waiting_room import Place
+from service.wire.asgi import Receive
+from service.wire.errors import Problem, problem_of_bug
+from service.wire.waiting import wait_for_result
 
 _log: Final = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from client_core import AcknowledgedRun, RecordMetadata
-from service.asgi import HeaderPairs
-from service.errors import PROBLEM_TYPE, Problem, error_item, gravest
 from service.produce.producing import Told
+from service.wire.asgi import HeaderPairs
+from service.wire.errors import PROBLEM_TYPE, Problem, error_item, gravest
 
 _JSON: Final = (b"content-type", b"application/json")
 _PROBLEM: Final = (b"content-type", PROBLEM_TYPE)

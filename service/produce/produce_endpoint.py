@@ -23,26 +23,32 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from client_core import ProduceResult, ProducerRecord, Result
-from service.access.caller import caller_of
-from service.asgi import ASGIApp, Receive, Scope, Send, answer_at_once, header_values, respond
-from service.aside import FEW_RECORDS, let_go
-from service.body import announced_bytes, read_body
-from service.deps import Sidecar
-from service.errors import Problem, ProblemError, problem_of_body, problem_of_bug, refused
-from service.http_metrics import RouteTally
-from service.listener.guards import BodyTooLargeError
+from service.admission.body import announced_bytes, read_body
+from service.admission.caller import caller_of
+from service.admission.guards import BodyTooLargeError
+from service.observe.http_metrics import RouteTally
+from service.produce.body_threads import FEW_RECORDS, let_go
 from service.produce.idempotency import Name, key_of
+from service.produce.ndjson import NdjsonProduce, is_ndjson
 from service.produce.once import Once
 from service.produce.produce_answers import Answer, answer_of, answer_of_problem, answer_of_runs
 from service.produce.produce_forms import form_of
-from service.streaming import StreamedAnswer
-from service.streams.ndjson import NdjsonProduce, is_ndjson
-from service.strict_json import BodyError
-from service.waiting import CallerGoneError
+from service.wire.asgi import ASGIApp, Receive, Scope, Send, answer_at_once, header_values, respond
+from service.wire.errors import Problem, ProblemError, problem_of_body, problem_of_bug, refused
+from service.wire.streaming import StreamedAnswer
+from service.wire.strict_json import BodyError
+from service.wire.waiting import CALLER_GONE, CallerGoneError
 
 if TYPE_CHECKING:
+    from service.admission.admission_control import WaitingRoom
+    from service.admission.retry_after import RetryAfter
+    from service.observe.http_metrics import HttpMetrics
+    from service.produce.body_threads import Aside
+    from service.produce.idempotency import IdempotencyKeys
+    from service.produce.producing import Producing
+    from service.produce.record_stream import Streams
     from service.produce.spooled import SpooledProduce
-    from service.spool.spool import Spool
+    from service.wire.json_items import BodyLimits
 
 _log: Final = logging.getLogger(__name__)
 
@@ -51,32 +57,37 @@ ROUTE: Final = "/v1/topics/{topic}/records"
 _BEFORE: Final = b"/v1/topics/"
 _AFTER: Final = b"/records"
 
-#: What a log would call the status of a request whose caller left.
-CALLER_GONE: Final = 499
-
 
 class ProduceEndpoint:
     """The ASGI callable; what it does not serve falls through."""
 
-    def __init__(self, app: ASGIApp, sidecar: Sidecar) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        producing: Producing,
+        streams: Streams,
+        *,
+        body_threads: Aside,
+        room: WaitingRoom,
+        keys: IdempotencyKeys,
+        limits: BodyLimits,
+        metrics: HttpMetrics,
+        retry_after: RetryAfter,
+        spooled: SpooledProduce | None = None,
+    ) -> None:
+        """`spooled` serves `delivery=spool`, where there is a spool."""
         self._app = app
-        self._sidecar = sidecar
-        self._producing = sidecar.producing
-        self._clock = sidecar.producer.clock
-        self._room = sidecar.room
-        self._acknowledged = 200 if sidecar.producing.acknowledges else 202
-        self._limits = sidecar.limits
-        self._aside = sidecar.aside
-        self._once = Once(
-            sidecar.producing,
-            sidecar.keys,
-            self._clock,
-            self._acknowledged,
-            sidecar.http.replays,
-            sidecar.aside,
-        )
-        self._spooled = None if sidecar.spool is None else _make_spooled(sidecar, sidecar.spool)
-        self._ndjson = NdjsonProduce(sidecar)
+        self._producing = producing
+        self._clock = streams.producer.clock
+        self._room = room
+        self._acknowledged = 200 if producing.acknowledges else 202
+        self._limits = limits
+        self._aside = body_threads
+        self._metrics = metrics
+        self._retry_after = retry_after
+        self._once = Once(producing, keys, self._clock, self._acknowledged, metrics.replays, body_threads)
+        self._spooled = spooled
+        self._ndjson = NdjsonProduce(producing, streams, body_threads)
         self._tallies: dict[int, RouteTally] = {}
         for status in (429, 503):  # the series that an alert looks at begin at 0
             self._tally(status)
@@ -92,8 +103,7 @@ class ProduceEndpoint:
 
     async def _serve(self, topic: str, scope: Scope, receive: Receive, send: Send) -> None:
         started = perf_counter()
-        metrics = self._sidecar.http
-        metrics.in_progress += 1
+        self._metrics.in_progress += 1
         status = CALLER_GONE
         try:
             with contextlib.suppress(CallerGoneError):  # nobody is left to answer; the tally tells
@@ -102,13 +112,13 @@ class ProduceEndpoint:
                 if not answer_at_once(scope, status, answer.headers, answer.body):
                     await respond(send, status, answer.headers, answer.body)
         finally:
-            metrics.in_progress -= 1
-            self._tally(status).add(perf_counter() - started, self._sidecar.http.traceparent_of(scope))
+            self._metrics.in_progress -= 1
+            self._tally(status).add(perf_counter() - started, self._metrics.traceparent_of(scope))
 
     async def _stream(self, topic: str, scope: Scope, receive: Receive, send: Send) -> None:
         """What the stream brings is counted where it is produced; here only that it was one request."""
         started = perf_counter()
-        self._sidecar.http.in_progress += 1
+        self._metrics.in_progress += 1
         status = self._acknowledged
         try:
             await self.open_stream(topic, scope, receive)(scope, receive, send)
@@ -117,15 +127,15 @@ class ProduceEndpoint:
             status = answer.status
             await respond(send, status, answer.headers, answer.body)
         finally:
-            self._sidecar.http.in_progress -= 1
-            self._tally(status).add(perf_counter() - started, self._sidecar.http.traceparent_of(scope))
+            self._metrics.in_progress -= 1
+            self._tally(status).add(perf_counter() - started, self._metrics.traceparent_of(scope))
 
     def open_stream(self, topic: str, scope: Scope, receive: Receive) -> StreamedAnswer:
         """The answer to an NDJSON request, which must be called. Raises ProblemError: nothing was written."""
         try:
             return self._ndjson.answer(topic, scope, receive)
         except ProblemError as e:
-            with self._sidecar.http.produce(scope):
+            with self._metrics.produce(scope):
                 raise ProblemError(replace(e.problem, written="no")) from e
 
     async def answer(self, topic: str, scope: Scope, receive: Receive) -> Answer:
@@ -133,7 +143,7 @@ class ProduceEndpoint:
 
         Raises CallerGoneError where nobody is left to answer.
         """
-        with self._sidecar.http.produce(scope) as timed:
+        with self._metrics.produce(scope) as timed:
             answer = await self._answer(topic, scope, receive)
             timed.outcome = answer.outcome
             return answer
@@ -144,7 +154,7 @@ class ProduceEndpoint:
         try:
             return await self._produce(topic, scope, receive)
         except ProblemError as e:
-            return answer_of_problem(self._sidecar.retry_after.on(replace(e.problem, written="no")))
+            return answer_of_problem(self._retry_after.on(replace(e.problem, written="no")))
         except BodyError as e:
             return answer_of_problem(problem_of_body(e))
         except BodyTooLargeError as e:
@@ -197,22 +207,8 @@ class ProduceEndpoint:
     def _tally(self, status: int) -> RouteTally:
         tally = self._tallies.get(status)
         if tally is None:
-            tally = self._tallies[status] = self._sidecar.http.tally("POST", ROUTE, status)
+            tally = self._tallies[status] = self._metrics.tally("POST", ROUTE, status)
         return tally
-
-
-def _make_spooled(sidecar: Sidecar, spool: Spool) -> SpooledProduce:
-    """Loads what a sidecar without a spool never needs."""
-    from service.produce.spooled import SpooledProduce
-
-    return SpooledProduce(
-        spool,
-        sidecar.producer,
-        sidecar.keys,
-        sidecar.http.replays,
-        sidecar.aside,
-        trace_headers=sidecar.settings.trace_headers,
-    )
 
 
 def topic_of_path(raw_path: bytes) -> str | None:

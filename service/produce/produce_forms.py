@@ -9,14 +9,21 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from client_core import ProducerRecord
-from service.asgi import Scope, header
-from service.errors import refused
-from service.json_items import BodyLimits
-from service.media_type import JSON, NDJSON, OCTET_STREAM, check_encoding, check_media_type, media_type_of
 from service.produce.octet_stream import PARAMETERS, record_without_value
 from service.produce.produce_query import DELIVERY, is_spooled, parameters, times_of
 from service.produce.producing import Times
 from service.produce.records_codec import parse_records
+from service.wire.asgi import Scope, header
+from service.wire.errors import refused
+from service.wire.json_items import BodyLimits
+from service.wire.media_type import (
+    JSON,
+    NDJSON,
+    OCTET_STREAM,
+    check_encoding,
+    check_media_type,
+    media_type_of,
+)
 
 _FORMS: Final = b", ".join((JSON, NDJSON, OCTET_STREAM)).decode()
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import parse_qsl
 
-from service.errors import refused
-from service.lookup.lookups import MAX_WAIT_MS
-from service.payload import Format
 from service.produce.producing import Times
+from service.wire.errors import refused
+from service.wire.payload import Format
+from service.wire.waiting import MAX_WAIT_MS
 
 _TIMES: Final = Times._fields
 

@@ -29,19 +29,19 @@ from client_core import (
     Result,
     Ticket,
 )
-from service.access.caller import Caller
-from service.asgi import Receive
-from service.aside import FEW_RECORDS, Aside, let_go
-from service.errors import Problem, ProblemError, problem_of, problem_of_failure
-from service.face import Producer
-from service.http_metrics import produce_outcome
+from service.admission.admission_control import Place
+from service.admission.caller import Caller
+from service.admission.retry_after import RetryAfter
+from service.base.producer_protocol import Producer
+from service.base.settings import Settings
+from service.base.topic_names import fault_of_topic_name
 from service.lookup.unknown_topics import UnknownTopics
-from service.request_trace import REQUEST_TRACE, ProduceSpan
-from service.retry_after import RetryAfter
-from service.settings import Settings
-from service.topic_names import fault_of_topic_name
-from service.waiting import refusal_of, wait_for_result
-from service.waiting_room import Place
+from service.observe.http_metrics import produce_outcome
+from service.observe.request_trace import REQUEST_TRACE, ProduceSpan
+from service.produce.body_threads import FEW_RECORDS, Aside, let_go
+from service.wire.asgi import Receive
+from service.wire.errors import Problem, ProblemError, problem_of, problem_of_failure
+from service.wire.waiting import refusal_of, wait_for_result
 
 _T = TypeVar("_T")
 

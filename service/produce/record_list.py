@@ -4,7 +4,7 @@ msgspec says what is wrong but not in which of a hundred thousand records, so th
 their texts, and each is read by itself until one does not fit. That is done for refusals only, and not where
 the list may be so long that the outline of it would take fifty times its length. The native API and REST
 Proxy v2, whose envelopes share that list, have a `RecordList` each. Pure; any thread: large bodies are read
-on threads of their own (`service/aside.py`).
+on threads of their own (`service/produce/body_threads.py`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from service.json_items import BodyLimits, items_of
-from service.json_parts import ArrayParts, array_of_member
-from service.strict_json import BodyError, compact, find_fault, misfit
+from service.wire.json_items import BodyLimits, items_of
+from service.wire.json_parts import ArrayParts, array_of_member
+from service.wire.strict_json import BodyError, compact, find_fault, misfit
 
 T = TypeVar("T")
 

@@ -27,14 +27,13 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from client_core import EncodedHeaders, Headers, ProducerRecord
-from service.json_items import NO_LIMITS, BodyLimits, items_of
-from service.json_parts import LARGE_BYTES
-from service.payload import DECODERS, Format, bytes_of_base64, bytes_of_text
 from service.produce.record_list import RecordList
-from service.strict_json import BodyError, compact, misfit, refuse_unfit
+from service.wire.json_items import NO_LIMITS, BodyLimits, items_of
+from service.wire.json_parts import LARGE_BYTES
+from service.wire.payload import DECODERS, Format, bytes_of_base64, bytes_of_text
+from service.wire.strict_json import MAX_INT32, BodyError, compact, misfit, refuse_unfit
 
-#: int32 and int64, as the wire has them.
-MAX_INT32: Final = 2**31 - 1
+#: int64, as the wire has it.
 MAX_TIMESTAMP_MS: Final = 2**63 - 1
 
 #: So many headers of a record are kept as they go on the wire, and not each as an object.

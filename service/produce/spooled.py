@@ -17,19 +17,19 @@ from typing import Final
 import msgspec
 
 from client_core import Errors, KafkaError, Phase, ProducerRecord, Ticket
-from service.asgi import Receive
-from service.aside import Aside
-from service.errors import Problem, ProblemError
-from service.face import Producer
+from service.base.fast_metrics import Counter
+from service.base.producer_protocol import Producer
+from service.observe.request_trace import REQUEST_TRACE, marked
+from service.produce.body_threads import Aside
 from service.produce.idempotency import REPLAYED, IdempotencyKeys, Name, digest_of
 from service.produce.once import STAYS, outcome_of
 from service.produce.produce_answers import Answer, answer_of_problem, json_answer
 from service.produce.produce_forms import Form
-from service.request_trace import REQUEST_TRACE, marked
 from service.spool.spool import Spool
 from service.spool.writer import SpoolClosedError, Spooled, SpoolFault, SpoolFullError
-from service.tally import Counter
-from service.waiting import refusal_of, wait_for_result
+from service.wire.asgi import Receive
+from service.wire.errors import Problem, ProblemError
+from service.wire.waiting import refusal_of, wait_for_result
 
 #: When to come again: a spool is emptied once Kafka is back, a disk is mended by people.
 _FULL_RETRY_AFTER: Final = (b"retry-after", b"30")

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from client_core import Clock
-from service.spool.aside import Aside, aside_bytes_in, damaged_in, set_aside_in
-from service.spool.disk import Disk
+from service.base.disk import Disk
+from service.spool.dead_letters import Aside, aside_bytes_in, damaged_in, set_aside_in
 from service.spool.entry import Entry, EntryError, entry_of, next_frame
 from service.spool.folder import FolderError, SpoolFolder
 from service.spool.mark import read_mark

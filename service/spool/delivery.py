@@ -34,17 +34,17 @@ from client_core import (
     RecordFailure,
     Result,
 )
-from service.face import Producer
-from service.spool.aside import REASONS, Aside, Reason
-from service.spool.disk import DISK_IS_FULL
+from service.base.disk import DISK_IS_FULL
+from service.base.fast_metrics import counters
+from service.base.producer_protocol import Producer
+from service.spool.dead_letters import REASONS, Aside, Reason
+from service.spool.delivery_outcome import Verdict, verdict_of, verdict_of_refusal
 from service.spool.lane import CHUNK_BYTES, LANE_BYTES, Lane
 from service.spool.lanes import UNREADABLE, Lanes, View
 from service.spool.mark import Mark, write_mark
 from service.spool.reader import Stored
 from service.spool.requeue import Chosen, PutBack, Requeue, Requeued
 from service.spool.segments import Segment, Segments
-from service.spool.verdict import Verdict, verdict_of, verdict_of_refusal
-from service.tally import counters
 
 _log: Final = logging.getLogger(__name__)
 

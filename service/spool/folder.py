@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from service.spool.disk import Disk
+from service.base.disk import Disk
 
 #: What is said of a folder that others own, or of a file system that is only read.
 _NOT_OURS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL})

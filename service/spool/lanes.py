@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from service.spool.aside import Reason
+from service.spool.dead_letters import Reason
 from service.spool.lane import LANE_BYTES, Lane, memory_bytes_of
 from service.spool.mark import Mark
 from service.spool.reader import SpoolReader, Stored

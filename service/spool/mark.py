@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 from crc32c import crc32c
 
-from service.spool.disk import Disk
+from service.base.disk import Disk
 
 _log: Final = logging.getLogger(__name__)
 

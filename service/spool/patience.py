@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from service.spool.aside import Reason
+from service.spool.dead_letters import Reason
 
 #: Reasons that hold for all records of a topic: one that is delivered shows that they hold no more.
 OF_TOPIC: Final = frozenset({"forbidden", "topic_gone"})

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from client_core import ProducerRecord
-from service.spool.aside import Aside, AsideFile, SetAside
+from service.spool.dead_letters import Aside, AsideFile, SetAside
 from service.spool.writer import SpoolClosedError, Spooled, SpoolFault, SpoolFullError, Told
 
 Chosen = Callable[[SetAside], bool]

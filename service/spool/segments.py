@@ -25,7 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from service.spool.disk import Disk
+from service.base.disk import Disk
 from service.spool.entry import FRAME_BYTES, SALT_BYTES, new_salt, next_frame
 
 _log: Final = logging.getLogger(__name__)

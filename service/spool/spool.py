@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from client_core import Clock, ConfigError, KafkaProducer, ProducerConfig, ProducerRecord
-from service.face import Producer
-from service.settings import SIDECAR_DEFAULTS, Settings, SettingsError
-from service.spool.aside import Aside
+from service.base.disk import Disk
+from service.base.producer_protocol import Producer
+from service.base.settings import SIDECAR_DEFAULTS, Settings, SettingsError
+from service.spool.dead_letters import Aside
 from service.spool.delivery import Delivery
-from service.spool.disk import Disk
 from service.spool.folder import FolderError, SpoolFolder
 from service.spool.lane import CHUNK_BYTES
 from service.spool.mark import read_mark

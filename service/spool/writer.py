@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from client_core import Clock, ProducerRecord
-from service.spool.disk import DISK_IS_FULL
+from service.base.disk import DISK_IS_FULL
+from service.base.fast_metrics import SECONDS, Histogram
 from service.spool.entry import FRAME_BYTES, frame_of, most_bytes_of, payload_of
 from service.spool.segments import Segment, Segments
-from service.tally import SECONDS, Histogram
 
 _log: Final = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from service.lookup.freshness import version_text
 from service.watch.changes import Change
+from service.wire.freshness import version_text
 
 
 class LoggedChange:

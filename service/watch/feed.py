@@ -20,20 +20,20 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from client_core import MetadataCache
-from service.access.caller import Caller
-from service.access.shares import FAIR_SHARE, is_one_too_many
-from service.drain import Drain
-from service.errors import Problem, ProblemError
-from service.face import Producer
-from service.lookup.freshness import rfc3339
+from service.admission.caller import Caller
+from service.admission.drain import Drain
+from service.admission.shares import FAIR_SHARE, is_one_too_many
+from service.base.producer_protocol import Producer
+from service.base.settings import Settings
 from service.lookup.lookups import Lookups
-from service.settings import Settings
 from service.watch.change_log import ChangeLog
 from service.watch.changes import changes_between
 from service.watch.notice import SnapshotNotice
 from service.watch.snapshot import TopicTexts
 from service.watch.subscription import Start, Subscription
 from service.watch.watched_topics import WatchedTopics
+from service.wire.errors import Problem, ProblemError
+from service.wire.freshness import rfc3339
 
 #: How long a round holds the event loop before others have their turn: look-ups hardly notice.
 SLICE_S: Final = 0.002

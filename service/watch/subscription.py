@@ -10,7 +10,7 @@ import asyncio
 from typing import Final, NamedTuple
 
 from client_core import MetadataCache
-from service.access.caller import Caller
+from service.admission.caller import Caller
 from service.watch.change_log import ChangeLog, LoggedChange
 
 

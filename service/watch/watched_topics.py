@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from service.asgi import Message
-from service.errors import ProblemError
-from service.face import Producer
+from service.base.producer_protocol import Producer
+from service.base.topic_names import fault_of_topic_name
 from service.lookup.lookups import NO_DEMANDS, Lookups
-from service.topic_names import fault_of_topic_name
+from service.wire.asgi import Message
+from service.wire.errors import ProblemError
 
 _log: Final = logging.getLogger(__name__)
 

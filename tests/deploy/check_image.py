@@ -116,7 +116,7 @@ def _traces_where_asked_for(say: Say, builder: ImageBuilder, folder: Path) -> No
     faults = contents.differences(contents.installed(root), _bill_of_materials(folder, "otel.txt"))
     assert not faults, "\n".join(faults)
     python = ("chroot", str(root), "/opt/pilotfish/bin/python3", "-c")
-    output_of((*python, "import service.tracing.otlp"))
+    output_of((*python, "import service.observe.tracing.otlp"))
     say("the image of otel.txt can send traces")
 
 

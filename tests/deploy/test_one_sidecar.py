@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from service.base.version import pilotfish_version
 from service.cli.inject.container import CHECKSUM, LABEL, Sidecar, container, volumes
-from service.version import pilotfish_version
 from tests.deploy.chart_tools import (
     HELM_FOLDER,
     Manifest,

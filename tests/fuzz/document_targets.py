@@ -17,13 +17,13 @@ from service.dialects.rest_v2.records import parse_body
 from service.dialects.rest_v3.batch_codec import parse_batch
 from service.dialects.rest_v3.concatenated_json import ConcatenatedJson
 from service.dialects.rest_v3.posted_records import understand
-from service.errors import ProblemError
-from service.json_items import BodyLimits
 from service.lookup.lookups_codec import parse_lookups
-from service.payload import Format
+from service.produce.line_splitter import LineSplitter
 from service.produce.records_codec import LineCodec, parse_records
-from service.streams.line_splitter import LineSplitter
-from service.strict_json import BodyError
+from service.wire.errors import ProblemError
+from service.wire.json_items import BodyLimits
+from service.wire.payload import Format
+from service.wire.strict_json import BodyError
 from tests.fuzz.json_texts import Tree, hostile_scalar, spoilt, tree, written
 from tests.fuzz.target import Target
 

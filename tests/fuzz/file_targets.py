@@ -6,14 +6,14 @@ import io
 import tempfile
 from typing import TYPE_CHECKING, Any, Final
 
-from service.access.tokens_file import entry_text, parse_tokens
-from service.advice.document import AdviceIgnoredError, parse_advice
+from service.admission.tokens_file import entry_text, parse_tokens
+from service.base.settings import SettingsError, check_settings, load_settings
+from service.base.watched_file import FileFaultError
 from service.cli.inject.container import Sidecar
 from service.cli.inject.faults import InjectError
 from service.cli.inject.manifests import Source, inject, uninject
 from service.cli.lines import LineTooLongError, portions
-from service.settings import SettingsError, check_settings, load_settings
-from service.watched_file import FileFaultError
+from service.process.advice_document import AdviceIgnoredError, parse_advice
 from tests.fuzz.json_texts import spoilt, tree, written
 from tests.fuzz.target import Target
 from tests.support.injecting import DEPLOYMENT

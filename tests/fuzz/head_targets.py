@@ -5,26 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
-from service.asgi import header_values
+from service.admission.guards import without_port
+from service.base.topic_names import fault_of_topic_name
 from service.dialects.cloudevents import syntax
 from service.dialects.rest_v2.media_types import check_accept
 from service.dialects.rest_v2.media_types import format_of as format_of_v2
 from service.dialects.rest_v3.request_body import utf8_reader
 from service.dialects.rest_v3.timestamps import ms_of_rfc3339, text_of_ms
-from service.errors import ProblemError
-from service.json_items import NO_LIMITS
-from service.listener.guards import without_port
 from service.listener.http_heads import RefusedError, check_coding, settled, without_offer
-from service.lookup.freshness import matches, parse_version
 from service.produce.idempotency import key_of
 from service.produce.octet_stream import PARAMETERS, record_without_value
 from service.produce.produce_endpoint import topic_of_path
 from service.produce.produce_forms import form_of
 from service.produce.produce_query import parameters, times_of
 from service.produce.producing import Times
-from service.strict_json import BodyError
-from service.topic_names import fault_of_topic_name
-from service.trace_context import MAX_STATE_BYTES, trace_context
+from service.wire.asgi import header_values
+from service.wire.errors import ProblemError
+from service.wire.freshness import matches, parse_version
+from service.wire.json_items import NO_LIMITS
+from service.wire.strict_json import BodyError
+from service.wire.trace_context import MAX_STATE_BYTES, trace_context
 from tests.fuzz.mutation import EXTREMES
 from tests.fuzz.target import Target
 

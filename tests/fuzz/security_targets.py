@@ -36,8 +36,8 @@ from client_core.network.sasl.scram_messages import ServerFinalMessage, ServerFi
 from client_core.network.sasl.scram_sasl_client import ScramSaslClient
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import OAuthBearerConfig, SaslConfig
-from client_core.producer.config import ProducerConfig
-from client_core.producer.config_options import OPTIONS
+from client_core.producer.settings.config import ProducerConfig
+from client_core.producer.settings.config_options import OPTIONS
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.header import encode_response_header
 from client_core.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse

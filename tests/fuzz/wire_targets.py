@@ -18,9 +18,9 @@ from client_core.metadata.topic_configs import TopicConfigsRequestBuilder
 from client_core.metadata.topic_listing import TopicListingRequestBuilder
 from client_core.metadata.topic_table import TopicTable
 from client_core.network.network_receive import NetworkReceive
-from client_core.producer.init_producer_id_request import InitProducerIdRequestBuilder
-from client_core.producer.produce_request import PartitionRecords, ProduceRequestBuilder, leader_nodes
-from client_core.producer.produce_request import partition_responses as verdicts
+from client_core.producer.sender.init_producer_id_request import InitProducerIdRequestBuilder
+from client_core.producer.sender.produce_request import PartitionRecords, ProduceRequestBuilder, leader_nodes
+from client_core.producer.sender.produce_request import partition_responses as verdicts
 from client_core.protocol.header import decode_request_header, encode_request_header, encode_response_header
 from client_core.protocol.messages import metadata_response as wire
 from client_core.protocol.messages.api_versions_response import ApiVersionsResponse

@@ -15,10 +15,10 @@ from client_core.backoff import ExponentialBackoff
 from client_core.clock import FOREVER_MS
 from client_core.cluster import Cluster, Node, PartitionInfo, TopicPartition
 from client_core.errors import BufferExhaustedError
-from client_core.producer.buffer_pool import BufferPool
-from client_core.producer.drain_order import DrainOrder
-from client_core.producer.producer_record import ProducerRecord
-from client_core.producer.record_accumulator import AccumulatorConfig, RecordAccumulator
+from client_core.producer.accumulator.buffer_pool import BufferPool
+from client_core.producer.accumulator.drain_order import DrainOrder
+from client_core.producer.accumulator.record_accumulator import AccumulatorConfig, RecordAccumulator
+from client_core.producer.results.producer_record import ProducerRecord
 from client_core.record.codecs import compression_of
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from tests.support.mock_clock import MockClock
@@ -26,8 +26,8 @@ from tests.support.mock_clock import MockClock
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from client_core.producer.batch_outcome import BatchOutcome
-    from client_core.producer.producer_batch import ProducerBatch
+    from client_core.producer.accumulator.producer_batch import ProducerBatch
+    from client_core.producer.results.batch_outcome import BatchOutcome
     from client_core.record.record_batch import RecordHeaders
 
 _TOPIC: Final = "t"

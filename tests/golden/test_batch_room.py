@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from client_core.producer.producer_record import ProducerRecord
+from client_core.producer.results.producer_record import ProducerRecord
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 
 if TYPE_CHECKING:

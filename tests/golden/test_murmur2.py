@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from client_core.producer.partitioner import murmur2, partition_for_key
+from client_core.producer.accumulator.partitioner import murmur2, partition_for_key
 
 
 @pytest.mark.golden("murmur2_partitions.json")

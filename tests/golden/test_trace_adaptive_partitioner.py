@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from client_core.producer.partitioner import BuiltInPartitioner, PartitionLoad
+from client_core.producer.accumulator.partitioner import BuiltInPartitioner, PartitionLoad
 from tests.golden.adapters_producer import GivenRandom, cluster_of
 
 #: The topic that the trace's note describes: partition 2 has no leader.

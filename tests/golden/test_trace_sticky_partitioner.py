@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from client_core.producer.partitioner import BuiltInPartitioner
+from client_core.producer.accumulator.partitioner import BuiltInPartitioner
 from tests.golden.adapters_producer import GivenRandom, cluster_of
 
 

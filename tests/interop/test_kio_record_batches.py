@@ -19,7 +19,7 @@ from kio.records.schema import Record as KioRecord
 from kio.records.writers import write_new_batch
 from kio.static.primitive import TZAwareMicros, i8, i16, i32, i64
 
-from client_core.producer.producer_record import ProducerRecord
+from client_core.producer.results.producer_record import ProducerRecord
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from client_core.record.record_batch import decode_record_batch
 

@@ -77,9 +77,9 @@ ROOMS: Final = {
     "spool": _service("service/spool/*.py"),
     "listener": _service("service/listener/*.py"),
     "lookup": _service("service/lookup/*.py"),
-    "access": _service("service/access/*.py"),
-    "produce": _service("service/produce/*.py", "service/aside.py", "service/json_parts.py"),
-    "streams": _service("service/streams/*.py", "service/event_fan_out.py"),
+    "admission": _service("service/admission/*.py"),
+    "produce": _service("service/produce/*.py", "service/wire/json_parts.py"),
+    "watch": _service("service/watch/*.py"),
     "dialects": _service("service/dialects/**/*.py"),
     # One session of Spark computes all tables, for whichever test asks first.
     "gold": Room(

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from pipeline.datasource import register
-from service.embedded import EmbeddedCluster
+from service.process.embedded import EmbeddedCluster
 from tests.support.fake_sidecar_api import HANG_UP, HANG_UP_WHEN_STORED, FakeSidecarApi, Fault
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import patient

@@ -12,7 +12,7 @@ from pipeline.datasource.errors import SidecarRefusedError, SidecarUnreachableEr
 from pipeline.datasource.options import Access, read_options
 from pipeline.datasource.sidecar_http import SidecarConnection
 from pipeline.datasource.tables import Sidecar as Tables
-from service.embedded import DEMO_TOPIC, EmbeddedCluster
+from service.process.embedded import DEMO_TOPIC, EmbeddedCluster
 from tests.support.fake_sidecar_api import FakeSidecarApi
 from tests.support.free_ports import free_ports
 from tests.support.sidecar import Sidecar

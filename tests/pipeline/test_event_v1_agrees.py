@@ -17,8 +17,8 @@ from pyspark.sql.types import (
 )
 
 from pipeline import event_v1 as read
-from service.event_log import event_v1 as written
-from service.event_log.schema import event_schema
+from service.events import event_v1 as written
+from service.events.schema import event_schema
 
 DEFINITIONS: dict[str, dict[str, Any]] = event_schema()["$defs"]
 WRITTEN = {

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from pipeline.simulate import Plan, PlanError, plan_for, simulate, write
 from pipeline.simulate.__main__ import main
 from pipeline.simulate.delivery import BREAK
-from service.event_log import event_v1
+from service.events import event_v1
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from client_core.backoff import ExponentialBackoff
 from client_core.cluster import Node, TopicPartition
-from client_core.producer.buffer_pool import BufferPool
-from client_core.producer.producer_batch import ProducerIdAndEpoch
-from client_core.producer.producer_record import ProducerRecord, RecordMetadata
-from client_core.producer.record_accumulator import AccumulatorConfig, RecordAccumulator
+from client_core.producer.accumulator.buffer_pool import BufferPool
+from client_core.producer.accumulator.producer_batch import ProducerIdAndEpoch
+from client_core.producer.accumulator.record_accumulator import AccumulatorConfig, RecordAccumulator
+from client_core.producer.results.producer_record import ProducerRecord, RecordMetadata
 from client_core.record.compression import NO_COMPRESSION, Codec
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from client_core.record.record_batch import HEADER_SIZE, decode_record_batch, increment_sequence
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from client_core.errors import KafkaError
-    from client_core.producer.batch_appender import AppendResult
-    from client_core.producer.batch_drain import ReadyCheckResult, Sequences
-    from client_core.producer.batch_outcome import BatchOutcome
-    from client_core.producer.producer_batch import ProducerBatch
+    from client_core.producer.accumulator.batch_appender import AppendResult
+    from client_core.producer.accumulator.batch_drain import ReadyCheckResult, Sequences
+    from client_core.producer.accumulator.producer_batch import ProducerBatch
+    from client_core.producer.results.batch_outcome import BatchOutcome
     from client_core.record.compression import Compression
 
 TOPIC: Final = "orders"

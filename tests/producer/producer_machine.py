@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from client_core.cluster import TopicPartition
-from client_core.producer.producer_record import ProducerRecord, RecordMetadata
-from client_core.producer.results import ProduceResult
-from client_core.producer.ticket import RecordFailure, Written
+from client_core.producer.results.producer_record import ProducerRecord, RecordMetadata
+from client_core.producer.results.results import ProduceResult
+from client_core.producer.results.ticket import RecordFailure, Written
 from tests.producer.sender_machine import FATAL, LATE, RETRIABLE
 from tests.support.model_brokers import NODES, TOPIC, ModelBrokers
 from tests.support.producer_rig import ProducerRig
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from random import Random
 
     from client_core.error_codes import Errors
-    from client_core.producer.future_record_metadata import FutureRecordMetadata
-    from client_core.producer.status import CloseReport
-    from client_core.producer.ticket import Result, Ticket
+    from client_core.producer.results.future_record_metadata import FutureRecordMetadata
+    from client_core.producer.results.status import CloseReport
+    from client_core.producer.results.ticket import Result, Ticket
 
 PARTITIONS: Final = 2
 DELIVERY_MS: Final = 1_000

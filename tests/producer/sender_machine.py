@@ -20,8 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from client_core.cluster import TopicPartition
 from client_core.error_codes import Errors
 from client_core.errors import ProducerClosedError
-from client_core.producer.producer_record import ProducerRecord
-from client_core.producer.ticket import Written
+from client_core.producer.results.producer_record import ProducerRecord
+from client_core.producer.results.ticket import Written
 from tests.support.model_brokers import NODES, TOPIC, ModelBrokers
 from tests.support.sender_rig import SenderRig
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from random import Random
 
-    from client_core.producer.batch_outcome import BatchOutcome
-    from client_core.producer.incomplete_batches import FlushTicket
-    from client_core.producer.producer_batch import ProducerBatch
+    from client_core.producer.accumulator.incomplete_batches import FlushTicket
+    from client_core.producer.accumulator.producer_batch import ProducerBatch
+    from client_core.producer.results.batch_outcome import BatchOutcome
 
 PARTITIONS: Final = 2
 #: What a broker says when it has stored nothing and it may be tried again.

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from client_core.backoff import ExponentialBackoff
 from client_core.error_codes import Errors
-from client_core.producer.producer_batch import ProducerBatch, ProducerIdAndEpoch
-from client_core.producer.transaction_manager import TransactionManager
+from client_core.producer.accumulator.producer_batch import ProducerBatch, ProducerIdAndEpoch
+from client_core.producer.sender.transaction_manager import TransactionManager
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from tests.support.sender_rig import ORDERS_0, SenderRig, produced
 
 if TYPE_CHECKING:
     from client_core.cluster import TopicPartition
-    from client_core.producer.future_record_metadata import FutureRecordMetadata
+    from client_core.producer.results.future_record_metadata import FutureRecordMetadata
 
 LAST_EPOCH: Final = 2**15 - 1
 

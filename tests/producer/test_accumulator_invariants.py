@@ -19,8 +19,8 @@ from tests.producer.batches import Bench, CountingSequences, Leaders, Owner, rec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from client_core.producer.batch_outcome import RecordOwner
-    from client_core.producer.producer_batch import ProducerBatch
+    from client_core.producer.accumulator.producer_batch import ProducerBatch
+    from client_core.producer.results.batch_outcome import RecordOwner
 
 BATCH_BYTES: Final = 300
 TOTAL_BYTES: Final = 12 * BATCH_BYTES

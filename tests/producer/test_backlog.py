@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from client_core.cluster import TopicPartition
-from client_core.producer.backlog import Backlog, BatchCount, TopicWait
-from client_core.producer.producer_record import ProducerRecord
-from client_core.producer.ticket import Phase
+from client_core.producer.accumulator.backlog import Backlog, BatchCount, TopicWait
+from client_core.producer.results.producer_record import ProducerRecord
+from client_core.producer.results.ticket import Phase
 from tests.support.producer_rig import ProducerRig, full_buffer_rig
 from tests.support.sender_rig import produced
 

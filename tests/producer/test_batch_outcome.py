@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from client_core.errors import IllegalStateError
-from client_core.producer.batch_outcome import BatchOutcome, FinalState, may_end, spans_between
+from client_core.producer.results.batch_outcome import BatchOutcome, FinalState, may_end, spans_between
 from client_core.record.timestamp_runs import TimestampRuns
 from tests.producer.batches import Owner
 

@@ -11,7 +11,7 @@ import pytest
 
 from client_core.errors import BufferExhaustedError, IllegalArgumentError, ProducerClosedError
 from client_core.events import WaitFinished
-from client_core.producer.buffer_pool import BufferPool
+from client_core.producer.accumulator.buffer_pool import BufferPool
 from tests.support.mock_clock import MockClock
 
 if TYPE_CHECKING:

@@ -22,11 +22,11 @@ from hypothesis.stateful import (
 )
 
 from client_core.errors import IllegalArgumentError, ProducerClosedError
-from client_core.producer.buffer_pool import BufferPool
+from client_core.producer.accumulator.buffer_pool import BufferPool
 from tests.support.mock_clock import MockClock
 
 if TYPE_CHECKING:
-    from client_core.producer.buffer_pool import PoolWaiter
+    from client_core.producer.accumulator.buffer_pool import PoolWaiter
 
 TOTAL_BYTES: Final = 100
 SIZES: Final = st.one_of(st.integers(1, 30), st.integers(1, TOTAL_BYTES))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from client_core.producer.completions import Completions
-from client_core.producer.results import ProduceResult
-from client_core.producer.ticket import CallInline
+from client_core.producer.results.completions import Completions
+from client_core.producer.results.results import ProduceResult
+from client_core.producer.results.ticket import CallInline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pytest
 
-    from client_core.producer.ticket import Done, Result
+    from client_core.producer.results.ticket import Done, Result
 
 
 class Posts:

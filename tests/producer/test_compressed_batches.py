@@ -13,8 +13,8 @@ import pytest
 
 from client_core import Errors, UnsupportedCompressionTypeError, Written
 from client_core.events import BatchSent, BatchSplit, NodeDisconnected, ProduceFinished
-from client_core.producer.config import ProducerConfig
-from client_core.producer.wiring import accumulator_config
+from client_core.producer.sender.wiring import accumulator_config
+from client_core.producer.settings.config import ProducerConfig
 from client_core.protocol.api_keys import ApiKey
 from client_core.record.codecs import compression_for
 from client_core.record.compression import Codec
@@ -35,7 +35,7 @@ from tests.support.sender_rig import ORDERS_0, SenderRig, produced
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from client_core.producer.producer_batch import ProducerBatch
+    from client_core.producer.accumulator.producer_batch import ProducerBatch
     from client_core.record.compression import Compression
 
 BATCH_BYTES: Final = 2048

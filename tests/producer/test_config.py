@@ -14,13 +14,13 @@ import pytest
 
 from client_core.errors import ConfigError
 from client_core.network.security_config import SecurityProtocol
-from client_core.producer.config import DEFAULT_CLIENT_ID, ProducerConfig
-from client_core.producer.config_options import OPTIONS, PRODUCER_OPTIONS
-from client_core.producer.config_refusals import UNSUPPORTED, UNSUPPORTED_FAMILIES, refusal
 from client_core.producer.kafka_producer import KafkaProducer
+from client_core.producer.settings.config import DEFAULT_CLIENT_ID, ProducerConfig
+from client_core.producer.settings.config_options import OPTIONS, PRODUCER_OPTIONS
+from client_core.producer.settings.config_refusals import UNSUPPORTED, UNSUPPORTED_FAMILIES, refusal
 
 if TYPE_CHECKING:
-    from client_core.producer.config_def import Option
+    from client_core.producer.settings.config_def import Option
 
 _GOLDEN: Final = Path(__file__).parents[1] / "golden" / "data" / "tables" / "producer_config_defaults.json"
 

@@ -6,7 +6,7 @@ import pytest
 
 from client_core.errors import ConfigError
 from client_core.network.secret import HIDDEN
-from client_core.producer.config_def import (
+from client_core.producer.settings.config_def import (
     ANY_LIST,
     DOUBLE,
     INT,

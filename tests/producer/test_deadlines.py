@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core.clock import FOREVER_MS
-from client_core.producer.deadlines import Deadlines
+from client_core.producer.requests.deadlines import Deadlines
 
 
 def test_an_empty_set_has_no_next_deadline() -> None:

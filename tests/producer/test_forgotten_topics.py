@@ -10,11 +10,11 @@ from weakref import ref
 import pytest
 
 from client_core.cluster import TopicPartition
-from client_core.producer.drain_order import DrainOrder
-from client_core.producer.partitioner import BuiltInPartitioner
-from client_core.producer.producer_record import ProducerRecord
-from client_core.producer.topic_queues import WaitingQueues
-from client_core.producer.transaction_manager import MOST_LEFT
+from client_core.producer.accumulator.drain_order import DrainOrder
+from client_core.producer.accumulator.partitioner import BuiltInPartitioner
+from client_core.producer.accumulator.topic_queues import WaitingQueues
+from client_core.producer.results.producer_record import ProducerRecord
+from client_core.producer.sender.transaction_manager import MOST_LEFT
 from client_core.record.compression import Codec
 from client_core.record.compression_ratio import CompressionRatioEstimator
 from tests.golden.adapters_producer import cluster_of
@@ -26,8 +26,8 @@ from tests.support.producer_rig import ProducerRig
 from tests.support.sender_rig import ORDERS_0, ORDERS_1
 
 if TYPE_CHECKING:
-    from client_core.producer.producer_batch import ProducerBatch
-    from client_core.producer.transaction_manager import TransactionManager
+    from client_core.producer.accumulator.producer_batch import ProducerBatch
+    from client_core.producer.sender.transaction_manager import TransactionManager
 
 IDLE_MS: Final = 400_000
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 import pytest
 
 from client_core.errors import CorruptRecordError, KafkaError, TimeoutError
-from client_core.producer.future_record_metadata import FutureRecordMetadata
-from client_core.producer.producer_batch import ProducerBatch
-from client_core.producer.producer_record import ProducerRecord, RecordMetadata
+from client_core.producer.accumulator.producer_batch import ProducerBatch
+from client_core.producer.results.future_record_metadata import FutureRecordMetadata
+from client_core.producer.results.producer_record import ProducerRecord, RecordMetadata
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from tests.support.sender_rig import ORDERS_0
 

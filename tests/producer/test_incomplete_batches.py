@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from client_core.producer.incomplete_batches import FlushTicket, IncompleteBatches
-from client_core.producer.producer_batch import ProducerBatch
+from client_core.producer.accumulator.incomplete_batches import FlushTicket, IncompleteBatches
+from client_core.producer.accumulator.producer_batch import ProducerBatch
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from tests.producer.batches import tp
 from tests.support.mock_clock import MockClock

@@ -10,11 +10,11 @@ import pytest
 
 from client_core.error_codes import Errors
 from client_core.errors import ProducerClosedError
-from client_core.producer.future_record_metadata import FutureRecordMetadata
-from client_core.producer.io_thread import LifeCycle
-from client_core.producer.producer_record import ProducerRecord
-from client_core.producer.results import ProduceResult
-from client_core.producer.ticket import CallInline
+from client_core.producer.results.future_record_metadata import FutureRecordMetadata
+from client_core.producer.results.producer_record import ProducerRecord
+from client_core.producer.results.results import ProduceResult
+from client_core.producer.results.ticket import CallInline
+from client_core.producer.sender.io_thread import LifeCycle
 from tests.support.producer_rig import ProducerRig, Waiting
 from tests.support.sender_rig import ORDERS_0, ORDERS_1, produced, producer_id_given, together
 from tests.support.waiting import patient, wait_until
@@ -22,7 +22,7 @@ from tests.support.waiting import patient, wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from client_core.producer.ticket import Result
+    from client_core.producer.results.ticket import Result
 
 PATIENCE_S = patient(30)
 NO_RESULT = ProduceResult(0, (), 0)

@@ -27,12 +27,12 @@ from client_core.errors import (
 )
 from client_core.events import WaitFinished
 from client_core.metadata.producer_metadata import ProducerMetadata
-from client_core.producer.config import ProducerConfig
-from client_core.producer.io_thread import LifeCycle
 from client_core.producer.kafka_producer import KafkaProducer
-from client_core.producer.produce_request import ProduceRequestBuilder
-from client_core.producer.producer_record import ProducerRecord
-from client_core.producer.wiring import metadata_config
+from client_core.producer.results.producer_record import ProducerRecord
+from client_core.producer.sender.io_thread import LifeCycle
+from client_core.producer.sender.produce_request import ProduceRequestBuilder
+from client_core.producer.sender.wiring import metadata_config
+from client_core.producer.settings.config import ProducerConfig
 from client_core.record.record_batch import decode_record_batch
 from tests.support.metadata_responses import read
 from tests.support.mock_client import MockClient

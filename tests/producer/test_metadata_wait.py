@@ -14,7 +14,13 @@ from client_core.errors import (
 )
 from client_core.metadata.metadata import Metadata, MetadataConfig
 from client_core.metadata.metadata_cache import MetadataCache
-from client_core.producer.metadata_wait import Fail, Known, Wait, judge_metadata_wait, metadata_timeout
+from client_core.producer.requests.metadata_wait import (
+    Fail,
+    Known,
+    Wait,
+    judge_metadata_wait,
+    metadata_timeout,
+)
 from tests.support.metadata_responses import read
 
 INVALID, UNAUTHORIZED, UNKNOWN = 17, 29, 3

@@ -42,7 +42,7 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from client_core.producer.future_record_metadata import FutureRecordMetadata
+    from client_core.producer.results.future_record_metadata import FutureRecordMetadata
 
 #: Four batches of 15 kB at most.
 LITTLE_MEMORY = {"buffer.memory": 65_536}

@@ -14,9 +14,9 @@ from client_core.errors import (
     UnknownTopicOrPartitionError,
 )
 from client_core.events import WaitFinished
-from client_core.producer.produce_request import ProduceRequestBuilder
-from client_core.producer.producer_record import ProducerRecord
-from client_core.producer.ticket import Phase, Written
+from client_core.producer.results.producer_record import ProducerRecord
+from client_core.producer.results.ticket import Phase, Written
+from client_core.producer.sender.produce_request import ProduceRequestBuilder
 from client_core.record.record_batch import decode_record_batch
 from tests.support.producer_rig import ProducerRig, Waiting, full_buffer_rig
 from tests.support.sender_rig import ORDERS_0, produced, together

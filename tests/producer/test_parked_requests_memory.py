@@ -7,9 +7,9 @@ import pytest
 from client_core.cluster import TopicPartition
 from client_core.errors import BufferExhaustedError
 from client_core.events import WaitFinished
-from client_core.producer.future_record_metadata import FutureRecordMetadata
-from client_core.producer.producer_record import ProducerRecord
-from client_core.producer.ticket import Phase, Written
+from client_core.producer.results.future_record_metadata import FutureRecordMetadata
+from client_core.producer.results.producer_record import ProducerRecord
+from client_core.producer.results.ticket import Phase, Written
 from tests.support.producer_rig import ProducerRig, full_buffer_rig
 from tests.support.sender_rig import ORDERS_0, produced
 

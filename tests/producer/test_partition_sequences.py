@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from client_core.producer.partition_sequences import PartitionSequences, is_later
-from client_core.producer.producer_batch import ProducerBatch, ProducerIdAndEpoch
+from client_core.producer.accumulator.partition_sequences import PartitionSequences, is_later
+from client_core.producer.accumulator.producer_batch import ProducerBatch, ProducerIdAndEpoch
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from tests.support.sender_rig import ORDERS_0
 

@@ -11,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core.errors import IllegalArgumentError, IllegalStateError
-from client_core.producer.partitioner import BuiltInPartitioner, PartitionLoad, murmur2, partition_for_key
+from client_core.producer.accumulator.partitioner import (
+    BuiltInPartitioner,
+    PartitionLoad,
+    murmur2,
+    partition_for_key,
+)
 from tests.golden.adapters_producer import GivenRandom, cluster_of
 
 LEFT_OUT: Final = {

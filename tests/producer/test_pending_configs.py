@@ -27,8 +27,8 @@ from client_core.metadata.topic_configs import (
     TopicConfigsFailure,
     TopicConfigsRequestBuilder,
 )
-from client_core.producer.pending_configs import MAX_TOPICS_PER_REQUEST
-from client_core.producer.results import TopicConfigsResult
+from client_core.producer.requests.pending_configs import MAX_TOPICS_PER_REQUEST
+from client_core.producer.results.results import TopicConfigsResult
 from tests.support.producer_rig import ProducerRig, Waiting
 
 CONFIGS: TopicConfigs = MappingProxyType({"retention.ms": TopicConfig("17")})

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core.errors import KafkaError, TimeoutError
-from client_core.producer.partitioner import partition_for_key
-from client_core.producer.pending_request import PartitionGroup, PendingRequest, group_by_partition
-from client_core.producer.producer_batch import ProducerBatch
-from client_core.producer.producer_record import ProducerRecord, RecordMetadata
-from client_core.producer.ticket import Phase, RecordFailure, Result, Written
+from client_core.producer.accumulator.partitioner import partition_for_key
+from client_core.producer.accumulator.producer_batch import ProducerBatch
+from client_core.producer.requests.pending_request import PartitionGroup, PendingRequest, group_by_partition
+from client_core.producer.results.producer_record import ProducerRecord, RecordMetadata
+from client_core.producer.results.ticket import Phase, RecordFailure, Result, Written
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from tests.support.sender_rig import ORDERS_0
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:
-    from client_core.producer.ticket import Done
+    from client_core.producer.results.ticket import Done
 
 
 class Ended:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core.errors import AuthenticationError, RecordTooLargeError
-from client_core.producer.appending import PORTION, PORTION_KEY_BYTES
-from client_core.producer.producer_record import ProducerRecord
-from client_core.producer.ticket import Phase, Written
+from client_core.producer.requests.appending import PORTION, PORTION_KEY_BYTES
+from client_core.producer.results.producer_record import ProducerRecord
+from client_core.producer.results.ticket import Phase, Written
 from tests.support.producer_rig import ProducerRig, Waiting, full_buffer_rig
 from tests.support.sender_rig import ORDERS_0, produced
 from tests.support.waiting import patient

@@ -10,7 +10,7 @@ from client_core.cluster import Node, TopicPartition
 from client_core.error_codes import Errors
 from client_core.errors import InvalidRecordError, UnsupportedCompressionTypeError
 from client_core.metadata.leadership_hints import LeaderIdAndEpoch
-from client_core.producer.produce_request import (
+from client_core.producer.sender.produce_request import (
     PartitionRecords,
     PartitionResponse,
     ProduceRequestBuilder,

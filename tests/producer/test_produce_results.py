@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core.errors import KafkaError
-from client_core.producer.batch_outcome import BatchOutcome
-from client_core.producer.producer_record import RecordMetadata
-from client_core.producer.results import (
+from client_core.producer.results.batch_outcome import BatchOutcome
+from client_core.producer.results.producer_record import RecordMetadata
+from client_core.producer.results.results import (
     AcknowledgedRun,
     BatchSpan,
     FailedSpan,
@@ -18,13 +18,13 @@ from client_core.producer.results import (
     ProduceResult,
     TopicConfigsResult,
 )
-from client_core.producer.ticket import Phase, RecordFailure, Written
+from client_core.producer.results.ticket import Phase, RecordFailure, Written
 from client_core.record.timestamp_runs import TimestampRuns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from client_core.producer.results import Outcome
+    from client_core.producer.results.results import Outcome
 
 
 def outcome(

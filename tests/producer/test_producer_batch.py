@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core.errors import IllegalStateError, InvalidRecordError, KafkaError, TopicAuthorizationError
-from client_core.producer.batch_outcome import FinalState
-from client_core.producer.producer_batch import ProducerBatch
-from client_core.producer.producer_record import ProducerRecord, RecordMetadata
-from client_core.producer.ticket import Written
+from client_core.producer.accumulator.producer_batch import ProducerBatch
+from client_core.producer.results.batch_outcome import FinalState
+from client_core.producer.results.producer_record import ProducerRecord, RecordMetadata
+from client_core.producer.results.ticket import Written
 from client_core.record.codecs import compression_for
 from client_core.record.compression import Codec
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
@@ -24,7 +24,7 @@ from tests.support.counted_work import python_calls
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from client_core.producer.batch_outcome import BatchOutcome
+    from client_core.producer.results.batch_outcome import BatchOutcome
 
 LEFT_OUT: Final = {
     "ProducerBatchTest.CompleteExceptionallyWithNullRecordErrors": (

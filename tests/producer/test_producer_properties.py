@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from client_core.errors import ProducerClosedError
-from client_core.producer.results import MetadataResult
-from client_core.producer.ticket import RecordFailure
+from client_core.producer.results.results import MetadataResult
+from client_core.producer.results.ticket import RecordFailure
 from tests.producer.producer_machine import (
     UNKNOWN_TOPIC,
     IdempotentMachine,

@@ -9,8 +9,8 @@ import pytest
 
 from client_core.cluster import TopicPartition
 from client_core.errors import IllegalArgumentError, KafkaError, SerializationError
-from client_core.producer.future_record_metadata import FutureRecordMetadata
-from client_core.producer.producer_record import ProducerRecord
+from client_core.producer.results.future_record_metadata import FutureRecordMetadata
+from client_core.producer.results.producer_record import ProducerRecord
 from tests.support.producer_rig import ProducerRig
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import pytest
 
 from client_core.clock import FOREVER_MS
 from client_core.errors import IllegalArgumentError, ProducerClosedError, TimeoutError
-from client_core.producer.producer_record import ProducerRecord
-from client_core.producer.status import Unacknowledged
+from client_core.producer.results.producer_record import ProducerRecord
+from client_core.producer.results.status import Unacknowledged
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from client_core.record.record_batch import HEADER_SIZE, decode_record_batch
 from tests.producer.batches import (

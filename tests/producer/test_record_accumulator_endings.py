@@ -9,9 +9,9 @@ import pytest
 
 from client_core.clock import FOREVER_MS
 from client_core.errors import IllegalStateError, KafkaError, ProducerClosedError
-from client_core.producer.producer_batch import ProducerBatch
-from client_core.producer.producer_record import ProducerRecord
-from client_core.producer.ticket import Written
+from client_core.producer.accumulator.producer_batch import ProducerBatch
+from client_core.producer.results.producer_record import ProducerRecord
+from client_core.producer.results.ticket import Written
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from client_core.record.record_batch import HEADER_SIZE, decode_record_batch
 from tests.producer.batches import (

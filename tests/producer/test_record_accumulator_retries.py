@@ -26,7 +26,7 @@ from tests.producer.batches import (
 )
 
 if TYPE_CHECKING:
-    from client_core.producer.producer_batch import ProducerBatch
+    from client_core.producer.accumulator.producer_batch import ProducerBatch
 
 # -- retries (ACC-08, ACC-10) ------------------------------------------------------------------------------
 

@@ -16,9 +16,9 @@ from client_core.network.security_config import (
     SecurityProtocol,
     SslConfig,
 )
-from client_core.producer.config import ProducerConfig
-from client_core.producer.config_options import OPTIONS
 from client_core.producer.kafka_producer import KafkaProducer
+from client_core.producer.settings.config import ProducerConfig
+from client_core.producer.settings.config_options import OPTIONS
 
 PASSWORD = "hunter2-the-password"
 SCRAM = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}

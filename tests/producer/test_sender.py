@@ -18,8 +18,8 @@ from client_core.errors import (
     UnsupportedCompressionTypeError,
 )
 from client_core.events import BatchRetried, BatchSent, ProduceFinished
-from client_core.producer.producer_record import ProducerRecord, RecordMetadata
-from client_core.producer.ticket import Written
+from client_core.producer.results.producer_record import ProducerRecord, RecordMetadata
+from client_core.producer.results.ticket import Written
 from client_core.protocol.messages.produce_response import ProduceResponse
 from tests.producer.batches import BrokenCodec, Owner
 from tests.support.metadata_responses import metadata_response

@@ -21,8 +21,8 @@ from client_core.errors import (
     UnsupportedVersionError,
 )
 from client_core.events import BatchSplit, ProduceFinished
-from client_core.producer.producer_record import ProducerRecord
-from client_core.producer.ticket import Written
+from client_core.producer.results.producer_record import ProducerRecord
+from client_core.producer.results.ticket import Written
 from tests.producer.batches import Owner
 from tests.support.metadata_responses import metadata_response
 from tests.support.sender_rig import ORDERS_0, ORDERS_1, SenderRig, produced

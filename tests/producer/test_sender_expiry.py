@@ -21,7 +21,7 @@ from tests.support.sender_rig import (
 
 if TYPE_CHECKING:
     from client_core.errors import KafkaError
-    from client_core.producer.future_record_metadata import FutureRecordMetadata
+    from client_core.producer.results.future_record_metadata import FutureRecordMetadata
 
 
 @pytest.mark.behaviour("SND-03", "ACC-11")

@@ -27,7 +27,7 @@ from tests.support.sender_rig import (
 )
 
 if TYPE_CHECKING:
-    from client_core.producer.producer_batch import ProducerBatch
+    from client_core.producer.accumulator.producer_batch import ProducerBatch
 
 
 def rig_with_one_acknowledged() -> SenderRig:

@@ -9,8 +9,8 @@ import pytest
 from client_core.client.kafka_client import LeastLoadedNode
 from client_core.error_codes import Errors
 from client_core.errors import ClusterAuthorizationError, TimeoutError, UnsupportedVersionError
-from client_core.producer.producer_batch import ProducerIdAndEpoch
-from client_core.producer.transaction_manager import State
+from client_core.producer.accumulator.producer_batch import ProducerIdAndEpoch
+from client_core.producer.sender.transaction_manager import State
 from tests.support.mock_client import MockClient
 from tests.support.sender_rig import (
     DELIVERY_TIMEOUT_MS,

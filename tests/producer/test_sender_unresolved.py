@@ -11,7 +11,7 @@ import pytest
 
 from client_core.error_codes import Errors
 from client_core.errors import TimeoutError
-from client_core.producer.producer_batch import ProducerIdAndEpoch
+from client_core.producer.accumulator.producer_batch import ProducerIdAndEpoch
 from tests.producer.sequence_rig import (
     acknowledged_rig,
     answer,
@@ -25,7 +25,7 @@ from tests.producer.sequence_rig import (
 from tests.support.sender_rig import ORDERS_0, PRODUCER_ID, SenderRig, produced
 
 if TYPE_CHECKING:
-    from client_core.producer.future_record_metadata import FutureRecordMetadata
+    from client_core.producer.results.future_record_metadata import FutureRecordMetadata
 
 # -- a broker that forgot the producer -----------------------------------------------------------------------
 

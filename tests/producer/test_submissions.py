@@ -9,8 +9,8 @@ import pytest
 
 from client_core.error_codes import Errors
 from client_core.errors import IllegalStateError, ProducerClosedError
-from client_core.producer import unclosed_producers
-from client_core.producer.status import CloseReport, Unacknowledged
+from client_core.producer.results.status import CloseReport, Unacknowledged
+from client_core.producer.sender import unclosed_producers
 from tests.support.producer_rig import ProducerRig
 from tests.support.sender_rig import ORDERS_0, produced
 from tests.support.waiting import patient

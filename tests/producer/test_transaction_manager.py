@@ -20,8 +20,8 @@ from client_core.errors import (
     UnsupportedVersionError,
     error_for,
 )
-from client_core.producer.producer_batch import ProducerBatch, ProducerIdAndEpoch
-from client_core.producer.transaction_manager import State
+from client_core.producer.accumulator.producer_batch import ProducerBatch, ProducerIdAndEpoch
+from client_core.producer.sender.transaction_manager import State
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from tests.producer.sequence_rig import PRODUCER, drain, manager, sequence_of
 from tests.support.sender_rig import ORDERS_0, ORDERS_1

@@ -17,15 +17,15 @@ from client_core.errors import (
     TimeoutError,
     UnsupportedVersionError,
 )
-from client_core.producer.produce_request import ProduceRequestBuilder
-from client_core.producer.producer_batch import ProducerIdAndEpoch
-from client_core.producer.transaction_manager import State, TransactionManager
+from client_core.producer.accumulator.producer_batch import ProducerIdAndEpoch
+from client_core.producer.sender.produce_request import ProduceRequestBuilder
+from client_core.producer.sender.transaction_manager import State, TransactionManager
 from tests.producer.sequence_rig import acknowledged_rig, drain, in_flight, manager, sequence_of
 from tests.support.sender_rig import ORDERS_0, ORDERS_1, produced, together
 
 if TYPE_CHECKING:
     from client_core.client.client_request import ClientRequest
-    from client_core.producer.producer_batch import ProducerBatch
+    from client_core.producer.accumulator.producer_batch import ProducerBatch
     from tests.support.sender_rig import SenderRig
 
 LAST_EPOCH: Final = 2**15 - 1

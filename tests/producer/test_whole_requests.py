@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from client_core.error_codes import Errors
-from client_core.producer.producer_record import ProducerRecord, RecordMetadata
+from client_core.producer.results.producer_record import ProducerRecord, RecordMetadata
 from tests.support.producer_rig import ProducerRig
 from tests.support.sender_rig import ORDERS_0, produced
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core.errors import CorruptRecordError, IllegalArgumentError, IllegalStateError
-from client_core.producer.producer_record import ProducerRecord
+from client_core.producer.results.producer_record import ProducerRecord
 from client_core.record.codecs import compression_of
 from client_core.record.compression import Codec
 from client_core.record.memory_records_builder import LEAST_COMPRESSION_RATIO, MemoryRecordsBuilder

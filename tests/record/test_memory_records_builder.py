@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core.errors import IllegalArgumentError, IllegalStateError
-from client_core.producer.producer_record import ProducerRecord
+from client_core.producer.results.producer_record import ProducerRecord
 from client_core.record.compression import NO_COMPRESSION, Codec
 from client_core.record.memory_records_builder import (
     MemoryRecordsBuilder,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from client_core import OPTIONS, ConfigError, KafkaProducer, ProducerConfig
-from service.settings import Settings
+from service.base.settings import Settings
 from tests.support.fake_cluster import FakeCluster
 from tests.support.fake_cluster.sasl_handshake import SaslDemand
 from tests.support.sidecar import Sidecar

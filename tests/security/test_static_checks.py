@@ -157,7 +157,7 @@ def test_scram_knows_no_weak_hash() -> None:
 
 #: Where what must not be guessed is made: tokens, boot ids, SCRAM's nonce, ids of spans' requests.
 _MAKES_SECRETS: Final = {
-    "service/access/tokens_file.py": "secrets",
+    "service/admission/tokens_file.py": "secrets",
     "client_core/network/sasl/scram_formatter.py": "secrets",
 }
 
@@ -193,7 +193,9 @@ def _names_secret(node: ast.AST) -> bool:
     return _SECRET_NAME.search(dotted(node).rpartition(".")[2].lower()) is not None
 
 
-@pytest.mark.parametrize("file", ["service/routes/quit.py", "client_core/network/sasl/scram_sasl_client.py"])
+@pytest.mark.parametrize(
+    "file", ["service/admission/quit.py", "client_core/network/sasl/scram_sasl_client.py"]
+)
 def test_secrets_that_are_compared_are_compared_in_constant_time(file: str) -> None:
     calls = {dotted(node.func) for node in ast.walk(tree_of(ROOT / file)) if isinstance(node, ast.Call)}
     assert "hmac.compare_digest" in calls
@@ -201,7 +203,7 @@ def test_secrets_that_are_compared_are_compared_in_constant_time(file: str) -> N
 
 def test_a_callers_token_is_found_by_its_digest() -> None:
     """A look-up in a table of SHA-256s: what its time tells is of a digest that nobody can choose."""
-    tree = tree_of(ROOT / "service/access/access.py")
+    tree = tree_of(ROOT / "service/admission/access.py")
     (judge,) = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "judge"]
     gets = [n for n in ast.walk(judge) if isinstance(n, ast.Call) and dotted(n.func).endswith(".get")]
     assert [dotted(argument) for call in gets for argument in call.args] == ["digest"]

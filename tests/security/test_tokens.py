@@ -9,9 +9,9 @@ import pytest
 
 from client_core import Errors, Phase, TopicWait, UnknownTopicOrPartitionError
 from client_core import events as e
-from client_core.producer.backlog import Backlog
-from service.access.tokens_file import parse_tokens
-from service.watched_file import FileFaultError
+from client_core.producer.accumulator.backlog import Backlog
+from service.admission.tokens_file import parse_tokens
+from service.base.watched_file import FileFaultError
 from tests.support.http_app import HttpApp, run
 from tests.support.tokens import TokensFile
 

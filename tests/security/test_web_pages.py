@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from service.admin import AdminApp, admin_hosts, make_registry
-from service.health import Health
-from service.settings import Settings
+from service.base.settings import Settings
+from service.process.admin import AdminApp, admin_hosts, make_registry
+from service.process.health import Health
 from tests.support.http_app import HttpApp, run
 from tests.support.running_server import RunningServer
 

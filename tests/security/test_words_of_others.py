@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from client_core.error_codes import Errors
 from client_core.protocol.api_keys import ApiKey
 from service.__main__ import main
-from service.admin import make_registry
-from service.exposition import encoder_for
+from service.observe.exposition import encoder_for
+from service.process.admin import make_registry
 from tests.support.fake_cluster import FakeCluster
 from tests.support.fake_cluster.sasl_handshake import SaslDemand
 from tests.support.http_app import HttpApp, run
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: A line of our own making, in each way that somebody may take for a line's end, and orders to a terminal.
-FORGED: Final = "ts=2026-01-01T00:00:00.000Z level=info logger=service.server msg=forged"
+FORGED: Final = "ts=2026-01-01T00:00:00.000Z level=info logger=service.process.server msg=forged"
 HOSTILE: Final = f"x\r\n{FORGED}\n\u2028{FORGED}\u0085{FORGED}\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\x00"
 RAW: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]")
 

@@ -12,15 +12,15 @@ import httpx
 import pytest
 
 from client_core import MetadataResult
-from service.access.access import Access
-from service.access.caller import ANYONE, Caller, TopicRules, not_authorized
-from service.admin import make_registry
-from service.app import create_app
-from service.asgi import ABORT
-from service.errors import ProblemError
-from service.settings import Settings
-from service.waiting import CallerGoneError
-from service.watched_file import SETTLE_MS, FileFaultError
+from service.admission.access import Access
+from service.admission.caller import ANYONE, Caller, TopicRules, not_authorized
+from service.base.settings import Settings
+from service.base.watched_file import SETTLE_MS, FileFaultError
+from service.process.admin import make_registry
+from service.process.app import create_app
+from service.wire.asgi import ABORT
+from service.wire.errors import ProblemError
+from service.wire.waiting import CallerGoneError
 from tests.support.fake_producer import FakeProducer
 from tests.support.http_app import HttpApp, run, until
 from tests.support.tokens import TokensFile

@@ -13,9 +13,9 @@ from click import Context
 from click.testing import CliRunner
 
 from service.__main__ import main
-from service.access.tokens_file import parse_tokens
+from service.admission.tokens_file import parse_tokens
 from service.cli.sidecar import Sidecar as Asking
-from service.embedded import DEMO_TOPIC, EmbeddedCluster
+from service.process.embedded import DEMO_TOPIC, EmbeddedCluster
 from tests.support.sidecar import Sidecar
 from tests.support.tokens import TokensFile
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.access.caller import ALL_TOPICS, ANYONE, Caller
-from service.access.shares import exceeds_share, is_one_too_many
-from service.errors import ProblemError
+from service.admission.admission_control import Place, WaitingRoom
+from service.admission.caller import ALL_TOPICS, ANYONE, Caller
+from service.admission.shares import exceeds_share, is_one_too_many
 from service.lookup.unknown_topics import UnknownTopics
-from service.waiting_room import Place, WaitingRoom
+from service.wire.errors import ProblemError
 from tests.support.http_app import HttpApp, run, until
 from tests.support.mock_clock import MockClock
 from tests.support.tokens import TokensFile

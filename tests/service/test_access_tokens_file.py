@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from service.access.tokens_file import entry_text, new_token, parse_tokens
-from service.watched_file import FileFaultError
+from service.admission.tokens_file import entry_text, new_token, parse_tokens
+from service.base.watched_file import FileFaultError
 
 SHA = hashlib.sha256(b"secret").hexdigest()
 OTHER = hashlib.sha256(b"other").hexdigest()

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core import ClientStatus, NodeStatus
-from service.access.caller import ANYONE
-from service.admin import AdminApp, make_registry
-from service.health import Health
+from service.admission.caller import ANYONE
+from service.process.admin import AdminApp, make_registry
+from service.process.health import Health
 from tests.support.fake_producer import with_status
 from tests.support.http_app import HttpApp, run
 

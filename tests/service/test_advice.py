@@ -11,11 +11,11 @@ from prometheus_client import generate_latest
 
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.metadata_request import MetadataRequest
-from service.admin import make_registry
-from service.advice.advice_at_start import SHORTEST_MAX_AGE_MS
-from service.advice.document import MAX_BYTES
-from service.app import create_app
-from service.settings import Settings, SettingsError, load_settings
+from service.base.settings import Settings, SettingsError, load_settings
+from service.process.admin import make_registry
+from service.process.advice_at_start import SHORTEST_MAX_AGE_MS
+from service.process.advice_document import MAX_BYTES
+from service.process.app import create_app
 from tests.service.advice_documents import document, entry
 from tests.support.fake_cluster import FakeCluster
 from tests.support.http_app import HttpApp, run, until
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
-    from service.app import App
+    from service.process.app import App
 
 
 def metrics(app: App) -> list[str]:
@@ -64,7 +64,7 @@ class Started:
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, logger="service.advice")
+    caplog.set_level(logging.INFO, logger="service.process")
     return caplog
 
 

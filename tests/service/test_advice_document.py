@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.advice.document import (
+from service.process.advice_document import (
     AHEAD_MS,
     MAX_TOPICS,
     Advice,

@@ -8,8 +8,8 @@ from contextvars import ContextVar
 
 import pytest
 
-from service.aside import SURELY_LIGHT_BYTES, Aside, is_light, let_go
-from service.errors import ProblemError
+from service.produce.body_threads import SURELY_LIGHT_BYTES, Aside, is_light, let_go
+from service.wire.errors import ProblemError
 from tests.support.http_app import run
 
 

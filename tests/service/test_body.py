@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.body import announced_bytes, read_body
-from service.errors import ProblemError
-from service.waiting import CallerGoneError
-from service.waiting_room import Place, WaitingRoom
+from service.admission.admission_control import Place, WaitingRoom
+from service.admission.body import announced_bytes, read_body
+from service.wire.errors import ProblemError
+from service.wire.waiting import CallerGoneError
 from tests.support.http_app import run
 from tests.support.mock_clock import MockClock
 
 if TYPE_CHECKING:
-    from service.asgi import Receive
+    from service.wire.asgi import Receive
 
 
 def coming(*messages: dict[str, Any]) -> Receive:

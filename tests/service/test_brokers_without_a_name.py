@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core import ConfigError
-from service.app import create_app
-from service.settings import Settings
+from service.base.settings import Settings
+from service.process.app import create_app
 from tests.support.fake_cluster import FakeCluster
 from tests.support.free_ports import free_ports
 from tests.support.sidecar import Sidecar

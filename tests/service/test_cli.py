@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from service.__main__ import main
 from service.cli import sidecar as asking
-from service.embedded import DEMO_TOPIC, EmbeddedCluster
+from service.process.embedded import DEMO_TOPIC, EmbeddedCluster
 from tests.support.free_ports import free_ports
 from tests.support.kafka_admin import read_back
 from tests.support.sidecar import Sidecar

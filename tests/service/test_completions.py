@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.completions import LoopCompletions
+from service.base.completions import LoopCompletions
 from tests.support.fake_producer import FakeResult
 from tests.support.http_app import run
 

@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 import service.console
 from service.console import OPEN_PATHS, PAGE_PATHS
-from service.openapi import ReadyDocument
+from service.native.openapi import ReadyDocument
 from tests.support.counted_work import python_calls
 from tests.support.http_app import HttpApp, run
 from tests.support.tokens import TokensFile

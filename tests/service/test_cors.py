@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import service
-from service.admin import make_registry
-from service.http_metrics import OTHER as OTHER_ROUTE
-from service.listener.cors import EXPOSED_HEADERS, Cors
-from service.settings import SettingsError
+from service.base.settings import SettingsError
+from service.observe.http_metrics import OTHER as OTHER_ROUTE
+from service.process.admin import make_registry
+from service.wire.cors import EXPOSED_HEADERS, Cors
 from tests.service.test_every_path_is_guarded import ROUTES, Route, Site
 from tests.support.http_app import HttpApp
 from tests.support.running_server import RunningServer
@@ -23,7 +23,7 @@ from tests.support.tokens import TokensFile
 if TYPE_CHECKING:
     import httpx
 
-    from service.asgi import Receive, Scope, Send
+    from service.wire.asgi import Receive, Scope, Send
 
 ORIGIN: Final = "https://ops.example"
 OTHER: Final = "https://evil.example"

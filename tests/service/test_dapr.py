@@ -16,14 +16,14 @@ from client_core import (
     UnknownTopicOrPartitionError,
     Written,
 )
-from service.access.caller import Caller, TopicRules, set_caller
+from service.admission.caller import Caller, TopicRules, set_caller
 from tests.service.dapr_app import details, envelope, only_records, refusal, web
 
 if TYPE_CHECKING:
     import httpx
 
     from client_core import KafkaError, ProducerRecord
-    from service.asgi import Receive, Scope, Send
+    from service.wire.asgi import Receive, Scope, Send
     from tests.support.http_app import HttpApp
 
 PUBLISH = "/v1.0/publish/pubsub/orders"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from service.dialects.dapr.envelope import Origin, Trace, completed, time_text, wrapped
-from service.strict_json import BodyError
+from service.wire.strict_json import BodyError
 
 PARENT = "00-2583c3e5f33c8db92a2ba0e3488a6a63-328e7491ec6678de-01"
 ORIGIN = Origin("orders", "pubsub", "my-app", "an-id", 1_700_000_000_999)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from client_core.protocol.api_keys import ApiKey
-from service.drain import Drain
+from service.admission.drain import Drain
 from tests.support.fake_cluster import FakeCluster
 from tests.support.http_app import run, until
 from tests.support.running_server import RunningServer, terminate

@@ -16,7 +16,7 @@ from client_core.protocol.messages.api_versions_request import ApiVersionsReques
 from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
 from client_core.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from client_core.protocol.messages.metadata_response import MetadataResponse
-from service.embedded import EmbeddedCluster, EmbeddedClusterError
+from service.process.embedded import EmbeddedCluster, EmbeddedClusterError
 from tests.support.kafka_admin import KafkaAdmin, read_back
 from tests.support.wire import ask
 

@@ -19,7 +19,7 @@ from client_core import (
     Written,
 )
 from client_core.errors import BufferExhaustedError, UnknownServerError, error_for
-from service.errors import Problem, gravest, problem_of, problem_of_failure, status_of
+from service.wire.errors import Problem, gravest, problem_of, problem_of_failure, status_of
 
 
 def of(error: Errors) -> KafkaError:

@@ -9,9 +9,9 @@ import pytest
 
 from client_core import SystemClock
 from client_core import events as e
-from service.event_log.event_log import PAUSE_MS, EventLog, EventLogConfig
-from service.event_log.inbox import MOST_SNAPSHOTS
-from service.event_log.produce_windows import MOST_ROWS
+from service.events.event_log import PAUSE_MS, EventLog, EventLogConfig
+from service.events.inbox import MOST_SNAPSHOTS
+from service.events.produce_windows import MOST_ROWS
 from tests.support.event_log_rig import HEARTBEAT_MS, ORIGIN, WINDOW_MS, EventLogRig, KeptLines, finished
 from tests.support.fake_producer import FakeProducer
 from tests.support.metadata_responses import partition, topic
@@ -19,7 +19,7 @@ from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from client_core import ClientStatus
-    from service.event_log.outbox import Outbox
+    from service.events.outbox import Outbox
 
 WINDOW = "produce.window"
 HEARTBEAT = "heartbeat"

@@ -7,9 +7,9 @@ import sys
 from random import Random
 from typing import TYPE_CHECKING
 
-from service.event_log.event_metrics import EventMetrics
-from service.event_log.from_settings import new_boot_id, sidecar_id
-from service.settings import Settings
+from service.base.settings import Settings
+from service.events.event_metrics import EventMetrics
+from service.events.from_settings import new_boot_id, sidecar_id
 from tests.support.event_log_rig import EventLogRig
 from tests.support.http_app import HttpApp, run
 
@@ -35,9 +35,9 @@ def test_without_a_topic_and_a_folder_there_is_none_and_its_metrics_are_empty() 
 
 def test_nothing_of_it_is_loaded_then() -> None:
     program = (
-        "import sys, service.server\n"
-        "assert not [name for name in sys.modules if name.startswith('service.event_log.') "
-        "and name != 'service.event_log.event_metrics']"
+        "import sys, service.process.server\n"
+        "assert not [name for name in sys.modules if name.startswith('service.events.') "
+        "and name != 'service.events.event_metrics']"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 

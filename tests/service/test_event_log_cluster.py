@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import cramjam
 
 from client_core import KafkaProducer, SystemClock
-from service.event_fan_out import FanOut
-from service.event_log.from_settings import make_event_log
-from service.settings import Settings
+from service.base.settings import Settings
+from service.events.event_fan_out import FanOut
+from service.events.from_settings import make_event_log
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.partition_log import StoredBatch, StoredRecord, records_of
 from tests.support.live_producer import PATIENCE_MS, PATIENCE_S, QUICK, submit
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from service.event_log.event_log import EventLog
+    from service.events.event_log import EventLog
 
 TOPIC: Final = "pilotfish.events"
 #: What stands in front of a batch's records, and the codec in its attributes.

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.event_log.event_files import EventFiles, FileLimits
-from service.event_log.event_v1 import Origin
-from service.event_log.outbox import Line, Outbox
-from service.settings import SettingsError
+from service.base.settings import SettingsError
+from service.events.event_files import EventFiles, FileLimits
+from service.events.event_v1 import Origin
+from service.events.outbox import Line, Outbox
 from tests.support.crash_disk import SHORT, CrashDisk, State
 from tests.support.spooling import BadDisk
 

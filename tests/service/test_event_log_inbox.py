@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from client_core import events as e
-from service.event_log.inbox import (
+from service.events.inbox import (
     CROWDED,
     MOST_FINISHED,
     MOST_GONE,

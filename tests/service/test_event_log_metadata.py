@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core import events as e
-from service.event_log.told_metadata import PIECE
+from service.events.told_metadata import PIECE
 from tests.support.event_log_rig import EventLogRig
 from tests.support.metadata_responses import node, partition, topic, topic_id_of
 

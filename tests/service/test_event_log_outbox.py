@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from service.event_log.outbox import MOST_UNTOLD, Line, Outbox, all_untold
+from service.events.outbox import MOST_UNTOLD, Line, Outbox, all_untold
 
 
 def line(text: str, topic: str | None = None) -> Line:

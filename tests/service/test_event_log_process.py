@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from service.__main__ import main
-from service.embedded import EmbeddedCluster
+from service.process.embedded import EmbeddedCluster
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import patient, wait_until
 

@@ -15,7 +15,8 @@ from client_core import (
     UnknownTopicOrPartitionError,
     Written,
 )
-from service.event_log.event_topic import (
+from service.base.settings import Settings
+from service.events.event_topic import (
     CHUNK_BYTES,
     MOST_IN_FLIGHT_BYTES,
     PAUSE_MS,
@@ -23,8 +24,7 @@ from service.event_log.event_topic import (
     EventTopic,
     events_config,
 )
-from service.event_log.outbox import Line, Outbox
-from service.settings import Settings
+from service.events.outbox import Line, Outbox
 from tests.support.fake_producer import FakeProducer
 
 if TYPE_CHECKING:

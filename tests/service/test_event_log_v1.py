@@ -11,8 +11,8 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from service.event_log.event_v1 import TYPE_NAMES, TYPES, Event, bucket_of, encode, time_text
-from service.event_log.schema import event_schema, schema_text
+from service.events.event_v1 import TYPE_NAMES, TYPES, Event, bucket_of, encode, time_text
+from service.events.schema import event_schema, schema_text
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"

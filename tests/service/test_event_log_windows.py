@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core import Errors, ProduceFinished
-from service.event_log.event_v1 import bucket_of
-from service.event_log.produce_windows import MOST_ROWS, ProduceWindow
+from service.events.event_v1 import bucket_of
+from service.events.produce_windows import MOST_ROWS, ProduceWindow
 from tests.support.event_log_rig import finished
 
 WALL_MS = 1_795_255_200_000

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
-from client_core.producer.results import MetadataResult
+from client_core.producer.results.results import MetadataResult
 from service.console import DOCS, OPEN_PATHS
 from service.dialects.dapr.sidecar_info import HEALTH_PATHS
 from tests.support.http_app import HttpApp, run

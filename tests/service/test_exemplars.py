@@ -9,9 +9,9 @@ from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from service.admin import make_registry
-from service.http_metrics import recorded_trace
-from service.tally import Histogram, Trace
+from service.base.fast_metrics import Histogram, Trace
+from service.observe.http_metrics import recorded_trace
+from service.process.admin import make_registry
 from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:

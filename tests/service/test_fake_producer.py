@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from client_core import KafkaProducer, MetadataResult, ProducerRecord
-from service.face import Producer
+from service.base.producer_protocol import Producer
 from tests.support.fake_producer import FakeProducer
 
 CALLS = (

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service import schemas
-from service.slowness.schemas import StatusAnswer
+from service.native import schemas
+from service.native.status_schemas import StatusAnswer
+from service.wire.schemas import ProblemAnswer, ProduceAnswer
 from tests.support.http_app import HttpApp
 from tests.support.metadata_responses import node, partition, topic
 
@@ -133,12 +134,12 @@ def test_a_path_in_an_unusual_spelling_reaches_the_same_topic(web: HttpApp) -> N
 
 def test_produce_answers_are_what_the_document_says(web: HttpApp) -> None:
     answer = web.produce(b'{"records":[{"value":1}]}').json()
-    assert schemas.ProduceAnswer.model_validate(answer, strict=True, extra="forbid").model_dump() == answer
+    assert ProduceAnswer.model_validate(answer, strict=True, extra="forbid").model_dump() == answer
 
 
 def test_problems_are_what_the_document_says(web: HttpApp) -> None:
     answer = web.produce(b'{"records":[{"value":1,"x":1}]}').json()
-    told = schemas.ProblemAnswer.model_validate(answer, strict=True, extra="forbid")
+    told = ProblemAnswer.model_validate(answer, strict=True, extra="forbid")
     assert told.model_dump(exclude_unset=True) == answer
 
 

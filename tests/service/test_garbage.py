@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from service.garbage import FEW, LOOK_S, OVERDUE_S, Garbage
+from service.process.garbage import FEW, LOOK_S, OVERDUE_S, Garbage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,7 +105,7 @@ def test_at_the_end_the_interpreter_has_its_own_ways_again() -> None:
 
 _LARGE_BLOCKS: Final = """
 import sys
-from service.garbage import map_large_blocks
+from service.process.garbage import map_large_blocks
 from tests.soak.allocators import mapped_bytes
 
 sys.exit(0) if mapped_bytes() is None else None

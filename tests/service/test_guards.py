@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.listener.guards import hosts_of, without_port
+from service.admission.guards import hosts_of, without_port
 from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from service.strict_json import SEARCHED_BYTES
+from service.wire.strict_json import SEARCHED_BYTES
 from tests.fuzz.http_bodies import PATHS
 from tests.support.http_app import HttpApp
 from tests.support.waiting import wait_until

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
-from service.asgi import BODY as TAKE_BODY
-from service.asgi import respond
 from service.listener.http_protocol import MAX_HEAD_BYTES
+from service.wire.asgi import BODY as TAKE_BODY
+from service.wire.asgi import respond
 from tests.support.http_app import HttpApp, run, until
 from tests.support.served import Served
 
 if TYPE_CHECKING:
-    from service.asgi import ASGIApp, Receive, Scope, Send
+    from service.wire.asgi import ASGIApp, Receive, Scope, Send
 
 HOST = b"Host: localhost\r\n"
 GET = b"GET /v1/topics/orders HTTP/1.1\r\n" + HOST

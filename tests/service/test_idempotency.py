@@ -10,11 +10,11 @@ import pytest
 
 from client_core import Errors, Phase, RecordFailure, RecordMetadata, RecordTooLargeError, Written
 from client_core.errors import error_for
-from service.access.caller import Caller, TopicRules, set_caller
-from service.errors import ProblemError
+from service.admission.caller import Caller, TopicRules, set_caller
+from service.base.fast_metrics import Counter
 from service.produce.idempotency import IdempotencyKeys, KeyLimits, Name, key_of
 from service.produce.produce_answers import Answer
-from service.tally import Counter
+from service.wire.errors import ProblemError
 from tests.support.fake_producer import FakeResult
 from tests.support.http_app import HttpApp, run, until
 from tests.support.mock_clock import MockClock
@@ -23,7 +23,7 @@ from tests.support.stream_caller import StreamCaller
 if TYPE_CHECKING:
     import httpx
 
-    from service.asgi import Receive, Scope, Send
+    from service.wire.asgi import Receive, Scope, Send
     from tests.support.fake_producer import FakeTicket, Outcome
 
 PATH = "/v1/topics/orders/records"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.settings import Settings
+from service.base.settings import Settings
 from tests.support.injecting import BROKERS, DEPLOYMENT, environment, injected, pod, run, sidecar_in
 
 SASL = (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from service.dialects.json_members import is_null, members_of, text_of, within
-from service.strict_json import BodyError, compact
+from service.wire.strict_json import BodyError, compact
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

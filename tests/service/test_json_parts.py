@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.json_items import BodyLimits, items_of_body
-from service.json_parts import PART_BYTES, ArrayParts, array_of_body, array_of_member
-from service.strict_json import BodyError, compact
+from service.wire.json_items import BodyLimits, items_of_body
+from service.wire.json_parts import PART_BYTES, ArrayParts, array_of_body, array_of_member
+from service.wire.strict_json import BodyError, compact
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.asgi import ANSWER
+from service.wire.asgi import ANSWER
 from tests.support.http_app import HttpApp, until
 from tests.support.served import LOOPS, Served, on_loop
 
 if TYPE_CHECKING:
-    from service.asgi import ASGIApp, Receive, Scope, Send
+    from service.wire.asgi import ASGIApp, Receive, Scope, Send
 
 LEADER = "/v1/topics/orders/leader?partition=1"
 

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.asgi import ABORT
-from service.listener.head import as_get, head_of
 from service.listener.http_heads import MAX_TARGET_BYTES
 from service.listener.http_protocol import MAX_HEAD_BYTES, MAX_PIPELINED
+from service.wire.asgi import ABORT, as_get, head_of
 from tests.support.http_app import HttpApp, until
 from tests.support.served import LOOPS, Served, on_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.asgi import Message, Receive, Scope, Send
+    from service.wire.asgi import Message, Receive, Scope, Send
     from tests.support.served import Caller
 
 HOST = b"Host: localhost\r\n"

@@ -14,11 +14,11 @@ from typing import Final
 
 import pytest
 
-from service.asgi import Receive, Scope, Send, respond
+from service.base.settings import Settings
 from service.listener.api_server import connections_that_fit
 from service.listener.connections import Limits
 from service.listener.listeners import Listener
-from service.settings import Settings
+from service.wire.asgi import Receive, Scope, Send, respond
 from tests.support.http_app import until
 from tests.support.served import LOOPS, Served, limits, on_loop
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core import certificate_expires_at_s
-from service.embedded import EmbeddedCluster
+from service.process.embedded import EmbeddedCluster
 from tests.support.certificates import Authority, Identity, write_pem
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import patient

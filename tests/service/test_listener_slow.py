@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.asgi import respond
+from service.wire.asgi import respond
 from tests.support.counted_work import PythonCalls
 from tests.support.http_app import until
 from tests.support.served import LOOPS, Caller, Served, limits, on_loop
 
 if TYPE_CHECKING:
-    from service.asgi import Receive, Scope, Send
     from service.listener.connections import Connections
+    from service.wire.asgi import Receive, Scope, Send
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.asgi import respond
+from service.base.watched_file import LOOK_S, SETTLE_MS, FileFaultError
 from service.listener.listener_tls import ListenerTls, tls_of
-from service.watched_file import LOOK_S, SETTLE_MS, FileFaultError
+from service.process.server import report_certificate
+from service.wire.asgi import respond
 from tests.support.certificates import Authority, self_signed, weak, write_pem
 from tests.support.http_app import HttpApp, until
 from tests.support.served import LOOPS, Served, limits, on_loop
@@ -20,7 +21,7 @@ from tests.support.waiting import patient
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from service.asgi import Receive, Scope, Send
+    from service.wire.asgi import Receive, Scope, Send
     from tests.support.certificates import Identity
     from tests.support.served import Caller
 
@@ -315,7 +316,7 @@ class Looked:
     def __init__(self, files: Files) -> None:
         self.web = HttpApp()
         self.tls = files.tls()
-        self.tls.report_to(self.web.app.client_metrics)
+        report_certificate(self.tls, self.web.app.client_metrics)
         self._now_ms = 0
 
     def look(self) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core import ListingResult, NoBrokersError
-from service.errors import ProblemError
 from service.lookup.listing import Listing
 from service.lookup.lookups import NO_DEMANDS, Demands
+from service.wire.errors import ProblemError
 from tests.support.http_app import HttpApp, run, until
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.logs import (
+from service.base.logs import (
     FORMATTERS,
     MAX_MESSAGE_CHARS,
     MAX_STACK_CHARS,
@@ -162,7 +162,7 @@ def test_a_message_that_cannot_be_made_is_told_as_it_was_written(message: str, a
 def said_by(program: str, log_format: str = "json") -> list[dict[str, Any]]:
     """What a process logs that runs this; each line is an object."""
     setup = (
-        f"import logging, sys, threading, warnings\nfrom service.logs import set_up_logging\n"
+        f"import logging, sys, threading, warnings\nfrom service.base.logs import set_up_logging\n"
         f"set_up_logging('info', {log_format!r})\n"
     )
     ended = subprocess.run(

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from client_core import OPTIONS, ConfigError
-from service.app import create_app
+from service.base.logs import FORMATTERS
+from service.base.settings import SettingsError, load_settings
+from service.base.watched_file import FileFaultError
 from service.cli.serve import serve
-from service.logs import FORMATTERS
-from service.settings import SettingsError, load_settings
-from service.watched_file import FileFaultError
+from service.process.app import create_app
 from tests.support.fake_cluster import FakeCluster
 from tests.support.fake_cluster.sasl_handshake import SaslDemand
 from tests.support.http_app import HttpApp

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from service.lookup.lookups_codec import MAX_BODY_BYTES, MAX_LOOKUPS, LeaderLookup, parse_lookups
-from service.strict_json import BodyError
+from service.wire.strict_json import BodyError
 
 
 def test_a_partition_and_a_key_are_looked_up() -> None:

@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from client_core import Errors, NodeStatus, Phase, RecordFailure, Written
 from client_core import events as e
 from client_core.errors import error_for
-from service.admin import make_registry
-from service.metrics import MOST_DEPARTED, OTHER_TOPICS, ClientMetrics
-from service.tally import Histogram, counters
+from service.base.fast_metrics import Histogram, counters
+from service.observe.metrics import MOST_DEPARTED, OTHER_TOPICS, ClientMetrics
+from service.process.admin import make_registry
 from tests.support.fake_producer import with_status
 from tests.support.http_app import HttpApp, run
 

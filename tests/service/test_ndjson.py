@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from client_core import Errors, Phase, ProducerRecord, RecordFailure, RecordMetadata, Written
 from client_core.errors import error_for
-from service.access.caller import Caller, TopicRules, set_caller
-from service.payload import Format
+from service.admission.caller import Caller, TopicRules, set_caller
+from service.produce.line_splitter import LineSplitter
+from service.produce.ndjson import is_ndjson_stream
 from service.produce.records_codec import LineCodec
-from service.streams.line_splitter import LineSplitter
-from service.streams.ndjson import is_ndjson_stream
-from service.strict_json import BodyError
+from service.wire.payload import Format
+from service.wire.strict_json import BodyError
 from tests.support.http_app import HttpApp, run, until
 from tests.support.served import Served, limits, on_loop
 from tests.support.stream_caller import NDJSON, StreamCaller
@@ -27,7 +27,7 @@ from tests.support.stream_caller import NDJSON, StreamCaller
 if TYPE_CHECKING:
     import httpx
 
-    from service.asgi import Receive, Scope, Send
+    from service.wire.asgi import Receive, Scope, Send
 
 PATH = "/v1/topics/orders/records"
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core import MetadataResult
-from service.asgi import respond_with
 from service.lookup.parked_lookups import ParkedLookups
+from service.wire.asgi import respond_with
 from tests.support.http_app import HttpApp, run, until
 
 if TYPE_CHECKING:
     import httpx
 
-    from service.asgi import Receive, Scope, Send
+    from service.wire.asgi import Receive, Scope, Send
     from tests.support.fake_producer import FakeTicket
 
 PLAIN = [

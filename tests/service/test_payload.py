@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.payload import Format, bytes_of_base64, bytes_of_json, bytes_of_plain, bytes_of_text
-from service.strict_json import MAX_DEPTH
+from service.wire.payload import Format, bytes_of_base64, bytes_of_json, bytes_of_plain, bytes_of_text
+from service.wire.strict_json import MAX_DEPTH
 
 
 @given(st.text())

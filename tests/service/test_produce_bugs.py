@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.aside import FEW_RECORDS
+from service.produce.body_threads import FEW_RECORDS
 from tests.support.http_app import HttpApp, until
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from service.__main__ import main
-from service.watched_file import SETTLE_MS, FileFaultError
+from service.base.watched_file import SETTLE_MS, FileFaultError
 from tests.support.fake_cluster import FakeCluster
 from tests.support.http_app import HttpApp, run
 from tests.support.running_server import RunningServer

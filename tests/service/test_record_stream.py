@@ -18,17 +18,17 @@ from client_core import (
     Written,
 )
 from client_core.errors import error_for
-from service.access.caller import ANYONE, Caller, TopicRules
-from service.errors import Problem, ProblemError
+from service.admission.caller import ANYONE, Caller, TopicRules
 from service.produce.producing import Times
-from service.streams.record_stream import (
+from service.produce.record_stream import (
     COMPLETE,
     SHUTDOWN,
     RecordStream,
     StreamEndedError,
     converse,
 )
-from service.waiting import CallerGoneError
+from service.wire.errors import Problem, ProblemError
+from service.wire.waiting import CallerGoneError
 from tests.support.http_app import HttpApp, run, until
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from service.dialects.rest_v2.media_types import check_accept, format_of
-from service.errors import ProblemError
-from service.payload import Format
+from service.wire.errors import ProblemError
+from service.wire.payload import Format
 
 
 @pytest.mark.parametrize(

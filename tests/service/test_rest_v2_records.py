@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from client_core import ProducerRecord
 from service.dialects.rest_v2.error_codes import code_of
 from service.dialects.rest_v2.records import ProduceBody, parse_body
-from service.errors import ProblemError
-from service.json_items import NO_LIMITS
-from service.payload import Format
-from service.produce.records_codec import MAX_INT32, MAX_TIMESTAMP_MS
+from service.produce.records_codec import MAX_TIMESTAMP_MS
+from service.wire.errors import ProblemError
+from service.wire.json_items import NO_LIMITS
+from service.wire.payload import Format
+from service.wire.strict_json import MAX_INT32
 
 JSON, TEXT, BINARY = Format.JSON, Format.TEXT, Format.BASE64
 

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.dialects.rest_v3.concatenated_json import ConcatenatedJson
-from service.strict_json import BodyError
+from service.wire.strict_json import BodyError
 from tests.support.counted_work import python_lines
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core import ListedTopic, MetadataResult, NoBrokersError, TopicListing
-from client_core.producer.results import ListingResult
-from service.access.caller import Caller, TopicRules, set_caller
+from client_core.producer.results.results import ListingResult
+from service.admission.caller import Caller, TopicRules, set_caller
 from service.dialects.rest_v3 import schemas
 from tests.support.http_app import HttpApp
 from tests.support.metadata_responses import node, partition, topic

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from client_core import ProducerRecord
 from service.dialects.json_members import members_of
 from service.dialects.rest_v3.record_codec import Posted, record_of
-from service.strict_json import BodyError, compact
+from service.wire.strict_json import BodyError, compact
 
 
 def posted(text: bytes | str) -> Posted:

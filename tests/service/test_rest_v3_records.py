@@ -19,7 +19,7 @@ from client_core import (
     UnknownTopicOrPartitionError,
     Written,
 )
-from service.access.caller import Caller, TopicRules, set_caller
+from service.admission.caller import Caller, TopicRules, set_caller
 from service.dialects.rest_v3 import schemas
 from tests.support.http_app import HttpApp
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core import BufferExhaustedError, Phase, RecordFailure, Written
-from service.errors import Problem
+from service.wire.errors import Problem
 from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:
-    from service.retry_after import RetryAfter
+    from service.admission.retry_after import RetryAfter
 
 FULL = Problem(503, "no memory", phase=Phase.BUFFER.value)
 NO_METADATA = Problem(503, "no metadata", phase=Phase.METADATA.value)

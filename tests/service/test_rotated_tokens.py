@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import generate_latest
 
-from service.admin import make_registry
-from service.watched_file import SETTLE_MS
+from service.base.watched_file import SETTLE_MS
+from service.process.admin import make_registry
 from tests.support.http_app import HttpApp
 from tests.support.secured_settings import MountedSecret
 from tests.support.tokens import TokensFile

@@ -24,10 +24,10 @@ from prometheus_client.registry import Collector
 from client_core import Errors, NodeStatus
 from client_core import events as e
 from client_core.protocol.api_keys import API_KEYS
-from service.admin import AdminApp, make_registry, start_admin
-from service.exposition import Encode, encoder_for, openmetrics, plain
-from service.health import Health
-from service.server import bound_socket
+from service.observe.exposition import Encode, encoder_for, openmetrics, plain
+from service.process.admin import AdminApp, make_registry, start_admin
+from service.process.health import Health
+from service.process.server import bound_socket
 from tests.speed.counted_calls import calls_of
 from tests.support.fake_producer import with_status
 from tests.support.http_app import HttpApp, run
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from service.tally import Bucket
+    from service.base.fast_metrics import Bucket
 
 BROKERS: Final = 100
 TOPICS: Final = 100

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from client_core import CloseReport, Unacknowledged
-from service.server import bound_socket, report_unacknowledged
+from service.process.server import bound_socket, report_unacknowledged
 from tests.support.http_app import run, until
 from tests.support.running_server import RunningServer, terminate
 from tests.support.waiting import wait_until

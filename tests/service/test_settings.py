@@ -9,8 +9,7 @@ from click.testing import CliRunner
 from pydantic import ValidationError
 
 from service.__main__ import main
-from service.app import create_app
-from service.settings import (
+from service.base.settings import (
     OWN_NAMES,
     Settings,
     SettingsError,
@@ -18,6 +17,7 @@ from service.settings import (
     load_settings,
     settings_table,
 )
+from service.process.app import create_app
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

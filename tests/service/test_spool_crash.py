@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core import IllegalStateError, TopicAuthorizationError
-from service.spool import aside as aside_module
-from service.spool.aside import FILE_BYTES, set_aside_in
+from service.base.disk import Disk
+from service.spool import dead_letters as aside_module
+from service.spool.dead_letters import FILE_BYTES, set_aside_in
 from service.spool.delivery import PAUSE_MS
-from service.spool.disk import Disk
 from service.spool.folder import FolderError, FolderInUseError, SpoolFolder
 from service.spool.requeue import Requeued
 from tests.support.crash_disk import CrashDisk

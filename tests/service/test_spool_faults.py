@@ -19,15 +19,15 @@ from client_core import (
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
 )
-from service.spool import aside as aside_module
-from service.spool.aside import REASONS, read_aside
+from service.base.disk import Disk
+from service.spool import dead_letters as aside_module
+from service.spool.dead_letters import REASONS, read_aside
 from service.spool.delivery import PAUSE_MS
-from service.spool.disk import Disk
+from service.spool.delivery_outcome import DETAIL_CHARACTERS, verdict_of, verdict_of_refusal
 from service.spool.lane import memory_bytes_of
 from service.spool.requeue import Requeue, Requeued
 from service.spool.segments import Segments
 from service.spool.spool_metrics import SpoolMetrics
-from service.spool.verdict import DETAIL_CHARACTERS, verdict_of, verdict_of_refusal
 from service.spool.writer import QUEUE_BYTES, Spooled
 from tests.support.crash_disk import CrashDisk
 from tests.support.mock_clock import MockClock

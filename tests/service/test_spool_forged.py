@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core import InvalidRecordError, ProducerRecord, TopicAuthorizationError
-from service.spool.aside import set_aside_in
+from service.spool.dead_letters import set_aside_in
 from service.spool.entry import SALT_BYTES, frame_at, frame_of, new_salt, next_frame, payload_of
 from tests.support.spooling import SpoolRig, failure, record, salt_of
 

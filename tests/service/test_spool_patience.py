@@ -23,9 +23,9 @@ from client_core import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from service.spool.delivery_outcome import verdict_of
 from service.spool.patience import Patience
 from service.spool.spool_metrics import SpoolMetrics
-from service.spool.verdict import verdict_of
 from tests.support.spooling import (
     SpoolRig,
     acknowledged,

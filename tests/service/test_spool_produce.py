@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core import ProducerRecord, RecordTooLargeError
-from service.slowness.schemas import SpoolState, StatusAnswer
+from service.native.status_schemas import SpoolState, StatusAnswer
 from tests.support.http_app import HttpApp, run, until
 from tests.support.spooling import BadDisk
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 
 from client_core import InvalidRecordError, ProducerRecord, RecordTooLargeError, TopicAuthorizationError
-from service.schemas import RequeueAnswer, SetAsideReason
-from service.spool import aside as aside_module
-from service.spool.aside import REASONS, SetAside, set_aside_in
+from service.native.schemas import RequeueAnswer, SetAsideReason
+from service.spool import dead_letters as aside_module
+from service.spool.dead_letters import REASONS, SetAside, set_aside_in
 from service.spool.delivery import MOST_REQUEUES
 from service.spool.entry import frame_of
 from service.spool.requeue import Requeued

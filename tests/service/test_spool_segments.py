@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.spool.aside import damaged_in
-from service.spool.disk import Disk
+from service.base.disk import Disk
+from service.spool.dead_letters import damaged_in
 from service.spool.entry import FRAME_BYTES
 from service.spool.reader import SpoolReader
 from service.spool.segments import Segments

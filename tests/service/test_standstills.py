@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from service.admin import AdminThread, make_registry
-from service.health import Health
-from service.server import bound_socket
-from service.stacks import ThreadStack
-from service.standstills import EVENT_LOOP, POLL_LOOP, Standstills
+from service.process.admin import AdminThread, make_registry
+from service.process.health import Health
+from service.process.loop_watchdog import EVENT_LOOP, POLL_LOOP, Standstills
+from service.process.server import bound_socket
+from service.process.stacks import ThreadStack
 from tests.support.http_app import HttpApp, run, until
 from tests.support.plain_http import NO_TLS
 from tests.support.waiting import wait_until
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator
 
-    from service.asgi import Message, Receive, Scope, Send
+    from service.wire.asgi import Message, Receive, Scope, Send
 
 THREADS = [ThreadStack("pilotfish-admin", "a.py:1 in look"), ThreadStack("pilotfish-io", "b.py:2 in resolve")]
 HEAD = "did not turn within 50 ms; where each of 2 threads stands:"
@@ -43,7 +43,7 @@ class Lines(logging.Handler):
 @pytest.fixture
 def logged() -> Iterator[list[str]]:
     """Fills with what is logged of standstills from here on."""
-    log, handler = logging.getLogger("service.standstills"), Lines()
+    log, handler = logging.getLogger("service.process.loop_watchdog"), Lines()
     log.addHandler(handler)
     yield handler.lines
     log.removeHandler(handler)

@@ -8,8 +8,8 @@ import pytest
 
 from client_core import Backlog, BatchCount, Errors, NodeStatus, Phase, TopicPartition, TopicWait
 from client_core import events as e
-from service.access.caller import ANYONE, Caller, TopicRules
-from service.slowness.schemas import StatusAnswer
+from service.admission.caller import ANYONE, Caller, TopicRules
+from service.native.status_schemas import StatusAnswer
 from tests.support.fake_producer import with_status
 from tests.support.http_app import HttpApp
 

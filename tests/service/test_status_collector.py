@@ -6,7 +6,7 @@ import pytest
 
 from client_core import Errors
 from client_core import events as e
-from service.slowness.collector import LEADER_CHANGES, MAX_NODES, RUN_GAP_MS, Failure, Slowness
+from service.observe.slowness.collector import LEADER_CHANGES, MAX_NODES, RUN_GAP_MS, Failure, Slowness
 from tests.support.mock_clock import MockClock
 
 

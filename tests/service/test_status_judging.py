@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core import Backlog, BatchCount, NodeStatus, Phase, TopicPartition, TopicWait
-from service.slowness.collector import Failure, NodeSlowness
-from service.slowness.judging import Finding, Picture, judge
-from service.slowness.recent_times import NOTHING_RECENT, Recent
+from service.observe.slowness.collector import Failure, NodeSlowness
+from service.observe.slowness.judging import Finding, Picture, judge
+from service.observe.slowness.recent_times import NOTHING_RECENT, Recent
 from tests.support.fake_producer import FakeProducer
 
 if TYPE_CHECKING:

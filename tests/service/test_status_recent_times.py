@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.slowness.recent_times import NOTHING_RECENT, PerSecond, Recent, RecentTimes
+from service.observe.slowness.recent_times import NOTHING_RECENT, PerSecond, Recent, RecentTimes
 
 
 def times(*took_ms: int, now_ms: int = 0) -> RecentTimes:

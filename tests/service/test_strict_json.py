@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.strict_json import MAX_DEPTH, SEARCHED_BYTES, BodyError, compact, find_fault, too_deep
+from service.wire.strict_json import MAX_DEPTH, SEARCHED_BYTES, BodyError, compact, find_fault, too_deep
 from tests.support.counted_work import python_lines
 
 _JSON = st.recursive(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.trace_context import MAX_STATE_BYTES, TraceContext, trace_context, trace_context_of
+from service.wire.trace_context import MAX_STATE_BYTES, TraceContext, trace_context, trace_context_of
 
 TRACE = b"0af7651916cd43dd8448eb211c80319c"
 SPAN = b"b7ad6b7169203331"

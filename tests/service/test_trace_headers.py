@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.request_trace import REQUEST_TRACE, CarriedTrace
-from service.trace_context import TraceContext
+from service.observe.request_trace import REQUEST_TRACE, CarriedTrace
+from service.wire.trace_context import TraceContext
 from tests.support.http_app import HttpApp, run
 from tests.support.served import LOOPS, Served, on_loop
 

@@ -136,12 +136,12 @@ def test_a_limit_of_the_queue_that_is_wrong_ends_the_start() -> None:
 
 def test_nothing_of_it_is_loaded_where_it_is_off() -> None:
     program = (
-        "import sys, service.server\n"
-        "from service.app import App\n"
-        "from service.settings import Settings\n"
+        "import sys, service.process.server\n"
+        "from service.process.app import App\n"
+        "from service.base.settings import Settings\n"
         "App(Settings(kafka={'bootstrap.servers': 'localhost:9092'}))\n"
         "assert not [name for name in sys.modules "
-        "if name.startswith(('opentelemetry.sdk', 'opentelemetry.exporter', 'service.tracing', "
+        "if name.startswith(('opentelemetry.sdk', 'opentelemetry.exporter', 'service.observe.tracing', "
         "'google.protobuf', 'requests'))]"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

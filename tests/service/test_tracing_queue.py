@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-from service.settings import SettingsError
-from service.trace_metrics import TraceMetrics
-from service.tracing.span_queue import QueueLimits, SpanQueue
+from service.base.settings import SettingsError
+from service.observe.trace_metrics import TraceMetrics
+from service.observe.tracing.span_queue import QueueLimits, SpanQueue
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

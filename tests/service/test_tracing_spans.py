@@ -22,13 +22,13 @@ from client_core import (
     Wait,
     Written,
 )
-from client_core.producer.batch_outcome import BatchOutcome
-from client_core.producer.results import BatchSpan, FailedSpan
+from client_core.producer.results.batch_outcome import BatchOutcome
+from client_core.producer.results.results import BatchSpan, FailedSpan
 from client_core.record.timestamp_runs import TimestampRuns
-from service.app import App
-from service.asgi import ANSWER, answer_at_once
-from service.settings import Settings
-from service.tracing.otlp import make_span_traces
+from service.base.settings import Settings
+from service.observe.tracing.otlp import make_span_traces
+from service.process.app import App
+from service.wire.asgi import ANSWER, answer_at_once
 from tests.support.fake_producer import FakeProducer
 from tests.support.http_app import run, until
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
     from client_core import ProducerRecord
-    from service.asgi import Receive, Scope, Send
-    from service.face import Producer
+    from service.base.producer_protocol import Producer
+    from service.wire.asgi import Receive, Scope, Send
 
 TRACE_ID: Final = "0af7651916cd43dd8448eb211c80319c"
 PARENT: Final = f"00-{TRACE_ID}-b7ad6b7169203331-01"
@@ -414,7 +414,7 @@ def test_an_answer_that_goes_out_at_once_has_its_status(status: int) -> None:
         "headers": [],
         ANSWER: answer,
     }
-    run(web.traces.around(app, "producer-1")(scope, None, None))  # type: ignore[arg-type]  # neither is asked
+    run(web.traces.around(app, "producer-1", lambda _: None)(scope, None, None))  # type: ignore[arg-type]  # neither is asked
     assert written == [status]
     assert said(web.all_spans()[0])["http.response.status_code"] == status
 
@@ -426,7 +426,7 @@ def test_a_bug_is_an_error_by_its_name_and_nobody_has_left() -> None:
         raise KeyError("a bug")
 
     async def scenario() -> None:
-        app = web.traces.around(buggy, "producer-1")
+        app = web.traces.around(buggy, "producer-1", lambda _: None)
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             assert (await client.post(PATH, content=b"")).status_code == 500

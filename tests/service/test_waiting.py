@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from client_core import Done, Result, UnknownTopicOrPartitionError
-from service.errors import ProblemError
 from service.lookup.unknown_topics import MOST_NAMES, UnknownTopics
-from service.waiting import CallerGoneError, wait_for_result
+from service.wire.errors import ProblemError
+from service.wire.waiting import CallerGoneError, wait_for_result
 from tests.support.fake_producer import FakeResult
 from tests.support.http_app import run, until
 

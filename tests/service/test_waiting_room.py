@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.errors import ProblemError
-from service.waiting_room import WaitingRoom
+from service.admission.admission_control import WaitingRoom
+from service.wire.errors import ProblemError
 from tests.support.mock_clock import MockClock
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.access.caller import Caller, TopicRules
-from service.watch.routes import wants_json
-from service.watch.schemas import ChangesAnswer, Snapshot
+from service.admission.caller import Caller, TopicRules
+from service.native.watch import wants_json
+from service.native.watch_schemas import ChangesAnswer, Snapshot
 from tests.support.event_stream import watching
 from tests.support.http_app import HttpApp, until
 from tests.support.metadata_responses import partition, topic

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core import Event, SecretReloaded
-from service.watched_file import (
+from service.base.watched_file import (
     MAX_FILE_BYTES,
     SETTLE_MS,
     FileFaultError,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from client_core.client import metadata_news
-from client_core.producer.transaction_manager import MOST_LEFT
-from service.http_metrics import METHODS
-from service.slowness.collector import LEADER_CHANGES
+from client_core.producer.sender.transaction_manager import MOST_LEFT
+from service.observe.http_metrics import METHODS
+from service.observe.slowness.collector import LEADER_CHANGES
 from tests.soak.growth import Allowance, Verdict, judge
 
 if TYPE_CHECKING:

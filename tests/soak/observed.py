@@ -86,7 +86,7 @@ class Observer:
     def _answer(self, question: str) -> object:
         match question:
             case "inventory":
-                gc.unfreeze()  # what the start has made holds what grows; see service/garbage.py
+                gc.unfreeze()  # what the start has made holds what grows; see service/process/garbage.py
                 with _undisturbed():
                     return {**take_inventory()._asdict(), "allocated": allocated()}
             case "trace":

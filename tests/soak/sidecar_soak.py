@@ -50,7 +50,7 @@ _DRAINED_S: Final = 60.0
 #: How often is counted what a moment's work makes vary.
 _COUNTS: Final = 4
 #: One that is under way.
-_REQUEST: Final = "client_core.producer.pending_request.PendingRequest"
+_REQUEST: Final = "client_core.producer.requests.pending_request.PendingRequest"
 #: Topics that come and go in a round, and how many there are at a time.
 _NEW_TOPICS: Final = 15
 _MOST_CHURNING: Final = 20

@@ -22,9 +22,9 @@ from client_core.client.network_client import NetworkClient
 from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.network.selectable import CredentialsVersion
 from client_core.producer.kafka_producer import KafkaProducer
-from client_core.producer.wiring import metadata_config, network_client_config
-from service.metrics import ClientMetrics
-from service.slowness.collector import Slowness
+from client_core.producer.sender.wiring import metadata_config, network_client_config
+from service.observe.metrics import ClientMetrics
+from service.observe.slowness.collector import Slowness
 from tests.soak.inventory import take_inventory
 from tests.support.fake_cluster.in_process import FIRST_PORT, HOST, InProcessBrokers
 from tests.support.fake_cluster.metadata_cache import AliveBroker

@@ -76,7 +76,7 @@ def test_our_own_types_are_allowed_less_than_others() -> None:
 
 
 def test_what_has_a_bound_may_fill_it() -> None:
-    name = "length client_core.producer.transaction_manager.TransactionManager._partitions"
+    name = "length client_core.producer.sender.transaction_manager.TransactionManager._partitions"
     assert allowance_of(name) == Allowance(500)
 
 

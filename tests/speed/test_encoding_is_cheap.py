@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from client_core.producer.producer_record import ProducerRecord
+from client_core.producer.results.producer_record import ProducerRecord
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from tests.speed.counted_calls import calls_of
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from client_core import ProducerConfig
-from service.app import create_app
-from service.completions import LoopCompletions
-from service.settings import Settings
+from service.base.completions import LoopCompletions
+from service.base.settings import Settings
+from service.process.app import create_app
 from tests.support.counted_work import kept_blocks, python_calls
 from tests.support.fake_cluster.in_process import FIRST_PORT, HOST, InProcessBrokers
 from tests.support.fake_producer import FakeResult
@@ -28,7 +28,7 @@ from tests.support.producer_rig import ProducerRig
 from tests.support.sender_rig import ORDERS_0, produced, producer_id_given
 
 if TYPE_CHECKING:
-    from service.asgi import ASGIApp, Message
+    from service.wire.asgi import ASGIApp, Message
 
 LOOK_UPS: Final = 1_000
 SECOND_MS: Final = 1_000

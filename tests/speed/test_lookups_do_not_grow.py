@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
-from service.http_metrics import HttpMetrics
 from service.lookup.fast_lookups import FastLookups
 from service.lookup.lookup_table import LookupTable
+from service.observe.http_metrics import HttpMetrics
 from tests.speed.counted_calls import calls_of
 from tests.support.fake_producer import FakeProducer
 from tests.support.producer_rig import ProducerRig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from service.http_metrics import HttpMetrics
+from service.observe.http_metrics import HttpMetrics
 from tests.speed.counted_calls import calls_of
 from tests.support.counted_work import CountedLocks, kept_blocks
 from tests.support.http_app import HttpApp

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from client_core import KafkaProducer
-from service.app import App
-from service.settings import Settings
+from service.base.settings import Settings
+from service.process.app import App
 from tests.support.counted_work import no_collector
 from tests.support.fake_cluster import FakeCluster
 from tests.support.http_app import until
@@ -26,7 +26,7 @@ from tests.support.loop_turns import MeasuredLoop
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from service.asgi import Message, Scope
+    from service.wire.asgi import Message, Scope
 
 TURN_MS: Final = 50.0
 _ROUNDS: Final = 20

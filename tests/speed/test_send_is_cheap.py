@@ -214,6 +214,6 @@ def test_a_new_send_is_written_without_asking_the_system_first() -> None:
 
 def test_a_start_loads_no_codec_that_is_not_asked_for() -> None:
     """Their library takes a megabyte and a half."""
-    script = "import sys, client_core, service.app; print('cramjam' in sys.modules)"
+    script = "import sys, client_core, service.process.app; print('cramjam' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from client_core import ProducerRecord
-from service.request_trace import marked
-from service.trace_context import TraceContext
+from service.observe.request_trace import marked
+from service.wire.trace_context import TraceContext
 from tests.speed.counted_calls import calls_of
 from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:
     from collections import Counter
 
-    from service.asgi import Message
+    from service.wire.asgi import Message
 
 PARENT: Final = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 RECORDS: Final = 1_000

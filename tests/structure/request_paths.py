@@ -82,7 +82,7 @@ def _median(profile: _Profile, run: Callable[[], object]) -> Counts:
 
 def _send(profile: _Profile) -> Counts:
     from client_core import KafkaProducer, ProducerConfig, ProducerRecord
-    from service.embedded import DEMO_TOPIC, EmbeddedCluster
+    from service.process.embedded import DEMO_TOPIC, EmbeddedCluster
 
     with (
         EmbeddedCluster(topics=(DEMO_TOPIC,)) as cluster,

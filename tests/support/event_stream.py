@@ -21,7 +21,7 @@ from tests.support.waiting import patient
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from service.asgi import ASGIApp, Message
+    from service.wire.asgi import ASGIApp, Message
 
 #: In real time; a test that waits longer hangs.
 PATIENCE_S = patient(20.0)

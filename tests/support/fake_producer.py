@@ -20,12 +20,12 @@ from client_core.metadata.topic_answers import TopicAnswers
 from client_core.metadata.topic_configs import TopicConfig
 from client_core.metadata.topic_listing import ListedTopic, TopicListing
 from client_core.metadata.topic_table import TopicTable
-from client_core.producer.backlog import Backlog
-from client_core.producer.producer_record import ProducerRecord, RecordMetadata
-from client_core.producer.results import ListingResult, MetadataResult, TopicConfigsResult
-from client_core.producer.status import BufferStatus, ClientStatus, CloseReport, MetadataStatus
-from client_core.producer.ticket import CallInline, CompletionSink, Done, RecordFailure, Result
-from client_core.producer.turn_times import LoopWork, TurnTimes
+from client_core.producer.accumulator.backlog import Backlog
+from client_core.producer.results.producer_record import ProducerRecord, RecordMetadata
+from client_core.producer.results.results import ListingResult, MetadataResult, TopicConfigsResult
+from client_core.producer.results.status import BufferStatus, ClientStatus, CloseReport, MetadataStatus
+from client_core.producer.results.ticket import CallInline, CompletionSink, Done, RecordFailure, Result
+from client_core.producer.sender.turn_times import LoopWork, TurnTimes
 from tests.support.metadata_responses import node, read
 from tests.support.mock_clock import MockClock
 
@@ -73,7 +73,7 @@ class FakeTicket:
 
 @dataclass
 class FakeProducer:
-    """Satisfies service.face.Producer."""
+    """Satisfies service.base.producer_protocol.Producer."""
 
     clock: MockClock = field(default_factory=lambda: MockClock(now_ms=1_000_000))
     sink: CompletionSink = field(default_factory=CallInline)

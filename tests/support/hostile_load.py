@@ -22,7 +22,7 @@ from client_core import (
 from client_core.client.metadata_updater import DefaultMetadataUpdater
 from client_core.client.network_client import NetworkClient
 from client_core.metadata.producer_metadata import ProducerMetadata
-from client_core.producer.wiring import metadata_config, network_client_config
+from client_core.producer.sender.wiring import metadata_config, network_client_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from service.app import App
-from service.settings import Settings
+from service.base.settings import Settings
+from service.process.app import App
 from tests.support.fake_producer import FakeProducer
 from tests.support.waiting import patient
 

@@ -2,7 +2,7 @@
 
 None of our own client's code runs here, so that what it wrote is judged by another implementation. Blocking,
 bounded by deadlines, one thread at a time. Used with `kraft.py` and, for what it can do, with
-`service/embedded.py`. What librdkafka has no words for is left to Kafka's own tools (kafka_tools.py).
+`service/process/embedded.py`. What librdkafka has no words for is left to Kafka's own tools (kafka_tools.py).
 
 Each broker learns of a change in its own time, and librdkafka asks whichever it likes. So what waits for a
 change here waits until every broker that answers tells it (tests/support/broker_views.py): a test that asks

@@ -12,13 +12,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from client_core.metadata.producer_metadata import ProducerMetadata
-from client_core.producer.config import ProducerConfig
-from client_core.producer.io_thread import wake_now
 from client_core.producer.kafka_producer import KafkaProducer
-from client_core.producer.producer_record import ProducerRecord, RecordMetadata
-from client_core.producer.results import ListingResult, MetadataResult, ProduceResult
-from client_core.producer.ticket import CallInline, RecordFailure
-from client_core.producer.wiring import metadata_config
+from client_core.producer.results.producer_record import ProducerRecord, RecordMetadata
+from client_core.producer.results.results import ListingResult, MetadataResult, ProduceResult
+from client_core.producer.results.ticket import CallInline, RecordFailure
+from client_core.producer.sender.io_thread import wake_now
+from client_core.producer.sender.wiring import metadata_config
+from client_core.producer.settings.config import ProducerConfig
 from tests.support.metadata_responses import metadata_response
 from tests.support.mock_client import MockClient
 from tests.support.mock_clock import MockClock
@@ -27,8 +27,8 @@ from tests.support.recorded_events import RecordedEvents
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from client_core.producer.io_thread import WakeSoon
-    from client_core.producer.ticket import Done, Result, Ticket
+    from client_core.producer.results.ticket import Done, Result, Ticket
+    from client_core.producer.sender.io_thread import WakeSoon
 
 
 class Waiting:

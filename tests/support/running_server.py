@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from service.app import App
-from service.server import SidecarServer, bound_socket
-from service.settings import Settings
+from service.base.settings import Settings
+from service.process.app import App
+from service.process.server import SidecarServer, bound_socket
 from tests.support.fake_producer import FakeProducer
 from tests.support.plain_http import NO_TLS
 

@@ -15,15 +15,15 @@ from client_core.cluster import TopicPartition
 from client_core.error_codes import Errors
 from client_core.metadata.metadata import MetadataConfig
 from client_core.metadata.producer_metadata import ProducerMetadata
-from client_core.producer.buffer_pool import BufferPool
-from client_core.producer.future_record_metadata import FutureRecordMetadata
-from client_core.producer.produce_request import ProduceRequestBuilder
-from client_core.producer.producer_batch import ProducerIdAndEpoch
-from client_core.producer.producer_record import ProducerRecord
-from client_core.producer.record_accumulator import AccumulatorConfig, RecordAccumulator
-from client_core.producer.sender import Sender
-from client_core.producer.sender_config import SenderConfig
-from client_core.producer.transaction_manager import TransactionManager
+from client_core.producer.accumulator.buffer_pool import BufferPool
+from client_core.producer.accumulator.producer_batch import ProducerIdAndEpoch
+from client_core.producer.accumulator.record_accumulator import AccumulatorConfig, RecordAccumulator
+from client_core.producer.results.future_record_metadata import FutureRecordMetadata
+from client_core.producer.results.producer_record import ProducerRecord
+from client_core.producer.sender.produce_request import ProduceRequestBuilder
+from client_core.producer.sender.sender import Sender
+from client_core.producer.sender.sender_config import SenderConfig
+from client_core.producer.sender.transaction_manager import TransactionManager
 from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from client_core.protocol.messages.produce_response import (
     BatchIndexAndErrorMessage,

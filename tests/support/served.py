@@ -22,16 +22,16 @@ import uvloop
 from uvicorn.server import ServerState
 
 from service.listener.connections import Connections, Limits
-from service.listener.cors import NO_CORS, Cors
 from service.listener.http_protocol import ApiProtocol
 from service.listener.listeners import Listener
+from service.wire.cors import NO_CORS, Cors
 from tests.support.http_app import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from service.asgi import ASGIApp
     from service.listener.unix_socket import UnixSocket
+    from service.wire.asgi import ASGIApp
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from service.settings import Settings
+from service.base.settings import Settings
 from service.spool.spool import spool_config
 from tests.support.fake_cluster.in_process import FIRST_PORT, HOST, InProcessBrokers
 from tests.support.hostile_load import hostile_producer

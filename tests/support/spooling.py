@@ -22,10 +22,10 @@ from client_core import (
     TimeoutError,
     Written,
 )
-from service.settings import Settings
-from service.spool.aside import set_aside_in
+from service.base.disk import Disk
+from service.base.settings import Settings
+from service.spool.dead_letters import set_aside_in
 from service.spool.delivery import MARK_EVERY_MS
-from service.spool.disk import Disk
 from service.spool.spool import Spool
 from tests.support.fake_producer import FakeProducer
 from tests.support.mock_clock import MockClock
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from service.face import Producer
+    from service.base.producer_protocol import Producer
     from service.spool.writer import Spooled, SpoolFault
     from tests.support.fake_producer import Outcome
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
-    from service.asgi import ASGIApp
+    from service.wire.asgi import ASGIApp
 
 NDJSON = "application/x-ndjson"
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from service.access.tokens_file import digest_of
+from service.admission.tokens_file import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

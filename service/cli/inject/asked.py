@@ -14,11 +14,11 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from client_core import OPTIONS, ConfigError, parse_and_validate_addresses
+from service.base.environment import KAFKA_PREFIX, PREFIX
+from service.base.settings import OWN_NAMES, Settings, SettingsError, check_settings
+from service.base.version import pilotfish_version
 from service.cli.inject.container import CONFIG_FOLDER, SECRETS_FOLDER, Sidecar
 from service.cli.inject.faults import AskedError
-from service.environment import KAFKA_PREFIX, PREFIX
-from service.settings import OWN_NAMES, Settings, SettingsError, check_settings
-from service.version import pilotfish_version
 
 _BOOTSTRAP: Final = "bootstrap.servers"
 #: Stands for brokers that a ConfigMap names, which nobody can see from here.

@@ -16,9 +16,9 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from client_core import OPTIONS
+from service.base.settings import OWN_NAMES, Settings
 from service.cli.inject.asked import Options, doubts, sidecar_of
 from service.cli.inject.faults import AskedError
-from service.settings import OWN_NAMES, Settings
 
 if TYPE_CHECKING:
     from service.cli.inject.manifests import Result

@@ -7,11 +7,11 @@ batch        application/cloudevents-batch+json ─▶  a record for each event,
 
 from __future__ import annotations
 
-from service.deps import Sidecar
 from service.dialects.cloudevents.routes import events_router
 from service.dialects.dialect import Dialect
-from service.error_faces import native
-from service.schemas import ProblemAnswer
+from service.sidecar.sidecar import Sidecar
+from service.wire.error_formats import native
+from service.wire.schemas import ProblemAnswer
 
 
 def dialect(sidecar: Sidecar) -> Dialect:

@@ -27,7 +27,7 @@ from service.dialects.cloudevents.attributes import (
     check_value,
     missing_attribute,
 )
-from service.strict_json import BodyError
+from service.wire.strict_json import BodyError
 
 _PREFIX: Final = b"ce-"
 _CONTENT_TYPE: Final = "content-type"

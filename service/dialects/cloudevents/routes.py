@@ -16,19 +16,19 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request, Response
 
 from client_core import ProducerRecord
-from service.access.caller import caller_of
-from service.asgi import HeaderPairs, header
-from service.body import announced_bytes, read_body
-from service.deps import Sidecar
+from service.admission.body import announced_bytes, read_body
+from service.admission.caller import caller_of
 from service.dialects.cloudevents.binary import record_of_binary
 from service.dialects.cloudevents.schemas import REQUEST
 from service.dialects.cloudevents.structured import record_of_envelope, records_of_batch
-from service.errors import ProblemError, problem_of_body, refused
-from service.media_type import check_encoding
 from service.produce.produce_answers import Answer, answer_of
-from service.responses import as_is, problems
-from service.schemas import NoQuery, ProduceAnswer
-from service.strict_json import BodyError
+from service.sidecar.sidecar import Sidecar
+from service.wire.asgi import HeaderPairs, header
+from service.wire.errors import ProblemError, problem_of_body, refused
+from service.wire.media_type import check_encoding
+from service.wire.responses import as_is, problems
+from service.wire.schemas import NoQuery, ProduceAnswer
+from service.wire.strict_json import BodyError
 
 _FAMILY: Final = "application/cloudevents"
 _STRUCTURED: Final = "application/cloudevents+json"

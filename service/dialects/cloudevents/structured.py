@@ -27,9 +27,9 @@ from service.dialects.cloudevents.attributes import (
     missing_attribute,
 )
 from service.dialects.json_members import is_null, members_of, text_of, within
-from service.json_items import NO_LIMITS, BodyLimits, items_of_body
-from service.payload import bytes_of_base64
-from service.strict_json import BodyError, compact
+from service.wire.json_items import NO_LIMITS, BodyLimits, items_of_body
+from service.wire.payload import bytes_of_base64
+from service.wire.strict_json import BodyError, compact
 
 #: The header by which a consumer knows that the value is an envelope.
 STRUCTURED_HEADER: Final = ("content-type", b"application/cloudevents+json; charset=UTF-8")

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from service.deps import Sidecar
 from service.dialects.dapr.errors import dapr_face
 from service.dialects.dapr.routes import add_publish
 from service.dialects.dapr.schemas import DaprError
 from service.dialects.dapr.sidecar_info import HEALTH_PATHS, add_info
 from service.dialects.dialect import Dialect
+from service.sidecar.sidecar import Sidecar
 
 
 def dialect(sidecar: Sidecar) -> Dialect:

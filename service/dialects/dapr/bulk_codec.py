@@ -21,9 +21,9 @@ from msgspec import Raw
 from service.dialects.dapr.envelope import BINARY, CLOUD_EVENT, JSON, is_media_type
 from service.dialects.dapr.errors import ENTRIES, MISMATCH, TOO_MUCH, UNREADABLE, Code, fault
 from service.dialects.json_members import is_null, members_of, text_of
-from service.json_items import BodyLimits, items_of_body
-from service.payload import bytes_of_base64
-from service.strict_json import BodyError
+from service.wire.json_items import BodyLimits, items_of_body
+from service.wire.payload import bytes_of_base64
+from service.wire.strict_json import BodyError
 
 _MEMBERS: Final = frozenset({"entryid", "event", "contenttype", "metadata"})
 _METADATA: Final = msgspec.json.Decoder(dict[str, str])

@@ -24,7 +24,7 @@ from msgspec import Raw
 
 from service.dialects.cloudevents.structured import PAYLOAD
 from service.dialects.json_members import is_null, members_of
-from service.strict_json import BodyError, compact, too_deep
+from service.wire.strict_json import BodyError, compact, too_deep
 
 JSON: Final = "application/json"
 CLOUD_EVENT: Final = "application/cloudevents+json"

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from client_core import Errors
-from service.error_faces import Refusal
-from service.errors import Problem, ProblemError
+from service.wire.error_formats import Refusal
+from service.wire.errors import Problem, ProblemError
 
 
 class Code(NamedTuple):

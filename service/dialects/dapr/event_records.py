@@ -20,9 +20,9 @@ from service.dialects.dapr import errors
 from service.dialects.dapr.bulk_codec import Entry
 from service.dialects.dapr.envelope import CLOUD_EVENT, Origin, Trace, completed, is_media_type, wrapped
 from service.dialects.dapr.publish_metadata import PublishMetadata, understand
-from service.errors import ProblemError
 from service.produce.records_codec import in_one_where_many
-from service.strict_json import BodyError
+from service.wire.errors import ProblemError
+from service.wire.strict_json import BodyError
 
 #: What servers make of bytes in a path that are not UTF-8.
 NO_CHARACTER: Final = "\ufffd"

@@ -21,7 +21,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from client_core import Headers
-from service.produce.records_codec import MAX_INT32, in_one_where_many
+from service.produce.records_codec import in_one_where_many
+from service.wire.strict_json import MAX_INT32
 
 _PREFIX: Final = "metadata."
 _CLOUD_EVENT: Final = "cloudevent."

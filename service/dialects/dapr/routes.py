@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
-from service.deps import Sidecar, SidecarDep
 from service.dialects.dapr import errors
 from service.dialects.dapr.publishing import Publishing
 from service.dialects.dapr.schemas import (
@@ -22,6 +21,7 @@ from service.dialects.dapr.schemas import (
     DaprError,
     dapr_errors,
 )
+from service.sidecar.sidecar import Sidecar, SidecarDep
 
 _METHODS: Final = ("POST", "PUT")
 _ERRORS: Final = dapr_errors(400, 403, 404, 408, 413, 415, 422, 429, 500, 503)

@@ -7,8 +7,8 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.dialects.dapr.publish_metadata import BOOLEANS, DURATION
-from service.produce.records_codec import MAX_INT32
-from service.schemas import error_answers
+from service.wire.schemas import error_answers
+from service.wire.strict_json import MAX_INT32
 
 
 class HealthQuery(BaseModel):

@@ -13,17 +13,17 @@ from typing import Annotated, Any, Final
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from service.access.caller import ANYONE, Caller, caller_of
-from service.access.shares import FAIR_SHARE, exceeds_share
-from service.body import announced_bytes, read_body
-from service.deps import Sidecar, SidecarDep
+from service.admission.body import announced_bytes, read_body
+from service.admission.caller import ANYONE, Caller, caller_of
+from service.admission.shares import FAIR_SHARE, exceeds_share
+from service.base.version import pilotfish_version
 from service.dialects.dapr import errors
 from service.dialects.dapr.event_records import NO_CHARACTER
 from service.dialects.dapr.schemas import HealthQuery, MetadataAnswer, dapr_errors
-from service.errors import refused
-from service.responses import of_json
-from service.schemas import NoQuery
-from service.version import pilotfish_version
+from service.sidecar.sidecar import Sidecar, SidecarDep
+from service.wire.errors import refused
+from service.wire.responses import of_json
+from service.wire.schemas import NoQuery
 
 #: Open to callers without a token, as they are in Dapr.
 HEALTH_PATHS: Final = ("/v1.0/healthz", "/v1.0/healthz/outbound")

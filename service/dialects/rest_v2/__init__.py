@@ -8,11 +8,11 @@ every refusal ─▶ error_codes       `{"error_code", "message"}`
 
 from __future__ import annotations
 
-from service.deps import Sidecar
 from service.dialects.dialect import Dialect
 from service.dialects.rest_v2.error_codes import error_face
 from service.dialects.rest_v2.routes import rest_v2_router
 from service.dialects.rest_v2.schemas import ErrorV2
+from service.sidecar.sidecar import Sidecar
 
 
 def dialect(sidecar: Sidecar) -> Dialect:

@@ -16,10 +16,10 @@ import msgspec
 
 from client_core import MetadataCache, Node, PartitionInfo, RecordMetadata, TopicTable
 from service.dialects.rest_v2.error_codes import message_of, record_code_of
-from service.errors import Problem
-from service.long_answers import joined
 from service.lookup.topic_configs import Configs
 from service.produce.producing import Told
+from service.wire.errors import Problem
+from service.wire.long_answers import joined
 
 _NO_LEADER: Final = -1
 _NO_SCHEMAS: Final = '"key_schema_id":null,"value_schema_id":null}'

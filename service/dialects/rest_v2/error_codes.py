@@ -17,9 +17,9 @@ import msgspec
 
 from client_core import Errors
 from service.dialects.rest_v2.media_types import ANSWER_TYPE
-from service.error_faces import Refusal
-from service.errors import Problem, ProblemError
-from service.produce.records_codec import MAX_INT32
+from service.wire.error_formats import Refusal
+from service.wire.errors import Problem, ProblemError
+from service.wire.strict_json import MAX_INT32
 
 BAD_REQUEST: Final = 40002
 TOPIC_NOT_FOUND: Final = 40401

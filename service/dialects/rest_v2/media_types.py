@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from service.errors import refused
-from service.payload import Format
+from service.wire.errors import refused
+from service.wire.payload import Format
 
 ANSWER_TYPE: Final = "application/vnd.kafka.v2+json"
 

@@ -12,9 +12,7 @@ from typing import Final
 from fastapi import Request, Response
 
 from client_core import Errors, MetadataCache, TopicTable
-from service.access.caller import caller_of
-from service.asgi import HeaderPairs, header
-from service.deps import Sidecar
+from service.admission.caller import caller_of
 from service.dialects.grown_topic import look_again
 from service.dialects.rest_v2.answers import (
     brokers_body,
@@ -30,11 +28,13 @@ from service.dialects.rest_v2.error_codes import (
     partition_of_path,
 )
 from service.dialects.rest_v2.media_types import ANSWER_TYPE, check_accept
-from service.errors import Problem, ProblemError
-from service.long_answers import LongBody
-from service.lookup.freshness import freshness_headers, version_text
 from service.lookup.lookups import NO_DEMANDS
-from service.responses import of_long
+from service.sidecar.sidecar import Sidecar
+from service.wire.asgi import HeaderPairs, header
+from service.wire.errors import Problem, ProblemError
+from service.wire.freshness import freshness_headers, version_text
+from service.wire.long_answers import LongBody
+from service.wire.responses import of_long
 
 _TYPE: Final = ANSWER_TYPE.encode()
 

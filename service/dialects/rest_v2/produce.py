@@ -18,10 +18,8 @@ from typing import Final, cast
 from fastapi import Request, Response
 
 from client_core import ProducerRecord, RecordMetadata, Result
-from service.access.caller import caller_of
-from service.asgi import header
-from service.body import announced_bytes, read_body
-from service.deps import Sidecar
+from service.admission.body import announced_bytes, read_body
+from service.admission.caller import caller_of
 from service.dialects.rest_v2.answers import acknowledged_body, offset_items, partial_body
 from service.dialects.rest_v2.error_codes import (
     PARTITION_NOT_FOUND,
@@ -32,10 +30,12 @@ from service.dialects.rest_v2.error_codes import (
 )
 from service.dialects.rest_v2.media_types import ANSWER_TYPE, check_accept, format_of
 from service.dialects.rest_v2.records import parse_body
-from service.errors import Problem, ProblemError, refused
 from service.produce.produce_answers import in_common
 from service.produce.producing import Told
-from service.responses import as_is
+from service.sidecar.sidecar import Sidecar
+from service.wire.asgi import header
+from service.wire.errors import Problem, ProblemError, refused
+from service.wire.responses import as_is
 
 _TYPE: Final = (b"content-type", ANSWER_TYPE.encode())
 

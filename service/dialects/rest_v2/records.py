@@ -28,13 +28,13 @@ from service.dialects.rest_v2.error_codes import (
     SERIALIZATION,
     CodedProblem,
 )
-from service.errors import ProblemError
-from service.json_items import BodyLimits
-from service.json_parts import LARGE_BYTES
-from service.payload import DECODERS, Format
 from service.produce.record_list import RecordList
-from service.produce.records_codec import MAX_INT32, MAX_TIMESTAMP_MS, record_headers, whole_number
-from service.strict_json import BodyError, compact, refuse_unfit
+from service.produce.records_codec import MAX_TIMESTAMP_MS, record_headers, whole_number
+from service.wire.errors import ProblemError
+from service.wire.json_items import BodyLimits
+from service.wire.json_parts import LARGE_BYTES
+from service.wire.payload import DECODERS, Format
+from service.wire.strict_json import MAX_INT32, BodyError, compact, refuse_unfit
 
 
 class _Record(msgspec.Struct, forbid_unknown_fields=True, gc=False):

@@ -11,7 +11,6 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from service.deps import Sidecar, SidecarDep
 from service.dialects.rest_v2.media_types import ANSWER_TYPE
 from service.dialects.rest_v2.metadata import MetadataV2
 from service.dialects.rest_v2.produce import ProduceV2
@@ -24,7 +23,8 @@ from service.dialects.rest_v2.schemas import (
     TopicV2,
     errors,
 )
-from service.schemas import NoQuery
+from service.sidecar.sidecar import Sidecar, SidecarDep
+from service.wire.schemas import NoQuery
 
 _LOOKUP_ERRORS = errors(400, 403, 404, 406, 422, 429, 503)
 _PRODUCE_ANSWERS = NO_OFFSETS | errors(400, 403, 404, 406, 408, 413, 415, 422, 429, 500, 503)

@@ -10,9 +10,9 @@ from typing import Any, Final
 from pydantic import BaseModel, Field
 
 from service.dialects.rest_v2.media_types import ANSWER_TYPE, FORMATS
-from service.payload import Format
-from service.produce.records_codec import MAX_INT32
-from service.schemas import error_answers
+from service.wire.payload import Format
+from service.wire.schemas import error_answers
+from service.wire.strict_json import MAX_INT32
 
 
 class Replica(BaseModel):

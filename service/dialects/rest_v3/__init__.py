@@ -7,12 +7,12 @@ POST /v3/clusters/{id}/topics/{t}/records:batch    up to ten records
 
 from __future__ import annotations
 
-from service.deps import Sidecar
 from service.dialects.dialect import Dialect
-from service.dialects.rest_v3 import batch_route, metadata_routes, records_route
+from service.dialects.rest_v3 import batch_route, examples, metadata_routes, records_route
 from service.dialects.rest_v3.errors import error_face
 from service.dialects.rest_v3.records_route import is_record_stream
 from service.dialects.rest_v3.schemas import ErrorAnswer
+from service.sidecar.sidecar import Sidecar
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
@@ -24,4 +24,5 @@ def dialect(sidecar: Sidecar) -> Dialect:
         error_face,
         ErrorAnswer,
         is_record_stream,
+        examples=examples.answers,
     )

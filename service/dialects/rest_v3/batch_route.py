@@ -15,9 +15,8 @@ from typing import Final
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
-from service.access.caller import caller_of
-from service.body import announced_bytes, read_body
-from service.deps import Sidecar, SidecarDep
+from service.admission.body import announced_bytes, read_body
+from service.admission.caller import caller_of
 from service.dialects.rest_v3.batch_codec import Entry, parse_batch
 from service.dialects.rest_v3.delivery import deliver
 from service.dialects.rest_v3.delivery_reports import Awaited, Report, Reports
@@ -26,10 +25,11 @@ from service.dialects.rest_v3.known_cluster import require_cluster
 from service.dialects.rest_v3.query import no_query
 from service.dialects.rest_v3.request_body import utf8_reader
 from service.dialects.rest_v3.schemas import BATCH_BODY, BatchAnswer, ClusterId, errors
-from service.errors import Problem
-from service.http_metrics import produce_outcome
+from service.observe.http_metrics import produce_outcome
 from service.produce.producing import Told
-from service.responses import as_is
+from service.sidecar.sidecar import Sidecar, SidecarDep
+from service.wire.errors import Problem
+from service.wire.responses import as_is
 
 router = APIRouter(tags=["REST Proxy v3: produce"], dependencies=[Depends(no_query)])
 

@@ -21,7 +21,7 @@ import re
 from enum import Enum
 from typing import Final
 
-from service.strict_json import BodyError
+from service.wire.strict_json import BodyError
 
 #: Far above what any record may nest: each level is remembered, so there is an end to them.
 _MAX_LEVELS: Final = 1_000

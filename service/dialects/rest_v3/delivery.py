@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from client_core import ProducerRecord, RecordTooLargeError
-from service.asgi import Receive
-from service.deps import Sidecar
-from service.errors import Problem, ProblemError
+from service.admission.admission_control import Place
 from service.produce.producing import Told
-from service.streams.record_stream import Item
-from service.waiting_room import Place
+from service.produce.record_stream import Item
+from service.sidecar.sidecar import Sidecar
+from service.wire.asgi import Receive
+from service.wire.errors import Problem, ProblemError
 
 
 async def deliver(

@@ -17,8 +17,8 @@ from client_core import RecordMetadata
 from service.dialects.rest_v3.errors import code_of_record, error_json
 from service.dialects.rest_v3.record_codec import Posted
 from service.dialects.rest_v3.timestamps import LAST_MS, text_of_ms
-from service.errors import Problem
 from service.produce.producing import Told
+from service.wire.errors import Problem
 
 #: Kafka's own size of a null key or value.
 _SIZE_OF_NULL: Final = -1

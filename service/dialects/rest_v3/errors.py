@@ -19,9 +19,9 @@ from typing import Final
 import msgspec
 
 from client_core import Errors
-from service.error_faces import Refusal
-from service.errors import Problem, ProblemError
-from service.strict_json import BodyError
+from service.wire.error_formats import Refusal
+from service.wire.errors import Problem, ProblemError
+from service.wire.strict_json import BodyError
 
 JSON: Final = b"application/json"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from service.access.caller import Caller
-from service.asgi import Receive
-from service.deps import Sidecar
-from service.errors import refused
+from service.admission.caller import Caller
 from service.lookup.lookups import NO_DEMANDS
+from service.sidecar.sidecar import Sidecar
+from service.wire.asgi import Receive
+from service.wire.errors import refused
 
 
 async def require_cluster(sidecar: Sidecar, cluster_id: str | None, receive: Receive, caller: Caller) -> str:

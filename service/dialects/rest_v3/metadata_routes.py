@@ -13,9 +13,7 @@ from typing import Final
 from fastapi import APIRouter, Depends, Request, Response
 
 from client_core import MetadataCache, Node, PartitionInfo, TopicTable
-from service.access.caller import caller_of
-from service.asgi import HeaderPairs
-from service.deps import Sidecar, SidecarDep
+from service.admission.caller import caller_of
 from service.dialects.grown_topic import look_again
 from service.dialects.rest_v3.known_cluster import require_cluster
 from service.dialects.rest_v3.query import no_query
@@ -43,11 +41,12 @@ from service.dialects.rest_v3.schemas import (
     TopicDataList,
     errors,
 )
-from service.errors import ProblemError, problem_of, refused
-from service.lookup.freshness import freshness_headers
-from service.lookup.lookups import NO_DEMANDS
-from service.responses import of_body, of_long
-from service.routes.topics import missing
+from service.lookup.lookups import NO_DEMANDS, missing
+from service.sidecar.sidecar import Sidecar, SidecarDep
+from service.wire.asgi import HeaderPairs
+from service.wire.errors import ProblemError, problem_of, refused
+from service.wire.freshness import freshness_headers
+from service.wire.responses import of_body, of_long
 
 _CLUSTER: Final = "/v3/clusters/{cluster_id}"
 _TOPIC: Final = f"{_CLUSTER}/topics/{{topic}}"
@@ -209,7 +208,7 @@ async def _topic(
     cache = sidecar.producer.cache
     table = cache.topics.get(topic)
     if table is None:
-        raise ProblemError(problem_of(missing(sidecar, topic, None)))
+        raise ProblemError(problem_of(missing(sidecar.producer.cache, topic, None)))
     table.use.touched = True
     return resources, table, cache.nodes_by_id
 

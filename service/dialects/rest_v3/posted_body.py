@@ -11,19 +11,19 @@ from collections.abc import Sequence
 import msgspec
 from fastapi import Request
 
-from service.access.caller import Caller
-from service.aside import FEW_RECORDS
-from service.body import announced_bytes, read_body
-from service.deps import Sidecar
+from service.admission.body import announced_bytes, read_body
+from service.admission.caller import Caller
 from service.dialects.rest_v3.concatenated_json import ConcatenatedJson
 from service.dialects.rest_v3.delivery import deliver
 from service.dialects.rest_v3.delivery_reports import SEPARATOR, Awaited, Reports
 from service.dialects.rest_v3.posted_records import PIECE_BYTES, understand
 from service.dialects.rest_v3.request_body import SPACE, ToUtf8, empty_body
-from service.errors import refused
+from service.produce.body_threads import FEW_RECORDS
 from service.produce.producing import Told, outcome_of
-from service.streams.record_stream import Item
-from service.strict_json import BodyError
+from service.produce.record_stream import Item
+from service.sidecar.sidecar import Sidecar
+from service.wire.errors import refused
+from service.wire.strict_json import BodyError
 
 _encode = msgspec.json.Encoder().encode
 

@@ -9,8 +9,8 @@ from service.dialects.json_members import members_of
 from service.dialects.rest_v3.delivery_reports import Awaited
 from service.dialects.rest_v3.errors import problem_of_record
 from service.dialects.rest_v3.record_codec import PAYLOAD, record_of
-from service.streams.record_stream import Item
-from service.strict_json import BodyError, compact
+from service.produce.record_stream import Item
+from service.wire.strict_json import BodyError, compact
 
 #: So much of a body is looked at in one go: 10 ms if it were nothing but the smallest of records.
 PIECE_BYTES: Final = 32 * 1024

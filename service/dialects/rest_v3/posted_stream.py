@@ -15,22 +15,22 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from service.asgi import Receive
-from service.aside import is_light
-from service.deps import Sidecar
+from service.admission.drain import Drain
+from service.admission.guards import CLOSE
 from service.dialects.rest_v3.concatenated_json import ConcatenatedJson
 from service.dialects.rest_v3.delivery_reports import SEPARATOR, Awaited, Reports
 from service.dialects.rest_v3.errors import error_json
 from service.dialects.rest_v3.posted_records import PIECE_BYTES, RECORDS_AT_ONCE, understand
 from service.dialects.rest_v3.request_body import SPACE, ToUtf8, empty_body
-from service.drain import Drain
-from service.errors import Problem, refused
-from service.listener.guards import CLOSE
+from service.produce.body_threads import is_light
 from service.produce.producing import Times, Told
-from service.streaming import Outlet
-from service.streams.record_stream import IDLE, SHUTDOWN, RecordStream, converse
-from service.strict_json import BodyError
-from service.waiting import CallerGoneError
+from service.produce.record_stream import IDLE, SHUTDOWN, RecordStream, converse
+from service.sidecar.sidecar import Sidecar
+from service.wire.asgi import Receive
+from service.wire.errors import Problem, refused
+from service.wire.streaming import Outlet
+from service.wire.strict_json import BodyError
+from service.wire.waiting import CallerGoneError
 
 #: A begun record that is shorter is not counted among what waits: it is still in a buffer of the connection.
 _HELD_UNCOUNTED_BYTES: Final = 64 * 1024

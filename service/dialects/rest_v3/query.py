@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Query
 
-from service.schemas import NoQuery
+from service.wire.schemas import NoQuery
 
 
 async def no_query(_: Annotated[NoQuery, Query()]) -> None:

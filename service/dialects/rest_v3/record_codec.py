@@ -20,10 +20,10 @@ from client_core import Headers, ProducerRecord
 from service.dialects.json_members import is_null, members_of, text_of, within
 from service.dialects.proxy_spellings import bytes_of_unpadded_base64, unquoted_number
 from service.dialects.rest_v3.timestamps import ms_of_rfc3339
-from service.json_items import items_of
-from service.payload import bytes_of_base64, bytes_of_json, bytes_of_text
-from service.produce.records_codec import MAX_HEADERS, MAX_INT32, in_one_where_many
-from service.strict_json import BodyError
+from service.produce.records_codec import MAX_HEADERS, in_one_where_many
+from service.wire.json_items import items_of
+from service.wire.payload import bytes_of_base64, bytes_of_json, bytes_of_text
+from service.wire.strict_json import MAX_INT32, BodyError
 
 _RECORD: Final = frozenset({"partition_id", "headers", "key", "value", "timestamp"})
 #: Those of them that are as large as their sender likes.

@@ -15,9 +15,8 @@ from contextlib import ExitStack
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from service.access.caller import caller_of
-from service.asgi import HeaderPairs, Message, Scope, header
-from service.deps import SidecarDep
+from service.admission.caller import caller_of
+from service.admission.guards import CLOSE
 from service.dialects.rest_v3.delivery_reports import Reports
 from service.dialects.rest_v3.errors import JSON
 from service.dialects.rest_v3.known_cluster import require_cluster
@@ -26,9 +25,10 @@ from service.dialects.rest_v3.posted_stream import PostedStream
 from service.dialects.rest_v3.query import no_query
 from service.dialects.rest_v3.request_body import utf8_reader
 from service.dialects.rest_v3.schemas import RECORDS_BODY, ClusterId, DeliveryReport, ErrorAnswer, errors
-from service.listener.guards import CLOSE
-from service.responses import as_is
-from service.streaming import StreamedAnswer
+from service.sidecar.sidecar import SidecarDep
+from service.wire.asgi import HeaderPairs, Message, Scope, header
+from service.wire.responses import as_is
+from service.wire.streaming import StreamedAnswer
 
 router = APIRouter(tags=["REST Proxy v3: produce"], dependencies=[Depends(no_query)])
 

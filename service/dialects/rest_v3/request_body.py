@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from service.asgi import Scope, header
 from service.dialects.rest_v3.errors import EMPTY_BODY, refused_with
-from service.errors import ProblemError, refused
+from service.wire.asgi import Scope, header
+from service.wire.errors import ProblemError, refused
 
 _JSON: Final = "application/json"
 

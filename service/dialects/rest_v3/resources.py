@@ -18,8 +18,8 @@ from urllib.parse import quote
 import msgspec
 
 from client_core import Node, PartitionInfo
-from service.asgi import Scope, header
-from service.long_answers import joined
+from service.wire.asgi import Scope, header
+from service.wire.long_answers import joined
 
 Resource = dict[str, object]
 

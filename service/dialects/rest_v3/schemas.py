@@ -12,8 +12,8 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.dialects.rest_v3.batch_codec import MAX_ENTRIES, MAX_ID_LENGTH
-from service.produce.records_codec import MAX_INT32
-from service.schemas import error_answers
+from service.wire.schemas import error_answers
+from service.wire.strict_json import MAX_INT32
 
 # -- paths ---------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Final
 
-from service.lookup.freshness import rfc3339
+from service.wire.freshness import rfc3339
 
 #: RFC 3339 section 5.6; T and Z may be small, the offset is of hours and minutes.
 _FORM: Final = re.compile(

@@ -6,7 +6,7 @@
     floor = "tests/producer/test_batch_outcome.py::test_…"     only of the floor: the test that must find it
 
     [[mutant.change]]
-    file = "client_core/producer/batch_outcome.py"
+    file = "client_core/producer/results/batch_outcome.py"
     old = "self.base_offset + position"                        stands in the file exactly once
     new = "self.base_offset + position + 1"
 

@@ -91,8 +91,14 @@ def test_the_quick_tests_alone_find_the_floor(mutant: Mutant, tree: Path) -> Non
     ("change", "said"),
     [
         (Change("service/none.py", "a", "b"), "there is no service/none.py"),
-        (Change("service/drain.py", "no such text", ""), "stands 0 times in service/drain.py"),
-        (Change("service/drain.py", "self", "it"), "times in service/drain.py; rewrite the change"),
+        (
+            Change("service/admission/drain.py", "no such text", ""),
+            "stands 0 times in service/admission/drain.py",
+        ),
+        (
+            Change("service/admission/drain.py", "self", "it"),
+            "times in service/admission/drain.py; rewrite the change",
+        ),
     ],
 )
 def test_a_change_that_does_not_apply_is_refused_by_its_name(change: Change, said: str) -> None:
@@ -101,10 +107,15 @@ def test_a_change_that_does_not_apply_is_refused_by_its_name(change: Change, sai
 
 
 def test_a_planted_mutant_is_in_the_copy_only_and_gone_at_the_end(tree: Path) -> None:
-    path, original = tree / "service/drain.py", (ROOT / "service/drain.py").read_text(encoding="utf-8")
-    with planted(Mutant("some", "", [Change("service/drain.py", "self.begun = True", "pass")]), tree):
+    path, original = (
+        tree / "service/admission/drain.py",
+        (ROOT / "service/admission/drain.py").read_text(encoding="utf-8"),
+    )
+    with planted(
+        Mutant("some", "", [Change("service/admission/drain.py", "self.begun = True", "pass")]), tree
+    ):
         assert path.read_text(encoding="utf-8") == original.replace("self.begun = True", "pass")
-        assert (ROOT / "service/drain.py").read_text(encoding="utf-8") == original
+        assert (ROOT / "service/admission/drain.py").read_text(encoding="utf-8") == original
     assert path.read_text(encoding="utf-8") == original
 
 

@@ -1,0 +1,232 @@
+"""Appending to batches: the any-thread side of the accumulator.
+
+Records go to the last batch of their partition while it has room, else to a new one for which there must be
+memory. Records without a key go to the topic's sticky partition, which changes only where a batch is full, or
+where it has had twice its share (ACC-15); a call's records are taken batch by batch, never one by one.
+
+Any thread; the topic's lock is held for the call, the pool's and the incomplete batches' inside of it for a
+moment. RecordAccumulator is the only caller. Source: RecordAccumulator.append, appendNewBatch, tryAppend,
+Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from client_core.errors import ProducerClosedError
+from client_core.producer.accumulator.producer_batch import ProducerBatch
+from client_core.record.memory_records_builder import (
+    NO_LIMIT,
+    MemoryRecordsBuilder,
+    estimate_size_in_bytes_upper_bound,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from client_core.cluster import Cluster
+    from client_core.producer.accumulator.buffer_pool import BufferPool
+    from client_core.producer.accumulator.incomplete_batches import IncompleteBatches
+    from client_core.producer.accumulator.partitioner import BuiltInPartitioner
+    from client_core.producer.accumulator.topic_queues import PartitionQueue, TopicQueues, WaitingQueues
+    from client_core.producer.results.batch_outcome import RecordOwner
+    from client_core.producer.results.producer_record import ProducerRecord
+    from client_core.record.compression import Compression
+    from client_core.record.compression_ratio import CompressionRatioEstimator
+
+
+class AppendResult(NamedTuple):
+    """What append_many did. Sender is woken if a batch is full or new (ACC-03)."""
+
+    appended: int
+    needed_bytes: int | None = None  # memory that the next record lacks; None if all were appended
+    batch_is_full: bool = False
+    new_batch_created: bool = False
+    reserved_left: int = 0  # of the caller's reserved bytes: still the caller's, to use or to deallocate
+
+
+@dataclass(slots=True)
+class _Append:
+    """The way of one append_many call. Its fields are the call's alone."""
+
+    records: Sequence[ProducerRecord]
+    indices: Sequence[int]
+    owner: RecordOwner
+    cluster: Cluster
+    now_ms: int
+    wall_ms: int
+    reserved_bytes: int
+    was_parked: bool
+    appended: int = 0
+    batch_is_full: bool = False
+    new_batch_created: bool = False
+
+    def result(self, needed_bytes: int | None) -> AppendResult:
+        return AppendResult(
+            self.appended, needed_bytes, self.batch_is_full, self.new_batch_created, self.reserved_bytes
+        )
+
+
+class BatchAppender:
+    """Appends records to the queues' last batches, and begins new ones."""
+
+    def __init__(
+        self,
+        queues: WaitingQueues,
+        incomplete: IncompleteBatches,
+        pool: BufferPool,
+        *,
+        batch_bytes: int,
+        compression: Compression,
+        ratios: CompressionRatioEstimator,
+        spreads: bool = True,
+        whole_requests: bool = False,
+    ) -> None:
+        """`spreads`: of the keyless records of one call each batch goes where nothing waits, if it can.
+
+        `whole_requests`: no batch is ever too full for the next record of a call.
+        """
+        self._spreads = spreads
+        self._whole_requests = whole_requests
+        #: Nothing new is appended; and then nothing at all.
+        self.closed = False
+        self.ended = False
+        self._queues = queues
+        self._incomplete = incomplete
+        self._pool = pool
+        self._batch_bytes = batch_bytes
+        self._compression = compression
+        self._ratios = ratios
+
+    def queues_of(self, topic: str) -> TopicQueues:
+        """A topic's queues, the same for as long as the topic is held."""
+        return self._queues.topic(topic)
+
+    def append_many(
+        self,
+        topic: str,
+        partition: int | None,
+        records: Sequence[ProducerRecord],
+        indices: Sequence[int],
+        owner: RecordOwner,
+        cluster: Cluster,
+        now_ms: int,
+        wall_ms: int,
+        reserved_bytes: int,
+        was_parked: bool,
+    ) -> AppendResult:
+        """See RecordAccumulator.append_many."""
+        append = _Append(records, indices, owner, cluster, now_ms, wall_ms, reserved_bytes, was_parked)
+        try:
+            while True:
+                queues = self._queues.topic(topic)
+                with queues.lock:
+                    if not queues.is_forgotten:  # else between the two lines above: there are others now
+                        return append.result(self._append(queues, partition, append))
+        except Exception:
+            if append.reserved_bytes > reserved_bytes:
+                self._pool.deallocate(append.reserved_bytes - reserved_bytes)
+                append.reserved_bytes = reserved_bytes
+            if not append.appended:
+                raise
+            return append.result(None)  # the next call begins with the record at fault, and raises
+
+    def _append(self, queues: TopicQueues, partition: int | None, append: _Append) -> int | None:
+        """Appends until all is appended or memory is lacking; then it says how much. Under the lock."""
+        sticky = queues.partitioner if partition is None else None
+        while append.appended < len(append.indices):
+            if self.closed and (self.ended or not append.was_parked):
+                raise ProducerClosedError("Producer closed while send in progress")
+            queue = self._sticky(queues, append) if partition is None else queues.partition(partition)
+            last = queue.last
+            if last is not None and not last.is_full:
+                self._fill(append, queue, last, sticky)
+                continue
+            needed_bytes = self._begin_batch(append, queue, sticky)
+            if needed_bytes is not None:
+                return needed_bytes
+        return None
+
+    def _sticky(self, queues: TopicQueues, append: _Append) -> PartitionQueue:
+        partitioner = queues.partitioner
+        queue = queues.partition(partitioner.current_partition(append.cluster))
+        if queue.all_full:
+            # A switch that was due is made now that it tears no batch apart.
+            partitioner.update(0, append.cluster, enable_switch=True)
+            queue = queues.partition(partitioner.current_partition(append.cluster))
+            if self._spreads and append.new_batch_created and queue.batches:
+                # The next batch of one call: behind another one of its partition it would wait for that one's
+                # answer, for a request takes one batch of each. Where nothing waits it goes along.
+                partitioner.move_on(append.cluster, lambda partition: not queues.partition(partition).batches)
+                queue = queues.partition(partitioner.current_partition(append.cluster))
+        return queue
+
+    def _fill(
+        self,
+        append: _Append,
+        queue: PartitionQueue,
+        batch: ProducerBatch,
+        sticky: BuiltInPartitioner | None,
+        counted_from: int | None = None,
+    ) -> None:
+        """Appends to a batch what it takes. `counted_from`: its size as the partitioner knows it so far."""
+        if sticky is None:
+            batch.keyless_only = False
+        before = batch.estimated_size_bytes if counted_from is None else counted_from
+        stop_at = NO_LIMIT if sticky is None else before + sticky.bytes_before_forced_switch
+        append.appended += batch.append_many(
+            append.records,
+            append.indices,
+            append.appended,
+            append.owner,
+            wall_ms=append.wall_ms,
+            stop_at_bytes=stop_at,
+        )
+        after = batch.estimated_size_bytes
+        if append.appended < len(append.indices) and after < stop_at:
+            batch.close_for_record_appends()  # it refused the next record
+        if sticky is not None:
+            sticky.update(after - before, append.cluster, enable_switch=batch.is_full)
+        append.batch_is_full = append.batch_is_full or queue.is_ready
+
+    def _begin_batch(
+        self, append: _Append, queue: PartitionQueue, sticky: BuiltInPartitioner | None
+    ) -> int | None:
+        """Appends to a new batch; or says how much memory that would take, if it is not there."""
+        record = append.records[append.indices[append.appended]]
+        upper_bound = estimate_size_in_bytes_upper_bound(record.key, record.value, record.headers)
+        size_bytes = max(self._batch_bytes, upper_bound)
+        if append.reserved_bytes >= size_bytes:
+            append.reserved_bytes -= size_bytes
+        elif not self._pool.try_allocate(size_bytes):
+            return size_bytes
+        builder = MemoryRecordsBuilder(
+            NO_LIMIT if self._whole_requests else size_bytes,
+            compression=self._compression,
+            estimated_compression_ratio=self._ratios.estimation(
+                queue.topic_partition.topic, self._compression.codec
+            ),
+        )
+        batch = ProducerBatch(
+            queue.topic_partition,
+            builder,
+            append.now_ms,
+            allocated_bytes=size_bytes,
+            ratios=self._ratios,
+        )
+        batch.keyless_only = sticky is not None
+        self._queues.insert(queue, len(queue.batches), batch)
+        try:
+            self._fill(append, queue, batch, sticky, counted_from=0)
+        except Exception:
+            if batch.record_count:  # they are in, whatever failed behind them
+                self._incomplete.add(batch)
+                append.new_batch_created = True
+            else:
+                self._queues.remove(queue, batch)
+                append.reserved_bytes += size_bytes  # append_many gives it back
+            raise
+        self._incomplete.add(batch)
+        append.new_batch_created = True
+        return None

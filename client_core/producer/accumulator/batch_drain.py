@@ -1,0 +1,338 @@
+"""Which nodes have something to be sent to them, and what: the I/O thread's side of the accumulator.
+
+A partition is ready when a batch of it is full or has waited for linger.ms, and neither backs off nor is
+muted. Draining takes one batch per partition and as many partitions as fit into a request; it is the moment
+at which a batch of an idempotent producer gets its sequence. On the way the queues' lengths are noted for the
+adaptive partitioner.
+
+I/O thread only; takes each topic's lock shortly, as appending threads hold it, too. RecordAccumulator is the
+only caller. Source: RecordAccumulator.ready, drain, partitionReady, drainBatchesForOneNode, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from client_core.clock import FOREVER_MS
+from client_core.cluster import TopicPartition
+from client_core.errors import IllegalStateError
+from client_core.producer.accumulator.partitioner import PartitionLoad
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from client_core.cluster import Cluster, Node
+    from client_core.producer.accumulator.drain_order import DrainOrder
+    from client_core.producer.accumulator.producer_batch import ProducerBatch, ProducerIdAndEpoch
+    from client_core.producer.accumulator.topic_queues import TopicQueues, WaitingQueues
+
+_logger = logging.getLogger(__name__)
+
+
+class PartitionLeaders(Protocol):
+    """What drain and ready read of the metadata: one snapshot of it."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+
+    def leader_for(self, topic_partition: TopicPartition, /) -> Node | None: ...
+
+    def leader_epoch_for(self, topic_partition: TopicPartition, /) -> int | None: ...
+
+
+class Sequences(Protocol):
+    """What drain and re-enqueueing ask of idempotence: TransactionManager. I/O thread only."""
+
+    @property
+    def producer_id_and_epoch(self) -> ProducerIdAndEpoch | None: ...
+
+    def has_in_flight_batches(self, topic_partition: TopicPartition, /) -> bool: ...
+
+    def has_stale_producer_id_and_epoch(self, topic_partition: TopicPartition, /) -> bool: ...
+
+    def has_unresolved_sequence(self, topic_partition: TopicPartition, /) -> bool: ...
+
+    def has_as_many_in_flight_as_is_safe(self, topic_partition: TopicPartition, /) -> bool: ...
+
+    def first_in_flight_sequence(self, topic_partition: TopicPartition, /) -> int | None: ...
+
+    def maybe_update_producer_id_and_epoch(self, topic_partition: TopicPartition, /) -> None: ...
+
+    def sequence_number(self, topic_partition: TopicPartition, /) -> int: ...
+
+    def increment_sequence_number(self, topic_partition: TopicPartition, increment: int, /) -> None: ...
+
+    def add_in_flight_batch(self, batch: ProducerBatch, /) -> None: ...
+
+    def leave(self, partitions: Iterable[TopicPartition], /) -> None: ...
+
+
+class Unbuildable(NamedTuple):
+    """A batch that was drained and then could not be made into bytes: it fails, and alone."""
+
+    batch: ProducerBatch
+    error: Exception
+
+
+class ReadyCheckResult(NamedTuple):
+    """Where something should be sent now, when to look again, and for which topics leaders must be found."""
+
+    ready_nodes: Sequence[Node]
+    next_ready_check_delay_ms: int
+    unknown_leader_topics: frozenset[str]
+
+
+#: More brokers than a cluster has.
+_MOST_NODES: Final = 1_000
+
+_NOTHING_READY: Final = ReadyCheckResult((), FOREVER_MS, frozenset())
+
+
+@dataclass(slots=True)
+class _NodeLatency:
+    """When a node last had something ready, and when it last could take it (ACC-17)."""
+
+    ready_ms: int
+    drain_ms: int
+
+
+class _Place(NamedTuple):
+    """Who leads a partition, and since which epoch, as one snapshot has it."""
+
+    leader: Node | None
+    leader_epoch: int | None
+
+
+def _place(leaders: PartitionLeaders, topic_partition: TopicPartition) -> _Place:
+    return _Place(leaders.leader_for(topic_partition), leaders.leader_epoch_for(topic_partition))
+
+
+class BatchDrain:
+    """Ready and drain over the queues that hold batches."""
+
+    def __init__(
+        self,
+        queues: WaitingQueues,
+        sequences: Sequences | None,
+        *,
+        linger_ms: int,
+        adaptive_partitioning: bool,
+        partition_availability_timeout_ms: int,
+        drain_order: DrainOrder,
+    ) -> None:
+        self.muted: Final[set[TopicPartition]] = set()
+        self.unbuildable: Final[list[Unbuildable]] = []
+        self._queues = queues
+        self._sequences = sequences
+        self._linger_ms = linger_ms
+        self._adaptive_partitioning = adaptive_partitioning
+        self._availability_timeout_ms = partition_availability_timeout_ms
+        self._drain_order = drain_order
+        self._node_latency: dict[int, _NodeLatency] = {}
+        self._topics_with_load: set[TopicQueues] = set()
+        # What `ready` found, for the drain that follows it with the same snapshot.
+        self._placed_by: PartitionLeaders | None = None
+        self._placed: dict[TopicPartition, _Place] = {}
+
+    def ready(self, leaders: PartitionLeaders, now_ms: int, *, send_all: bool) -> ReadyCheckResult:
+        """See RecordAccumulator.ready. `send_all`: whatever does not back off is ready, full or not."""
+        if not self._queues.waiting and not self._topics_with_load:
+            return _NOTHING_READY
+        self._placed_by, self._placed = leaders, {}
+        ready_nodes: dict[int, Node] = {}
+        unknown_leader_topics: set[str] = set()
+        queue_sizes: dict[TopicQueues, dict[int, int]] = {}
+        slow: set[TopicPartition] = set()
+        next_check_delay_ms = FOREVER_MS
+        for topic_partition in sorted(self._queues.waiting):
+            queue = self._queues.waiting.get(topic_partition)
+            if queue is None:
+                continue  # its only batch was cancelled just now
+            leader, leader_epoch = self._placed[topic_partition] = _place(leaders, topic_partition)
+            with queue.lock:
+                batch = queue.first
+                if batch is None:
+                    continue
+                batch.maybe_update_leader_epoch(leader_epoch)
+                backoff_left_ms = batch.retry_backoff_left_ms(now_ms)
+                linger_left_ms = max(0, self._linger_ms - batch.waited_ms(now_ms))
+                is_full, size = queue.is_ready, len(queue.batches)
+            if leader is None:
+                unknown_leader_topics.add(topic_partition.topic)
+                continue
+            queue_sizes.setdefault(queue.topic_queues, {})[topic_partition.partition] = size
+            if self._is_slow(leader.id):
+                slow.add(topic_partition)
+            if leader.id in ready_nodes or topic_partition in self.muted:
+                continue
+            if backoff_left_ms:
+                next_check_delay_ms = min(next_check_delay_ms, backoff_left_ms)
+            elif is_full or send_all or not linger_left_ms:
+                ready_nodes[leader.id] = leader
+            else:
+                next_check_delay_ms = min(next_check_delay_ms, linger_left_ms)
+        if self._adaptive_partitioning:
+            self._update_load(leaders.cluster, queue_sizes, slow)
+        return ReadyCheckResult(
+            tuple(ready_nodes.values()), next_check_delay_ms, frozenset(unknown_leader_topics)
+        )
+
+    def drain(
+        self, leaders: PartitionLeaders, nodes: Iterable[Node], max_size_bytes: int, now_ms: int
+    ) -> dict[int, list[ProducerBatch]]:
+        """See RecordAccumulator.drain."""
+        waiting: dict[int, list[TopicPartition]] = {node.id: [] for node in nodes}
+        if not waiting:
+            return {}
+        if leaders is not self._placed_by:
+            self._placed_by, self._placed = leaders, {}
+        for topic_partition in tuple(self._queues.waiting):
+            place = self._placed.get(topic_partition)
+            if place is None:
+                place = self._placed[topic_partition] = _place(leaders, topic_partition)
+            leader = place.leader
+            if leader is not None and leader.id in waiting and topic_partition not in self.muted:
+                waiting[leader.id].append(topic_partition)
+        self._drain_order.use(leaders.cluster, self._queues.topics.keys())
+        return {
+            node_id: self._drain_node(node_id, topic_partitions, max_size_bytes, now_ms)
+            for node_id, topic_partitions in waiting.items()
+        }
+
+    def leave(self, leaders: PartitionLeaders, node_ids: Collection[int]) -> None:
+        """See RecordAccumulator.leave_lost_leaders."""
+        for topic_partition, queue in tuple(self._queues.waiting.items()):
+            leader = leaders.leader_for(topic_partition)
+            if leader is None or leader.id not in node_ids:
+                continue
+            queues, cluster = queue.topic_queues, leaders.cluster
+            with queue.lock:
+                if topic_partition.partition in queues.partitioner.available_partitions(cluster):
+                    continue  # all leaders are lost: one is as good as another
+                for batch in [each for each in queue.batches if each.may_move]:
+                    self._queues.remove(queue, batch)
+                    target = queues.partition(queues.partitioner.current_partition(cluster))
+                    batch.move_to(target.topic_partition)
+                    self._queues.insert(target, len(target.batches), batch)
+                    queues.partitioner.update(batch.estimated_size_bytes, cluster, enable_switch=True)
+
+    def _drain_node(
+        self,
+        node_id: int,
+        topic_partitions: Sequence[TopicPartition],
+        max_size_bytes: int,
+        now_ms: int,
+    ) -> list[ProducerBatch]:
+        drained: list[ProducerBatch] = []
+        size_bytes = 0
+        for topic_partition in self._drain_order.arranged(node_id, topic_partitions):
+            queue = self._queues.waiting.get(topic_partition)
+            if queue is None:
+                continue
+            leader_epoch = self._placed[topic_partition].leader_epoch
+            with queue.lock:
+                batch = queue.first
+                if batch is None:
+                    continue
+                batch.maybe_update_leader_epoch(leader_epoch)
+                if batch.retry_backoff_left_ms(now_ms):
+                    continue
+                if drained and size_bytes + batch.estimated_size_bytes > max_size_bytes:
+                    self._drain_order.stopped(node_id, topic_partition)
+                    return drained
+                if self._must_wait(batch):
+                    continue  # Java ends the whole node's drain here; other partitions need not wait for it
+                self._queues.remove(queue, batch)
+                batch.drained(now_ms)
+            # From here on the batch is this thread's alone: whatever goes wrong, it must come to an end.
+            try:
+                batch.drop_removed()
+                self._assign_sequence(batch)
+                batch.close()
+            except Exception as error:  # noqa: BLE001 -- a codec's, or a lack of memory; others go on
+                self.unbuildable.append(Unbuildable(batch, error))
+                continue
+            size_bytes += batch.estimated_size_bytes
+            drained.append(batch)
+        self._drain_order.got_round(node_id)
+        return drained
+
+    def _must_wait(self, batch: ProducerBatch) -> bool:
+        """Whether sending the batch now could break the sequence (IDM-03, IDM-05)."""
+        sequences, topic_partition = self._sequences, batch.topic_partition
+        if sequences is None:
+            return False
+        if sequences.producer_id_and_epoch is None:
+            return True
+        if batch.base_sequence is None:
+            return (
+                sequences.has_in_flight_batches(topic_partition)
+                and (
+                    sequences.has_stale_producer_id_and_epoch(topic_partition)
+                    or sequences.has_as_many_in_flight_as_is_safe(topic_partition)
+                )
+            ) or sequences.has_unresolved_sequence(topic_partition)
+        first_in_flight = sequences.first_in_flight_sequence(topic_partition)
+        return first_in_flight is not None and batch.base_sequence != first_in_flight
+
+    def _assign_sequence(self, batch: ProducerBatch) -> None:
+        """At the first drain only: a retry under another sequence could be written twice (IDM-02)."""
+        sequences, topic_partition = self._sequences, batch.topic_partition
+        if sequences is None or batch.has_sequence:
+            return
+        sequences.maybe_update_producer_id_and_epoch(topic_partition)
+        producer = sequences.producer_id_and_epoch
+        if producer is None:
+            raise IllegalStateError(f"drained {batch!r} without a producer id")
+        batch.set_producer_state(
+            producer.producer_id, producer.epoch, sequences.sequence_number(topic_partition)
+        )
+        sequences.increment_sequence_number(topic_partition, batch.record_count)
+        sequences.add_in_flight_batch(batch)
+        _logger.debug(
+            "Assigned %s to batch with base sequence %s being sent to partition %s",
+            producer,
+            batch.base_sequence,
+            topic_partition,
+        )
+
+    # -- adaptive partitioning -----------------------------------------------------------------------------
+
+    def update_node_latency_stats(self, node_id: int, now_ms: int, can_drain: bool) -> None:
+        """See RecordAccumulator.update_node_latency_stats."""
+        if self._availability_timeout_ms <= 0:
+            return
+        if len(self._node_latency) >= _MOST_NODES and node_id not in self._node_latency:
+            del self._node_latency[next(iter(self._node_latency))]
+        latency = self._node_latency.setdefault(node_id, _NodeLatency(now_ms, now_ms))
+        latency.ready_ms = now_ms
+        if can_drain:
+            latency.drain_ms = now_ms
+
+    def _is_slow(self, node_id: int) -> bool:
+        latency = self._node_latency.get(node_id)
+        return latency is not None and latency.ready_ms - latency.drain_ms > self._availability_timeout_ms
+
+    def _update_load(
+        self,
+        cluster: Cluster,
+        queue_sizes: Mapping[TopicQueues, Mapping[int, int]],
+        slow: Collection[TopicPartition],
+    ) -> None:
+        """Tells the partitioners the queues' lengths (ACC-16), once each partition was used."""
+        for queues in self._topics_with_load - queue_sizes.keys():
+            queues.partitioner.load = None
+        self._topics_with_load = set()
+        for queues, sizes in queue_sizes.items():
+            used = len(queues.partitions)
+            if used < (cluster.partition_count_for_topic(queues.name) or 0):
+                queues.partitioner.load = None
+                continue
+            with queues.lock:
+                choice = queues.partitioner.available_partitions(cluster)
+                if slow:
+                    choice = [p for p in choice if TopicPartition(queues.name, p) not in slow]
+                queues.partitioner.load = PartitionLoad(sizes, choice, used)
+            self._topics_with_load.add(queues)

@@ -1,0 +1,92 @@
+"""A batch's records put into other batches: in parts where it was too large, or without those who have left.
+
+Records are encoded when they are appended. Without those who have left, they are copied: only what stands in
+front of each record's key changes. To be split, a batch is built, decoded and appended anew. Sequences and
+spans go along: a part has the sequence of its first record, and each owner's span is cut where its records
+are.
+
+Pure: builders and spans come in, builders and spans go out. ProducerBatch is the only caller; on its thread,
+under its lock. Source: ProducerBatch.split, createBatchOffAccumulatorForRecord, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from client_core.producer.results.batch_outcome import spans_between
+from client_core.record.memory_records_builder import estimate_size_in_bytes_upper_bound
+from client_core.record.record_batch import NO_TIMESTAMP, decode_record_batch, increment_sequence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from client_core.producer.results.batch_outcome import Span
+    from client_core.record.memory_records_builder import MemoryRecordsBuilder
+    from client_core.record.record_batch import Record
+
+    #: Makes the builder of a batch with room for so many bytes.
+    NewBuilder = Callable[[int], MemoryRecordsBuilder]
+
+
+class Packed(NamedTuple):
+    """Records in a builder, and whose they are."""
+
+    builder: MemoryRecordsBuilder
+    spans: list[Span]
+
+
+def repacked(packed: Packed, new_builder: NewBuilder) -> Packed:
+    """The records that a span names, without the others. The old builder is of no use after this."""
+    old = packed.builder
+    builder = new_builder(old.write_limit_bytes)
+    was_closed = old.is_closed_for_appends
+    old.copy_to(builder, (range(start, start + len(indices)) for _, indices, start in packed.spans))
+    spans: list[Span] = []
+    position = 0
+    for owner, indices, _ in packed.spans:
+        spans.append((owner, indices, position))
+        position += len(indices)
+    if was_closed:
+        builder.close_for_record_appends()
+    return Packed(builder, spans)
+
+
+def in_parts(packed: Packed, part_bytes: int, new_builder: NewBuilder) -> list[Packed]:
+    """The same records in order, in builders of at most that size that are closed for appends.
+
+    A record larger than that has a part for itself, and no part holds more than half of the records: Java's
+    first split of a batch that is not larger than batch.size gives the same batch again.
+    """
+    records = _decode(packed.builder)
+    most = (len(records) + 1) // 2
+    parts: list[Packed] = []
+    first = 0
+    while first < len(records):
+        builder = new_builder(max(_alone_bytes(records[first]), part_bytes))
+        indices = range(first, min(first + most, len(records)))
+        count = builder.append_many(records, indices, 0, NO_TIMESTAMP)
+        builder.close_for_record_appends()
+        _pass_sequence_on(packed.builder, builder, first)
+        parts.append(Packed(builder, spans_between(packed.spans, first, first + count)))
+        first += count
+    return parts
+
+
+def largest_record_bytes(builder: MemoryRecordsBuilder) -> int:
+    """The upper bound of its largest record, as a batch of its own."""
+    return max(_alone_bytes(record) for record in _decode(builder))
+
+
+def _alone_bytes(record: Record) -> int:
+    return estimate_size_in_bytes_upper_bound(record.key, record.value, record.headers)
+
+
+def _pass_sequence_on(whole: MemoryRecordsBuilder, part: MemoryRecordsBuilder, first: int) -> None:
+    producer_id, epoch, base_sequence = whole.producer_id, whole.producer_epoch, whole.base_sequence
+    if producer_id is not None and epoch is not None and base_sequence is not None:
+        part.set_producer_state(producer_id, epoch, increment_sequence(base_sequence, first))
+
+
+def _decode(builder: MemoryRecordsBuilder) -> Sequence[Record]:
+    built = builder.build()
+    return decode_record_batch(built).records(builder.uncompressed_size_bytes) if built else ()

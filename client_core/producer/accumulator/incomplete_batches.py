@@ -1,0 +1,137 @@
+"""Every batch that is not accounted for yet, queued or in flight, and the flushes that wait for some of them.
+
+Appending threads add, the I/O thread removes; anyone may look. One lock, held for set operations only; a
+flush is told that it is done outside of it. Source: IncompleteBatches,
+ProduceRequestResult.awaitAllDependents, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from client_core.clock import Clock
+    from client_core.producer.accumulator.producer_batch import ProducerBatch
+
+
+class FlushTicket:
+    """A wait for what was incomplete when it began, and for what that is split into (ACC-12)."""
+
+    __slots__ = ("_abandon", "_batches", "_condition", "_lock", "_on_done")
+
+    def __init__(
+        self,
+        batches: Iterable[ProducerBatch],
+        on_done: Callable[[], None] | None,
+        abandon: Callable[[FlushTicket], None] = lambda flush: None,
+    ) -> None:
+        """`abandon`: nobody waits for it any more."""
+        self._abandon = abandon
+        self._lock = threading.RLock()
+        self._condition = threading.Condition(self._lock)
+        self._batches = set(batches)
+        self._on_done = on_done
+
+    @property
+    def is_done(self) -> bool:
+        return not self._batches
+
+    def wait(self, clock: Clock, deadline_ms: int) -> bool:
+        """Blocks until it is done (True) or the deadline has come (False). Not on the I/O thread.
+
+        A wait that is interrupted ends the flush: what lingers goes on lingering.
+        """
+        try:
+            with self._lock:
+                return clock.wait_for(self._condition, lambda: self.is_done, deadline_ms)
+        except BaseException:
+            self._abandon(self)
+            raise
+
+    def replaced(self, batch: ProducerBatch, by: Collection[ProducerBatch]) -> None:
+        """A batch was split: its parts count in its stead."""
+        with self._lock:
+            if batch in self._batches:
+                self._batches.update(by)
+
+    def completed(self, batch: ProducerBatch) -> bool:
+        """A batch is accounted for; whether it was the last one."""
+        with self._lock:
+            if batch not in self._batches:
+                return False
+            self._batches.discard(batch)
+            if self._batches:
+                return False
+            self._condition.notify_all()
+            return True
+
+    def tell(self) -> None:
+        if self._on_done is not None:
+            self._on_done()
+
+
+class IncompleteBatches:
+    """The set of all incomplete batches, oldest first."""
+
+    __slots__ = ("_batches", "_flushes", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._batches: dict[ProducerBatch, None] = {}
+        self._flushes: list[FlushTicket] = []
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __contains__(self, batch: ProducerBatch) -> bool:
+        return batch in self._batches
+
+    @property
+    def flush_in_progress(self) -> bool:
+        """A plain read."""
+        return bool(self._flushes)
+
+    def snapshot(self) -> Sequence[ProducerBatch]:
+        """All of them now, in the order in which they were added."""
+        with self._lock:
+            return tuple(self._batches)
+
+    def add(self, batch: ProducerBatch) -> None:
+        with self._lock:
+            self._batches[batch] = None
+
+    def split(self, batch: ProducerBatch, into: Collection[ProducerBatch]) -> None:
+        """Adds the parts of a batch, for which its flushes wait from now on, too."""
+        with self._lock:
+            self._batches.update(dict.fromkeys(into))
+            flushes = tuple(self._flushes)
+        for flush in flushes:
+            flush.replaced(batch, into)
+
+    def remove(self, batch: ProducerBatch) -> None:
+        """A batch is accounted for. Hold no lock: flushes that it was the last of are told."""
+        with self._lock:
+            self._batches.pop(batch, None)
+            flushes = tuple(self._flushes)
+        for flush in flushes:
+            if flush.completed(batch):
+                self._end(flush)
+                flush.tell()
+
+    def _end(self, flush: FlushTicket) -> None:
+        with self._lock:
+            if flush in self._flushes:
+                self._flushes.remove(flush)
+
+    def begin_flush(self, on_done: Callable[[], None] | None) -> FlushTicket:
+        """Begins to wait for all that is incomplete now. `on_done` is called at once if that is nothing."""
+        with self._lock:
+            flush = FlushTicket(self._batches, on_done, self._end)
+            if not flush.is_done:
+                self._flushes.append(flush)
+                return flush
+        flush.tell()
+        return flush

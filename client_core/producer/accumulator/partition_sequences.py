@@ -1,0 +1,104 @@
+"""The sequence numbers of one partition: the next to give out, the last acknowledged, what is in flight.
+
+Brokers recognise duplicates and gaps by producer id, epoch and sequence; the sequence of a partition counts
+records, wraps from 2147483647 to 0 (REC-04) and begins at 0 with each new producer id or epoch. No
+decisions here: those are TransactionManager's. I/O thread only. Source: TxnPartitionEntry,
+DefaultRecordBatch, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from client_core.record.record_batch import increment_sequence
+
+if TYPE_CHECKING:
+    from client_core.producer.accumulator.producer_batch import ProducerBatch, ProducerIdAndEpoch
+
+#: How many sequence numbers there are: they are the non-negative int32.
+_SEQUENCES: Final = 2**31
+
+
+def is_later(sequence: int, than: int) -> bool:
+    """Whether a sequence was given out after another one, over the wrap too.
+
+    At most five batches are in flight, so two sequences that are compared are never half the circle apart.
+    Java compares plain integers and goes wrong at the wrap.
+    """
+    return 0 < (sequence - than) % _SEQUENCES < _SEQUENCES // 2
+
+
+@dataclass(slots=True, eq=False)
+class PartitionSequences:
+    """One partition's sequences. `in_flight`: drained and not finished, in the order of their sequences."""
+
+    producer: ProducerIdAndEpoch | None = None
+    next_sequence: int = 0
+    last_acked_sequence: int | None = None
+    last_acked_offset: int | None = None
+    in_flight: list[ProducerBatch] = field(default_factory=list)
+    #: How many batches were ever put behind each that is in flight, finished ones among them.
+    _followers: dict[ProducerBatch, int] = field(default_factory=dict)
+
+    @property
+    def batches_since_oldest(self) -> int:
+        """How many batches a broker may have been sent from the oldest one in flight on; 0 without any."""
+        return self._followers[self.in_flight[0]] + 1 if self.in_flight else 0
+
+    def increment(self, records: int) -> None:
+        self.next_sequence = increment_sequence(self.next_sequence, records)
+
+    def add_in_flight(self, batch: ProducerBatch) -> None:
+        """Puts a batch in its place: mostly the end; the parts of a split one go where it was."""
+        place = len(self.in_flight)
+        while place and _precedes(batch, self.in_flight[place - 1]):
+            place -= 1
+        for before in self.in_flight[:place]:
+            self._followers[before] += 1
+        behind = self.in_flight[place] if place < len(self.in_flight) else None
+        self._followers[batch] = 0 if behind is None else self._followers[behind] + 1
+        self.in_flight.insert(place, batch)
+
+    def remove_in_flight(self, batch: ProducerBatch) -> None:
+        """Forgets a batch, by identity: two may bear the same sequence under different epochs."""
+        self.in_flight = [other for other in self.in_flight if other is not batch]
+        self._followers.pop(batch, None)
+
+    def acked(self, sequence: int) -> None:
+        """Takes note of an acknowledged sequence; answers may come out of order."""
+        if self.last_acked_sequence is None or is_later(sequence, self.last_acked_sequence):
+            self.last_acked_sequence = sequence
+
+    def acked_offset(self, offset: int) -> None:
+        if self.last_acked_offset is None or offset > self.last_acked_offset:
+            self.last_acked_offset = offset
+
+    def is_next(self, sequence: int) -> bool:
+        """Whether the sequence follows the last one acknowledged without a gap."""
+        if self.last_acked_sequence is None:
+            return sequence == 0
+        return sequence == increment_sequence(self.last_acked_sequence, 1)
+
+    def start_at_beginning(self, producer: ProducerIdAndEpoch) -> None:
+        """Numbers what is in flight from 0 under another producer id or epoch, in its old order (IDM-04)."""
+        sequence = 0
+        for batch in self.in_flight:
+            batch.reset_producer_state(producer.producer_id, producer.epoch, sequence)
+            sequence = increment_sequence(sequence, batch.record_count)
+        self.producer = producer
+        self.next_sequence = sequence
+        self.last_acked_sequence = None
+        # Under the new epoch a broker has none of them yet.
+        self._followers = {batch: n for n, batch in enumerate(reversed(self.in_flight))}
+
+
+def _precedes(batch: ProducerBatch, other: ProducerBatch) -> bool:
+    """Whether a batch must reach the log before another one of its partition."""
+    mine = (batch.producer_id or 0, batch.producer_epoch or 0)
+    theirs = (other.producer_id or 0, other.producer_epoch or 0)
+    if mine != theirs:
+        return mine < theirs
+    if batch.base_sequence is None or other.base_sequence is None:
+        return False
+    return is_later(other.base_sequence, than=batch.base_sequence)

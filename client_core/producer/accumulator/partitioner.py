@@ -1,0 +1,213 @@
+"""Which partition a record goes to: its key's hash, or for records without a key the sticky partition
+(KIP-794).
+
+A key always maps to the same partition while their number stays: (murmur2(key) & 0x7fffffff) mod all
+partitions, led or not (ACC-18). Records without one stick to a partition until a batch is filled, so that
+batches are large, and then move to one drawn at random: uniformly among those with a leader, or, when the
+queues differ in length, the shorter the queue the likelier (ACC-15, ACC-16).
+
+`partition_for_key` is pure, any thread. A BuiltInPartitioner belongs to one topic and is guarded by that
+topic's lock in RecordAccumulator. Source: BuiltInPartitioner, Utils.murmur2, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+from struct import Struct, unpack_from
+from typing import TYPE_CHECKING, Final
+from weakref import ref
+
+from client_core.errors import IllegalArgumentError, IllegalStateError
+from client_core.producer.accumulator.lost_leaders import LostLeaders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from random import Random
+
+    from client_core.cluster import Cluster
+
+_SEED: Final = 0x9747B28C
+_MULTIPLIER: Final = 0x5BD1E995
+_MASK: Final = 0xFFFFFFFF
+_POSITIVE: Final = 0x7FFFFFFF
+
+#: Ready readers of so many little-endian words, for keys of up to 127 bytes.
+_READ_WORDS: Final = tuple(Struct(f"<{words}I").unpack_from for words in range(32))
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's 32-bit murmur2 hash, unsigned. Source: Utils.murmur2, which answers the same bits signed."""
+    length = len(data)
+    word_count = length >> 2
+    words = _READ_WORDS[word_count](data) if word_count < 32 else unpack_from(f"<{word_count}I", data)
+    h = _SEED ^ length
+    for word in words:
+        k = word * _MULTIPLIER & _MASK
+        # One mask after the exclusive or does for both products: the lower 32 bits don't see the upper ones.
+        h = (h * _MULTIPLIER ^ (k ^ k >> 24) * _MULTIPLIER) & _MASK
+    tail = length & 3
+    if tail:
+        h = (h ^ int.from_bytes(data[length - tail :], "little")) * _MULTIPLIER & _MASK
+    h = (h ^ h >> 13) * _MULTIPLIER & _MASK
+    return h ^ h >> 15
+
+
+def partition_for_key(key: bytes, partition_count: int) -> int:
+    """The partition of a key. An empty key is a key; a record without one asks the sticky partitioner."""
+    return (murmur2(key) & _POSITIVE) % partition_count
+
+
+#: How many partitions `move_on` looks at: in a topic of thousands it need not find the only good one.
+_LOOKED_AT: Final = 64
+
+#: Of a partitioner that is told of nobody.
+NOBODY_LOST: Final = LostLeaders(0)
+
+
+class PartitionLoad:
+    """How much waits in each partition of a topic, as the last `ready` saw it.
+
+    `queue_sizes` names the partitions that hold batches, all others hold none. `partition_ids` are those to
+    choose from: with a leader, and not left out for its being slow (ACC-17). `partition_count` counts all
+    that were ever used. The table is only made when a partition is chosen, which is once per batch and not
+    once per `ready`.
+    """
+
+    __slots__ = ("_partition_count", "_partition_ids", "_queue_sizes", "_table")
+
+    def __init__(
+        self, queue_sizes: Mapping[int, int], partition_ids: Sequence[int], partition_count: int
+    ) -> None:
+        self._queue_sizes = queue_sizes
+        self._partition_ids = partition_ids
+        self._partition_count = partition_count
+        self._table: Sequence[int] | None = None
+
+    def cumulative_frequencies(self) -> Sequence[int]:
+        """A running sum of `longest queue + 1 - queue`, one entry per partition to choose from.
+
+        Empty where the queues tell nothing: all are of one length and none is left out, or there is but one.
+        """
+        if self._table is None:
+            self._table = self._make_table()
+        return self._table
+
+    def _make_table(self) -> Sequence[int]:
+        if not self._partition_ids or self._partition_count < 2:
+            return ()
+        sizes = [self._queue_sizes.get(partition, 0) for partition in self._partition_ids]
+        longest = max(sizes)
+        if min(sizes) == longest and len(sizes) == self._partition_count:
+            return ()
+        return tuple(accumulate(longest + 1 - size for size in sizes))
+
+    def choose(self, random: int) -> int | None:
+        """The partition of a random number: the first whose frequency is greater. None: choose uniformly."""
+        table = self.cumulative_frequencies()
+        if not table:
+            return None
+        return self._partition_ids[bisect_right(table, random % table[-1])]
+
+
+class BuiltInPartitioner:
+    """Where a topic's records without a key go now. Guarded by the topic's lock."""
+
+    __slots__ = (
+        "_available",
+        "_available_in",
+        "_available_without",
+        "_produced_bytes",
+        "_random",
+        "load",
+        "lost",
+        "partition",
+        "sticky_batch_bytes",
+        "topic",
+    )
+
+    def __init__(
+        self, topic: str, sticky_batch_bytes: int, random: Random, lost: LostLeaders = NOBODY_LOST
+    ) -> None:
+        """`lost`: whose partitions are not chosen, if there are others."""
+        if sticky_batch_bytes < 1:
+            raise IllegalArgumentError(f"stickyBatchSize must be >= 1 but got {sticky_batch_bytes}")
+        self.topic = topic
+        self.sticky_batch_bytes = sticky_batch_bytes
+        self.load: PartitionLoad | None = None
+        self._random = random
+        #: The sticky partition; None before the first is chosen.
+        self.partition: int | None = None
+        self._produced_bytes = 0
+        self.lost: Final = lost
+        self._available: Sequence[int] = ()
+        # Weakly: a topic that is seldom written to would keep the whole snapshot of then.
+        self._available_in: ref[Cluster] | None = None
+        self._available_without: Collection[int] = ()
+
+    def current_partition(self, cluster: Cluster) -> int:
+        """The sticky partition; chosen now if there is none yet, or if its leader is lost."""
+        partition = self.partition
+        if partition is None or (self.lost.node_ids and partition not in self.available_partitions(cluster)):
+            partition = self.partition = self._next_partition(cluster)
+            self._produced_bytes = 0
+        return partition
+
+    def update(self, appended_bytes: int, cluster: Cluster, *, enable_switch: bool) -> None:
+        """Counts what was appended to the sticky partition, and moves on when that is enough (ACC-15).
+
+        With `enable_switch` at batch.size, else at twice that: a partition whose batch is not full keeps its
+        records together, but not for ever.
+        """
+        self._produced_bytes += appended_bytes
+        enough = self.sticky_batch_bytes if enable_switch else 2 * self.sticky_batch_bytes
+        if self._produced_bytes >= enough:
+            self.partition = self._next_partition(cluster)
+            self._produced_bytes = 0
+
+    def move_on(self, cluster: Cluster, is_good: Callable[[int], bool]) -> None:
+        """Chooses as ever, and then the first good one from there on, if there is one near."""
+        self.partition = self._next_partition(cluster)
+        self._produced_bytes = 0
+        available = self.available_partitions(cluster)
+        start = available.index(self.partition) if self.partition in available else 0
+        for place in range(start, start + min(len(available), _LOOKED_AT)):
+            partition = available[place % len(available)]
+            if is_good(partition):
+                self.partition = partition
+                return
+
+    @property
+    def bytes_before_forced_switch(self) -> int:
+        """How much the sticky partition still takes, full batches or not."""
+        return 2 * self.sticky_batch_bytes - self._produced_bytes
+
+    def available_partitions(self, cluster: Cluster) -> Sequence[int]:
+        """The topic's partitions whose leader is a known broker, without the lost ones unless all are lost.
+
+        Found out once per snapshot and set of the lost.
+        """
+        lost = self.lost.node_ids
+        of_cluster = self._available_in
+        if of_cluster is None or of_cluster() is not cluster or self._available_without is not lost:
+            partitions = cluster.topic_partitions.get(self.topic)
+            numbers = () if partitions is None else partitions.numbers
+            leaders = {} if partitions is None else {p: partitions.leader_id(p) for p in numbers}
+            led = tuple(p for p in numbers if leaders[p] in cluster.nodes_by_id)
+            self._available = tuple(p for p in led if leaders[p] not in lost) or led
+            self._available_in, self._available_without = ref(cluster), lost
+        return self._available
+
+    def _next_partition(self, cluster: Cluster) -> int:
+        random = self._random.getrandbits(31)
+        chosen = None if self.load is None else self.load.choose(random)
+        available = self.available_partitions(cluster)
+        # The load is of the last `ready`, and a leader may be lost since.
+        if chosen is not None and (not self.lost.node_ids or chosen in available):
+            return chosen
+        if available:
+            return available[random % len(available)]
+        count = cluster.partition_count_for_topic(self.topic)
+        if not count:
+            raise IllegalStateError(f"topic {self.topic} has no partitions to choose from")
+        return random % count

@@ -1,0 +1,440 @@
+"""A batch of records for one partition, from its first record until every record is accounted for.
+
+Whoever appends is a RecordOwner: a request of one record or of ten thousand. A batch keeps no future per
+record, but one span per (owner, call): the owner, which of its records, and where they begin in the batch.
+When the batch is done, each span's owner hears of it once, with an outcome that all spans share (BAT-01,
+BAT-02). A batch that is too large is split: its spans move to the new batches, and then it is done itself
+(ACC-14).
+
+    open -> SUCCEEDED | FAILED | ABORTED | SPLIT    (see batch_outcome.may_end)
+
+Under its partition's lock while it stands in a queue; once drained, the I/O thread's alone.
+Source: ProducerBatch, ProduceRequestResult, FutureRecordMetadata, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from client_core.errors import IllegalStateError
+from client_core.producer.accumulator.batch_repacking import Packed, in_parts, largest_record_bytes, repacked
+from client_core.producer.results.batch_outcome import BatchOutcome, FinalState, may_end
+from client_core.producer.results.ticket import Written
+from client_core.record.compression import Codec
+from client_core.record.compression_ratio import CompressionRatioEstimator
+from client_core.record.memory_records_builder import NO_LIMIT, ONLY_RECORD, MemoryRecordsBuilder
+from client_core.record.record_batch import increment_sequence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from client_core.cluster import TopicPartition
+    from client_core.errors import KafkaError
+    from client_core.producer.results.batch_outcome import RecordOwner, Span
+    from client_core.producer.results.producer_record import ProducerRecord
+
+_logger = logging.getLogger(__name__)
+
+#: A copied record takes about 1 us of the I/O thread. A batch.size of 1 MiB may hold 100,000.
+_MOST_REPACKED_WHILE_OPEN: Final = 1_000
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """Who writes, as the broker named it (IDM-01)."""
+
+    producer_id: int
+    epoch: int
+
+
+class ProducerBatch:
+    """Records on their way to one partition."""
+
+    __slots__ = (
+        "_attempts_when_leader_changed",
+        "_builder",
+        "_current_leader_epoch",
+        "_ratios",
+        "_removed_records",
+        "_retry_backoff_ms",
+        "_spans",
+        "allocated_bytes",
+        "attempts",
+        "created_ms",
+        "drained_ms",
+        "failed_records",
+        "final_state",
+        "is_buffer_deallocated",
+        "is_in_flight",
+        "is_split_batch",
+        "keyless_only",
+        "last_attempt_ms",
+        "sent_to",
+        "sequence_has_been_reset",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        builder: MemoryRecordsBuilder,
+        created_ms: int,
+        *,
+        allocated_bytes: int = 0,
+        is_split_batch: bool = False,
+        ratios: CompressionRatioEstimator | None = None,
+    ) -> None:
+        """`allocated_bytes` is what the batch holds of buffer.memory; split batches hold nothing of it.
+
+        `ratios` learn how well the batch was packed.
+        """
+        self.topic_partition = topic_partition
+        self.created_ms: Final = created_ms
+        self.allocated_bytes: Final = allocated_bytes
+        self.is_split_batch: Final = is_split_batch
+        self.last_attempt_ms = created_ms
+        self.drained_ms: int | None = None
+        self.attempts = 0
+        self.final_state: FinalState | None = None
+        #: How many of its records failed, were not reported as failed before, and are not counted yet.
+        self.failed_records = 0
+        self.is_in_flight = False  # Sender's: handed to the client and not answered yet
+        self.sent_to: int | None = None  # the node of that request, for status
+        #: Whether all of its records were given their partition by the sticky partitioner. Under the lock.
+        self.keyless_only = False
+        self.is_buffer_deallocated = False
+        self.sequence_has_been_reset = False
+        self._builder = builder
+        self._ratios = CompressionRatioEstimator() if ratios is None else ratios
+        self._spans: list[Span] = []
+        self._removed_records = 0
+        self._retry_backoff_ms = 0
+        self._current_leader_epoch: int | None = None
+        self._attempts_when_leader_changed = 0
+
+    def __repr__(self) -> str:
+        state = "open" if self.final_state is None else self.final_state.value
+        records = self.record_count
+        return f"<ProducerBatch {self.topic_partition} {state} records={records} attempts={self.attempts}>"
+
+    # -- appending: under the partition's lock --------------------------------------------------------------
+
+    def append_many(
+        self,
+        records: Sequence[ProducerRecord],
+        indices: Sequence[int],
+        first: int,
+        owner: RecordOwner,
+        *,
+        wall_ms: int,
+        stop_at_bytes: int = NO_LIMIT,
+    ) -> int:
+        """Takes the owner's records at indices[first:] as far as there is room; returns how many."""
+        position = self._builder.record_count
+        taken = self._builder.append_many(records, indices, first, wall_ms, stop_at_bytes)
+        if taken:
+            self._spans.append((owner, indices[first : first + taken], position))
+        return taken
+
+    def append_one(
+        self, record: ProducerRecord, key_and_value_bytes: int, owner: RecordOwner, wall_ms: int
+    ) -> int:
+        """Takes the owner's only record where more would fit behind it; returns its bytes, or 0."""
+        builder = self._builder
+        taken_bytes = builder.append_where_more_fits(record, key_and_value_bytes, wall_ms)
+        if taken_bytes:
+            self._spans.append((owner, ONLY_RECORD, builder.record_count - 1))
+        return taken_bytes
+
+    @property
+    def may_move(self) -> bool:
+        """Whether another partition would do as well: nobody chose this one, and nothing was sent to it."""
+        return self.keyless_only and self.drained_ms is None and self.final_state is None
+
+    def move_to(self, topic_partition: TopicPartition) -> None:
+        """Makes it a batch of another partition of its topic. I/O thread, out of any queue."""
+        self.topic_partition = topic_partition
+        self._current_leader_epoch = None
+
+    def close_for_record_appends(self) -> None:
+        self._builder.close_for_record_appends()
+
+    def abort_record_appends(self) -> None:
+        """Nothing is appended any more and nothing can be sent; the spans still wait for the outcome."""
+        self._builder.abort()
+
+    def remove_owners(self, owners: Collection[int]) -> list[tuple[RecordOwner, Sequence[int]]]:
+        """Takes out the records of the owners with these id()s, who hear nothing; returns what was theirs.
+
+        Only for a batch that was never drained. Their bytes stay until the drain calls `drop_removed`, or
+        until they are half of a batch that is open: what leaves costs no more than appending it did, however
+        many leave one after the other. Not of a large one, for which a turn would take too long.
+        """
+        removed = [(owner, indices) for owner, indices, _ in self._spans if id(owner) in owners]
+        if not removed:
+            return removed
+        self._spans = [span for span in self._spans if id(span[0]) not in owners]
+        self._removed_records += sum(len(indices) for _, indices in removed)
+        has_room_to_gain = self._spans and not self._builder.is_closed_for_appends
+        is_quick = self._builder.record_count <= _MOST_REPACKED_WHILE_OPEN
+        if has_room_to_gain and is_quick and 2 * self._removed_records >= self._builder.record_count:
+            self.drop_removed()
+        return removed
+
+    def drop_removed(self) -> None:
+        """Encodes the batch anew without what was removed; nothing where nothing was. Before its sequence."""
+        if self._removed_records:
+            packed = Packed(self._builder, self._spans)
+            self._builder, self._spans = repacked(packed, self._new_builder)
+            self._removed_records = 0
+
+    # -- what it is ----------------------------------------------------------------------------------------
+
+    @property
+    def record_count(self) -> int:
+        return self._builder.record_count - self._removed_records
+
+    @property
+    def estimated_size_bytes(self) -> int:
+        return self._builder.estimated_size_bytes
+
+    @property
+    def is_full(self) -> bool:
+        return self._builder.is_full
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its bytes are made."""
+        return self._builder.is_built
+
+    @property
+    def is_done(self) -> bool:
+        return self.final_state is not None
+
+    @property
+    def in_retry(self) -> bool:
+        return self.attempts > 0
+
+    @property
+    def was_drained(self) -> bool:
+        """Whether the batch, or the one it was split from, was taken for a request: it may be in the log."""
+        return self.drained_ms is not None
+
+    @property
+    def uncompressed_size_bytes(self) -> int:
+        return self._builder.uncompressed_size_bytes
+
+    @property
+    def compression_ratio(self) -> float:
+        return self._builder.compression_ratio
+
+    @property
+    def spans(self) -> Sequence[Span]:
+        """Whose records these are, in the order of appending."""
+        return self._spans
+
+    # -- sequence (idempotence) ------------------------------------------------------------------------------
+
+    @property
+    def producer_id(self) -> int | None:
+        return self._builder.producer_id
+
+    @property
+    def producer_epoch(self) -> int | None:
+        return self._builder.producer_epoch
+
+    @property
+    def base_sequence(self) -> int | None:
+        return self._builder.base_sequence
+
+    @property
+    def has_sequence(self) -> bool:
+        return self._builder.base_sequence is not None
+
+    @property
+    def last_sequence(self) -> int | None:
+        """The sequence of the last record; it wraps, where Java's lastSequence overflows (REC-04)."""
+        base = self._builder.base_sequence
+        return None if base is None else increment_sequence(base, self.record_count - 1)
+
+    def set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Once, at the first drain (IDM-02)."""
+        self._builder.set_producer_state(producer_id, producer_epoch, base_sequence)
+
+    def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Another id, epoch and sequence after an epoch bump; its bytes are made anew (IDM-04)."""
+        _logger.info(
+            "Resetting sequence number of batch with current sequence %s for partition %s to %s",
+            self.base_sequence,
+            self.topic_partition,
+            base_sequence,
+        )
+        self.sequence_has_been_reset = True
+        self._builder.reopen_and_rewrite_producer_state(producer_id, producer_epoch, base_sequence)
+
+    # -- time and leaders ----------------------------------------------------------------------------------
+
+    def has_reached_delivery_timeout(self, delivery_timeout_ms: int, now_ms: int) -> bool:
+        """Counted from the batch's creation, retries and splits included (ACC-11)."""
+        return delivery_timeout_ms <= now_ms - self.created_ms
+
+    def waited_ms(self, now_ms: int) -> int:
+        """Since its creation, or since it was enqueued again."""
+        return max(0, now_ms - self.last_attempt_ms)
+
+    @property
+    def queue_time_ms(self) -> int:
+        """From creation to the last drain; 0 before it."""
+        return 0 if self.drained_ms is None else self.drained_ms - self.created_ms
+
+    def drained(self, now_ms: int) -> None:
+        self.drained_ms = now_ms if self.drained_ms is None else max(self.drained_ms, now_ms)
+
+    def reenqueued(self, now_ms: int, retry_backoff_ms: int) -> None:
+        """One more attempt, not before the backoff is over (ACC-10)."""
+        self.attempts += 1
+        self.last_attempt_ms = max(self.last_attempt_ms, now_ms)
+        self._retry_backoff_ms = retry_backoff_ms
+
+    def retry_backoff_left_ms(self, now_ms: int) -> int:
+        """How long the retry still has to wait; 0 if there is none or its leader changed (ACC-08)."""
+        if not self.attempts or self.has_leader_changed_for_the_ongoing_retry:
+            return 0
+        return max(0, self._retry_backoff_ms - self.waited_ms(now_ms))
+
+    def maybe_update_leader_epoch(self, latest_leader_epoch: int | None) -> None:
+        """Notes during which attempt the leader's epoch grew (KIP-951)."""
+        if latest_leader_epoch is not None and (
+            self._current_leader_epoch is None or self._current_leader_epoch < latest_leader_epoch
+        ):
+            self._attempts_when_leader_changed = self.attempts
+            self._current_leader_epoch = latest_leader_epoch
+
+    @property
+    def current_leader_epoch(self) -> int | None:
+        return self._current_leader_epoch
+
+    @property
+    def attempts_when_leader_last_changed(self) -> int:
+        return self._attempts_when_leader_changed
+
+    @property
+    def has_leader_changed_for_the_ongoing_retry(self) -> bool:
+        return self.attempts > 0 and self.attempts == self._attempts_when_leader_changed
+
+    # -- the end: I/O thread, no lock held -------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Makes the bytes; called by the drain that takes the batch for a request."""
+        self._builder.build()
+        codec = self._builder.compression.codec
+        if codec is not Codec.NONE:
+            self._ratios.update_estimation(self.topic_partition.topic, codec, self.compression_ratio)
+        self.sequence_has_been_reset = False
+
+    def records(self) -> bytes:
+        """The batch as it goes on the wire. Made once, and again after reset_producer_state."""
+        return self._builder.build()
+
+    def complete(self, base_offset: int | None, log_append_time_ms: int | None) -> bool:
+        """The broker has it. False for a batch that was given up before (BAT-01)."""
+        return self._done(FinalState.SUCCEEDED, base_offset, log_append_time_ms, None, None, None)
+
+    def complete_exceptionally(
+        self,
+        error: KafkaError,
+        record_errors: Callable[[int], KafkaError] | None = None,
+        *,
+        written: Written | None = None,
+    ) -> bool:
+        """The batch failed: with `error`, or record by record (SND-10). False if it had ended before.
+
+        `written` is for a caller that knows better, such as when the broker refused the only attempt; without
+        it a batch may be in the log from its first drain on.
+        """
+        return self._done(FinalState.FAILED, None, None, error, record_errors, written)
+
+    def abort(self, error: KafkaError) -> None:
+        """Gives the batch up. Raises IllegalStateError if it had ended."""
+        if self.final_state is not None:
+            raise IllegalStateError(
+                f"Batch has already been completed in final state {self.final_state.name}"
+            )
+        self._done(FinalState.ABORTED, None, None, error, None, None)
+
+    def _done(
+        self,
+        final_state: FinalState,
+        base_offset: int | None,
+        log_append_time_ms: int | None,
+        error: KafkaError | None,
+        record_errors: Callable[[int], KafkaError] | None,
+        written: Written | None,
+    ) -> bool:
+        if not self._move_to(final_state):
+            return False
+        if error is not None and written is None:
+            written = Written.UNKNOWN if self.was_drained else Written.NO
+        outcome = BatchOutcome(
+            topic=self.topic_partition.topic,
+            partition=self.topic_partition.partition,
+            base_offset=base_offset,
+            log_append_time_ms=log_append_time_ms,
+            error=error,
+            written=written,
+            record_errors=record_errors,
+            timestamps=self._builder.timestamps,
+            attempts=self.attempts,
+        )
+        spans, self._spans = self._spans, []
+        if error is not None:
+            self.failed_records = sum(len(indices) for owner, indices, _ in spans if not owner.was_given_up)
+        for owner, indices, first_in_batch in spans:
+            try:
+                owner.batch_done(indices, first_in_batch, outcome)
+            except Exception:  # one owner's fault must not keep the others waiting (BAT-02)
+                _logger.exception("Error in the owner of records of %s", self.topic_partition)
+        return True
+
+    def _move_to(self, final_state: FinalState) -> bool:
+        if not may_end(self.final_state, final_state):
+            _logger.debug("Ignored %s for %r: it had ended", final_state.name, self)
+            return False
+        self.final_state = final_state
+        return True
+
+    # -- splitting -----------------------------------------------------------------------------------------
+
+    @property
+    def max_record_size_bytes(self) -> int:
+        """The upper bound of its largest record, as a batch of its own. Decodes the batch."""
+        return largest_record_bytes(self._builder)
+
+    def split(self, split_batch_bytes: int) -> list[ProducerBatch]:
+        """Batches of at most that size with the same records, spans and sequences; ends this one (ACC-14).
+
+        A record larger than that has a batch for itself, and no part holds more than half of the records. The
+        parts hold no buffer memory, are closed for appends and begin at attempt 0, but are as old as this one
+        and count as drained. What fails here leaves the batch to be failed, with all its owners.
+        """
+        packed = in_parts(Packed(self._builder, self._spans), split_batch_bytes, self._new_builder)
+        parts = [self._part(builder, spans) for builder, spans in packed]
+        self._move_to(FinalState.SPLIT)
+        self._spans = []
+        return parts
+
+    def _part(self, builder: MemoryRecordsBuilder, spans: list[Span]) -> ProducerBatch:
+        part = ProducerBatch(
+            self.topic_partition, builder, self.created_ms, is_split_batch=True, ratios=self._ratios
+        )
+        part.drained_ms = self.drained_ms
+        part._spans = spans
+        return part
+
+    def _new_builder(self, write_limit_bytes: int) -> MemoryRecordsBuilder:
+        """For the same records in another batch, with what is expected of their topic by now."""
+        compression = self._builder.compression
+        ratio = self._ratios.estimation(self.topic_partition.topic, compression.codec)
+        return MemoryRecordsBuilder(
+            write_limit_bytes, compression=compression, estimated_compression_ratio=ratio
+        )

@@ -1,0 +1,457 @@
+"""Where records wait until they are sent: appended by many threads, drained by one.
+
+Records of one partition gather in batches; `ready` says which nodes something should be sent to, `drain`
+takes a request's worth of batches for each of them, and what fails comes back by `reenqueue` or
+`split_and_reenqueue`. What is sent, and what an answer means, is Sender's.
+
+Threads: `append_many`, `cancel`, `begin_flush`, `close` and the plain reads may be called from any; all else,
+and whatever ends a batch, is the I/O thread's. Locks, always in this order: a topic's lock (queues,
+partitioner), then the pool's or that of the incomplete batches. None is held while owners are told, memory is
+given back, or bytes are made. Only partitions with batches are walked. Source: RecordAccumulator, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from client_core.clock import FOREVER_MS
+from client_core.errors import IllegalStateError, KafkaError
+from client_core.producer.accumulator.batch_appender import BatchAppender
+from client_core.producer.accumulator.batch_drain import BatchDrain
+from client_core.producer.accumulator.drain_order import DrainOrder
+from client_core.producer.accumulator.incomplete_batches import IncompleteBatches
+from client_core.producer.accumulator.lost_leaders import LostLeaders
+from client_core.producer.accumulator.partition_sequences import is_later
+from client_core.producer.accumulator.partitioner import BuiltInPartitioner
+from client_core.producer.accumulator.topic_queues import WaitingQueues
+from client_core.producer.results.status import BufferStatus, FailedRecords, Unacknowledged
+from client_core.record.compression import NO_COMPRESSION
+from client_core.record.compression_ratio import INITIAL_RATIO, CompressionRatioEstimator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+    from random import Random
+
+    from client_core.backoff import ExponentialBackoff
+    from client_core.cluster import Cluster, Node, TopicPartition
+    from client_core.producer.accumulator.batch_appender import AppendResult
+    from client_core.producer.accumulator.batch_drain import (
+        PartitionLeaders,
+        ReadyCheckResult,
+        Sequences,
+        Unbuildable,
+    )
+    from client_core.producer.accumulator.buffer_pool import BufferPool
+    from client_core.producer.accumulator.incomplete_batches import FlushTicket
+    from client_core.producer.accumulator.producer_batch import ProducerBatch
+    from client_core.producer.accumulator.topic_queues import PartitionQueue
+    from client_core.producer.results.batch_outcome import RecordOwner
+    from client_core.producer.results.producer_record import ProducerRecord
+    from client_core.record.compression import Compression
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulatorConfig:
+    """How records are batched, and how long they may wait. Defaults are Kafka's.
+
+    Java looks for expired batches no further than to the first of a partition that is not expired. A batch
+    that came back behind a younger one then waits beyond its time; `expires_behind_younger` has it found.
+    """
+
+    batch_bytes: int = 16384
+    linger_ms: int = 5
+    delivery_timeout_ms: int = 120_000
+    compression: Compression = NO_COMPRESSION
+    adaptive_partitioning: bool = True
+    partition_availability_timeout_ms: int = 0
+    lost_leader_probe_interval_ms: int = 0
+    expires_behind_younger: bool = True
+    whole_requests: bool = False  # not Kafka's: see KafkaProducer
+
+
+class RecordAccumulator:
+    """All records that wait, and the count of all that are not accounted for."""
+
+    def __init__(
+        self,
+        config: AccumulatorConfig,
+        pool: BufferPool,
+        retry_backoff: ExponentialBackoff,
+        random: Random,
+        sequences: Sequences | None = None,
+        drain_order: DrainOrder | None = None,
+    ) -> None:
+        """`sequences`: the TransactionManager of an idempotent producer. `drain_order`: another than ours."""
+        self._config = config
+        self._pool = pool
+        self._retry_backoff = retry_backoff
+        self._random = random
+        self._sequences = sequences
+        #: Whom records without a key keep away from. Sender says who that is.
+        self.lost_leaders: Final = LostLeaders(config.lost_leader_probe_interval_ms)
+        self._queues = WaitingQueues(self._new_partitioner)
+        #: The partitions whose queues hold batches, to see whether there are any. Changes under the locks.
+        self.undrained: Final[Collection[TopicPartition]] = self._queues.waiting.keys()
+        self._incomplete = IncompleteBatches()
+        #: The accepted records that failed, of batches and of those that were never appended.
+        self.failed: Final = FailedRecords()
+        self._ratios = CompressionRatioEstimator()
+        #: Its any-thread side, for who appends by the short way.
+        self.appender = BatchAppender(
+            self._queues,
+            self._incomplete,
+            pool,
+            batch_bytes=config.batch_bytes,
+            compression=config.compression,
+            ratios=self._ratios,
+            spreads=config.adaptive_partitioning,
+            whole_requests=config.whole_requests,
+        )
+        # The I/O thread's alone:
+        #: When the earliest batch expires, of those seen since this was last set to FOREVER_MS: by Sender,
+        #: before each round, for an expiry of the past would have it spin (ACC-11).
+        self.next_batch_expiry_ms = FOREVER_MS
+        self._drain = BatchDrain(
+            self._queues,
+            sequences,
+            linger_ms=config.linger_ms,
+            adaptive_partitioning=config.adaptive_partitioning,
+            partition_availability_timeout_ms=config.partition_availability_timeout_ms,
+            drain_order=DrainOrder() if drain_order is None else drain_order,
+        )
+
+    def __repr__(self) -> str:
+        return f"<RecordAccumulator waiting={len(self._queues.waiting)} incomplete={len(self._incomplete)}>"
+
+    # -- appending: any thread -----------------------------------------------------------------------------
+
+    def append_many(
+        self,
+        topic: str,
+        partition: int | None,
+        records: Sequence[ProducerRecord],
+        indices: Sequence[int],
+        owner: RecordOwner,
+        cluster: Cluster,
+        now_ms: int,
+        wall_ms: int,
+        reserved_bytes: int = 0,
+        *,
+        was_parked: bool = False,
+    ) -> AppendResult:
+        """Appends the records at `indices`, in that order, as far as there is memory (ACC-01, ACC-02).
+
+        Never waits. A partition of None is the sticky one, which may change between batches (ACC-15). Where
+        memory is lacking the result says how much the next record needs: get it from the pool and call again
+        with the indices that are left and the bytes as `reserved_bytes`. `owner` hears of every record that
+        was appended, once.
+
+        Raises ProducerClosedError after close (ACC-04), of what `was_parked` only after end;
+        IllegalArgumentError for a record that the whole pool could not hold; but only if nothing was
+        appended, and `reserved_bytes` are still the caller's then. Else it returns short, without
+        `needed_bytes`: the next call raises.
+        """
+        return self.appender.append_many(
+            topic, partition, records, indices, owner, cluster, now_ms, wall_ms, reserved_bytes, was_parked
+        )
+
+    def _new_partitioner(self, topic: str) -> BuiltInPartitioner:
+        # batch.size 0 turns batching off; stickiness needs at least one byte (KafkaProducer).
+        return BuiltInPartitioner(topic, max(1, self._config.batch_bytes), self._random, self.lost_leaders)
+
+    # -- what to send: I/O thread ----------------------------------------------------------------------------
+
+    def ready(self, leaders: PartitionLeaders, now_ms: int) -> ReadyCheckResult:
+        """The nodes that something should be sent to now, and when to look again (ACC-05, ACC-06, ACC-07)."""
+        send_all = bool(self._queues.waiting) and (
+            self.appender.closed or self._pool.waiters > 0 or self._incomplete.flush_in_progress
+        )
+        return self._drain.ready(leaders, now_ms, send_all=send_all)
+
+    def drain(
+        self, leaders: PartitionLeaders, nodes: Iterable[Node], max_size_bytes: int, now_ms: int
+    ) -> dict[int, list[ProducerBatch]]:
+        """For each of the nodes a request's worth of batches, closed and in no queue any more (ACC-09)."""
+        return self._drain.drain(leaders, nodes, max_size_bytes, now_ms)
+
+    def take_unbuildable(self) -> Sequence[Unbuildable]:
+        """The batches that the last drains took and could not make into bytes; the caller fails them."""
+        unbuildable = tuple(self._drain.unbuildable)
+        self._drain.unbuildable.clear()
+        return unbuildable
+
+    def leave_lost_leaders(self, leaders: PartitionLeaders) -> None:
+        """Gives what waits for lost leaders, has no key and was never sent, to other partitions."""
+        self._drain.leave(leaders, self.lost_leaders.node_ids)
+
+    def mute_partition(self, topic_partition: TopicPartition) -> None:
+        """Nothing of the partition is ready or drained until it is unmuted (max.in.flight 1)."""
+        self._drain.muted.add(topic_partition)
+
+    def unmute_partition(self, topic_partition: TopicPartition) -> None:
+        self._drain.muted.discard(topic_partition)
+
+    def update_node_latency_stats(self, node_id: int, now_ms: int, can_drain: bool) -> None:
+        """Notes that a node had something ready, and whether it could take it (ACC-17)."""
+        self._drain.update_node_latency_stats(node_id, now_ms, can_drain)
+
+    # -- what comes back: I/O thread -------------------------------------------------------------------------
+
+    def reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
+        """Puts a failed batch back for another attempt, ahead of what waits (ACC-10)."""
+        batch.reenqueued(now_ms, self._retry_backoff.backoff_ms(batch.attempts))
+        queue = self._queues.of(batch.topic_partition)
+        with queue.lock:
+            self._insert(queue, batch)
+
+    def split_and_reenqueue(self, batch: ProducerBatch) -> int:
+        """Puts a batch that was too large back as several; returns how many (ACC-14).
+
+        The batch itself has ended then; its memory is the caller's to deallocate. Parts that are too large
+        again come out at half their size at most.
+        """
+        # What was too large was estimated too low: nobody expects records of this topic to be packed at all
+        # until batches have shown that they can be.
+        codec = self._config.compression.codec
+        ratio = max(INITIAL_RATIO, batch.compression_ratio)
+        self._ratios.set_estimation(batch.topic_partition.topic, codec, ratio)
+        target_bytes = self._config.batch_bytes
+        if batch.is_split_batch:
+            target_bytes = max(batch.max_record_size_bytes, batch.estimated_size_bytes // 2)
+        parts = batch.split(target_bytes)
+        self._incomplete.split(batch, parts)
+        queue = self._queues.of(batch.topic_partition)
+        with queue.lock:
+            for part in reversed(parts):
+                if self._sequences is not None:
+                    self._sequences.add_in_flight_batch(part)
+                self._insert(queue, part)
+        return len(parts)
+
+    def _insert(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """First in its queue; behind those with earlier sequences, if it has one. Under the lock."""
+        place = 0
+        if self._sequences is not None:
+            sequence = batch.base_sequence
+            if sequence is None:
+                raise IllegalStateError(
+                    f"{batch!r} is put back without a sequence, although it must have one"
+                )
+            if not self._sequences.has_in_flight_batches(batch.topic_partition):
+                raise IllegalStateError(f"{batch!r} is put back, but is not tracked as in flight")
+            for other in queue.batches:
+                if other.base_sequence is None or not is_later(sequence, than=other.base_sequence):
+                    break
+                place += 1
+        self._queues.insert(queue, place, batch)
+
+    # -- topics that nobody uses any more: I/O thread --------------------------------------------------------
+
+    def forget_topics(self, is_held: Callable[[str], bool]) -> None:
+        """Drops what is kept of topics that are not held any more and have nothing waiting.
+
+        Queues, partitioner, ratio, and with the next epoch their sequences. Java keeps all of these for as
+        long as the process lives, which one that writes to ever new topics does not survive.
+        """
+        left: list[TopicPartition] = []
+        for topic in [topic for topic in tuple(self._queues.topics) if not is_held(topic)]:
+            partitions = self._queues.forget(topic)
+            if partitions is not None:
+                left += partitions
+                self._ratios.reset_estimation(topic)
+        if left and self._sequences is not None:
+            self._sequences.leave(left)
+
+    # -- time: I/O thread ------------------------------------------------------------------------------------
+
+    @property
+    def delivery_timeout_ms(self) -> int:
+        return self._config.delivery_timeout_ms
+
+    def maybe_update_next_batch_expiry(self, batch: ProducerBatch) -> None:
+        """Lets next_batch_expiry_ms cover a batch, such as one in flight."""
+        expiry_ms = batch.created_ms + self._config.delivery_timeout_ms
+        self.next_batch_expiry_ms = min(self.next_batch_expiry_ms, expiry_ms)
+
+    def expired_batches(self, now_ms: int) -> list[ProducerBatch]:
+        """Takes out the queued batches whose delivery timeout is over; the caller fails them (ACC-11)."""
+        expired: list[ProducerBatch] = []
+        for queue in tuple(self._queues.waiting.values()):
+            with queue.lock:
+                place = 0
+                while place < len(queue.batches):
+                    batch = queue.batches[place]
+                    if batch.has_reached_delivery_timeout(self._config.delivery_timeout_ms, now_ms):
+                        batch.abort_record_appends()
+                        self._queues.remove(queue, batch)
+                        expired.append(batch)
+                        continue
+                    self.maybe_update_next_batch_expiry(batch)
+                    if not batch.was_drained or not self._config.expires_behind_younger:
+                        break
+                    place += 1  # what came back stands in front, in the order of its answers, not of its age
+        return expired
+
+    # -- the end of batches ----------------------------------------------------------------------------------
+
+    def complete_batch(self, batch: ProducerBatch) -> None:
+        """The batch is accounted for: its owners know. Hold no lock. I/O thread."""
+        self._incomplete.remove(batch)
+
+    def deallocate(self, batch: ProducerBatch) -> None:
+        """Gives the batch's memory back, once. Hold no lock. I/O thread.
+
+        Not while it is in flight: an expired batch keeps its memory until the answer or the disconnect
+        (SND-14).
+        """
+        if batch.is_split_batch:
+            return
+        if batch.is_buffer_deallocated:
+            _logger.warning("Skipping deallocating a batch that has already been deallocated: %r", batch)
+            return
+        batch.is_buffer_deallocated = True
+        self._pool.deallocate(batch.allocated_bytes)
+        if batch.is_in_flight:
+            raise IllegalStateError(f"Attempting to deallocate a batch that is inflight. Batch is {batch!r}")
+
+    def complete_and_deallocate_batch(self, batch: ProducerBatch) -> None:
+        self.complete_batch(batch)
+        self.deallocate(batch)
+
+    def abort_incomplete_batches(self, error: KafkaError) -> None:
+        """Gives up all that is not accounted for, in flight or not (ACC-13). I/O thread.
+
+        After close() nothing is appended behind its back. The memory of a batch in flight comes back when the
+        client is done with it.
+        """
+        self.let_appends_finish()
+        for batch in self._incomplete.snapshot():
+            self._abort(batch, error, only_if_undrained=False)
+
+    def count_failed(self, batch: ProducerBatch) -> None:
+        """Counts the records of a batch that has failed. I/O thread."""
+        self.failed.add(*batch.topic_partition, batch.failed_records)
+        batch.failed_records = 0
+
+    def abort_undrained_batches(self, error: KafkaError) -> None:
+        """Gives up what was never taken for a request. I/O thread."""
+        for batch in self._incomplete.snapshot():
+            self._abort(batch, error, only_if_undrained=True)
+
+    def _abort(self, batch: ProducerBatch, error: KafkaError, *, only_if_undrained: bool) -> None:
+        queue = self._queues.of(batch.topic_partition)
+        with queue.lock:
+            if batch.is_done or (only_if_undrained and batch.was_drained):
+                return
+            batch.abort_record_appends()
+            self._queues.remove(queue, batch)
+        batch.abort(error)
+        self.count_failed(batch)
+        if batch.is_in_flight:
+            self.complete_batch(batch)
+        else:
+            self.complete_and_deallocate_batch(batch)
+
+    def cancel(self, owners: Iterable[RecordOwner]) -> list[tuple[RecordOwner, Sequence[int]]]:
+        """Takes back what these owners appended and was never drained; they hear nothing of it. Any thread.
+
+        Returns each span that was taken out. The others' records in the same batches stay; the batch is
+        encoded anew when it is drained, or when half of it was taken out.
+        """
+        ids = frozenset(map(id, owners))
+        taken_out: list[tuple[RecordOwner, Sequence[int]]] = []
+        emptied: list[ProducerBatch] = []
+        for queue in tuple(self._queues.waiting.values()):
+            with queue.lock:
+                for batch in tuple(queue.batches):
+                    if batch.was_drained or batch.is_done:
+                        continue
+                    removed = batch.remove_owners(ids)
+                    taken_out += removed
+                    if removed and not batch.record_count:
+                        batch.abort(KafkaError("cancelled"))  # there is nobody left to hear it
+                        self._queues.remove(queue, batch)
+                        emptied.append(batch)
+        for batch in emptied:
+            self.complete_and_deallocate_batch(batch)
+        return taken_out
+
+    # -- flush, close, status: any thread --------------------------------------------------------------------
+
+    def begin_flush(self, on_done: Callable[[], None] | None = None) -> FlushTicket:
+        """Makes all that waits ready, linger or not, until all that is incomplete now is done (ACC-12).
+
+        `on_done` is called once, on the thread that completes the last batch. Wake the sender.
+        """
+        return self._incomplete.begin_flush(on_done)
+
+    @property
+    def flush_in_progress(self) -> bool:
+        return self._incomplete.flush_in_progress
+
+    def close(self) -> None:
+        """Appends only what was parked before; all that waits is ready (ACC-04). Idempotent."""
+        self.appender.closed = True
+        self._pool.refuse_threads()
+
+    def let_appends_finish(self) -> None:
+        """Returns when each append that found the accumulator open is through, and its batch to be seen.
+
+        I/O thread, after `close` or `end`.
+        """
+        for queues in tuple(self._queues.topics.values()):
+            with queues.lock:
+                pass
+
+    def end(self) -> None:
+        """Appends nothing at all any more: nobody would send it. Idempotent."""
+        self.appender.ended = True
+        self.close()
+        self._pool.close()
+
+    @property
+    def has_undrained(self) -> bool:
+        """Whether a queue holds a batch."""
+        return bool(self.undrained)
+
+    @property
+    def has_incomplete(self) -> bool:
+        """Whether any batch is not accounted for."""
+        return len(self._incomplete) > 0
+
+    def batches_of(self, topic_partition: TopicPartition) -> Sequence[ProducerBatch]:
+        """What waits in a partition's queue, in order. For tests and status pages."""
+        queues = self._queues.topics.get(topic_partition.topic)
+        queue = None if queues is None else queues.partitions.get(topic_partition.partition)
+        return () if queue is None else tuple(queue.batches)
+
+    def status(self, now_ms: int) -> BufferStatus:
+        """buffer.memory and what is in it. Counts the batches, not the records in them one by one."""
+        batches = self._incomplete.snapshot()
+        oldest_ms = min((batch.created_ms for batch in batches), default=None)
+        return BufferStatus(
+            total_bytes=self._pool.total_bytes,
+            available_bytes=self._pool.available_bytes,
+            waiters=self._pool.waiters,
+            batches=len(batches),
+            records=sum(batch.record_count for batch in batches),
+            oldest_batch_age_ms=None if oldest_ms is None else now_ms - oldest_ms,
+        )
+
+    def incomplete(self) -> Sequence[ProducerBatch]:
+        """Every batch that is not accounted for, queued or in flight."""
+        return self._incomplete.snapshot()
+
+    def unacknowledged(self) -> tuple[Unacknowledged, ...]:
+        """How many records of each partition are not accounted for."""
+        records: Counter[TopicPartition] = Counter()
+        for batch in self.incomplete():
+            # Of one that is done the owners are being told.
+            left = batch.failed_records if batch.is_done else batch.record_count
+            records[batch.topic_partition] += left
+        return tuple(Unacknowledged(*where, count) for where, count in records.items() if count)

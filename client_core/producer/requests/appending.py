@@ -1,0 +1,201 @@
+"""The two ways into the accumulator: as far as it goes without waiting, and one record that waits for memory.
+
+`append` is for submitted requests: on the caller's thread when they come, on the I/O thread when they go on;
+it never blocks and says what the rest waits for. `append_blocking` is Java's, for `send`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from client_core.errors import IllegalArgumentError, KafkaError, ProducerClosedError
+from client_core.producer.requests.metadata_wait import Fail, Known, judge_metadata_wait
+from client_core.producer.requests.pending_request import PartitionGroup, group_by_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from client_core.clock import Clock
+    from client_core.metadata.metadata_cache import MetadataCache
+    from client_core.producer.accumulator.buffer_pool import BufferPool
+    from client_core.producer.accumulator.record_accumulator import RecordAccumulator
+    from client_core.producer.requests.pending_request import PendingRequest
+    from client_core.producer.results.batch_outcome import RecordOwner
+    from client_core.producer.results.producer_record import ProducerRecord
+
+
+class Appended(Enum):
+    """How far it went."""
+
+    ALL = "all"
+    UP_TO_MISSING_METADATA = "the topic is unknown"
+    UP_TO_A_MISSING_PARTITION = "what is left is for partitions that the topic does not have"
+    UP_TO_FULL_BUFFER = "there is no memory"
+    A_PORTION = "more can be appended at once, in another turn"
+
+
+class Appending(NamedTuple):
+    """What an attempt came to.
+
+    `wakes`: a batch was begun or filled, so the I/O thread has something to look at.
+    """
+
+    so_far: Appended
+    wakes: bool = False
+    needed_bytes: int | None = None
+    error: KafkaError | None = None
+
+
+#: Records of a request `in_portions` that are appended in one go: about 25 ms. Fewer would leave half-full
+#: batches behind, which are sent as they are.
+PORTION: Final = 10_000
+#: And how long their keys may be together, but for the last: a hash of them takes 20 ms.
+PORTION_KEY_BYTES: Final = 256 * 1024
+
+_METADATA_IS_MISSING: Final = Appending(Appended.UP_TO_MISSING_METADATA)
+
+
+def append(
+    request: PendingRequest,
+    accumulator: RecordAccumulator,
+    cache: MetadataCache,
+    now_ms: int,
+    wall_ms: int,
+    *,
+    ignore_keys: bool,
+    answered: bool,
+    was_parked: bool = False,
+) -> Appending:
+    """Appends from the request's front. The caller holds the request, and no lock.
+
+    `wall_ms` is for records without a timestamp: the time after the wait for metadata (PROD-13). An error
+    is for all that is not appended. What `was_parked` is appended also while the producer closes.
+    """
+    judged = judge_metadata_wait(cache, request.topic, None, answered=answered)
+    if isinstance(judged, Fail):
+        return Appending(Appended.UP_TO_MISSING_METADATA, error=judged.error)
+    if not isinstance(judged, Known):
+        return _METADATA_IS_MISSING
+    if request.ungrouped:
+        portion = _portion_of(request) if request.in_portions else request.ungrouped
+        request.todo.extend(
+            group_by_partition(request.records, portion, judged.partition_count, ignore_keys=ignore_keys)
+        )
+        request.ungrouped = request.ungrouped[len(portion) :]
+    try:
+        went = _append_groups(
+            request, accumulator, cache, judged.partition_count, now_ms, wall_ms, was_parked=was_parked
+        )
+        if request.ungrouped and went.needed_bytes is None:
+            if accumulator.appender.ended:  # there is no other turn; partitions that exist have refused it
+                raise ProducerClosedError("Producer closed while send in progress")
+            return went._replace(so_far=Appended.A_PORTION)
+        return went
+    except ProducerClosedError as error:
+        return Appending(Appended.UP_TO_FULL_BUFFER, error=error)
+    except IllegalArgumentError as error:  # batch.size is larger than buffer.memory
+        return Appending(Appended.UP_TO_FULL_BUFFER, error=KafkaError(str(error)))
+
+
+def _portion_of(request: PendingRequest) -> Sequence[int]:
+    """The next of the records without a group that are grouped and appended in one go."""
+    key_bytes = 0
+    for count, index in enumerate(request.ungrouped[:PORTION], 1):
+        key_bytes += len(request.records[index].key or b"")
+        if key_bytes >= PORTION_KEY_BYTES:
+            return request.ungrouped[:count]
+    return request.ungrouped[:PORTION]
+
+
+def _append_groups(
+    request: PendingRequest,
+    accumulator: RecordAccumulator,
+    cache: MetadataCache,
+    partition_count: int,
+    now_ms: int,
+    wall_ms: int,
+    *,
+    was_parked: bool,
+) -> Appending:
+    todo = request.todo
+    beyond: list[PartitionGroup] = []
+    wakes = False
+    needed_bytes: int | None = None
+    while todo and needed_bytes is None:
+        partition, indices = todo[0]
+        if partition is not None and partition >= partition_count:
+            beyond.append(todo.popleft())
+            continue
+        result = accumulator.append_many(
+            request.topic,
+            partition,
+            request.records,
+            indices,
+            request,
+            cache.cluster,
+            now_ms,
+            wall_ms,
+            reserved_bytes=request.reserved_bytes,
+            was_parked=was_parked,
+        )
+        request.reserved_bytes = result.reserved_left
+        wakes = wakes or result.batch_is_full or result.new_batch_created
+        needed_bytes = result.needed_bytes
+        if result.appended == len(indices):
+            todo.popleft()
+        else:
+            todo[0] = PartitionGroup(partition, indices[result.appended :])
+    if needed_bytes is not None:
+        todo.extendleft(reversed(beyond))  # before the next portions' records for the same partitions
+        return Appending(Appended.UP_TO_FULL_BUFFER, wakes, needed_bytes)
+    if beyond:
+        todo.extend(beyond)
+        return Appending(Appended.UP_TO_A_MISSING_PARTITION, wakes)
+    return Appending(Appended.ALL, wakes)
+
+
+def append_blocking(
+    record: ProducerRecord,
+    owner: RecordOwner,
+    accumulator: RecordAccumulator,
+    pool: BufferPool,
+    cache: MetadataCache,
+    clock: Clock,
+    max_block_ms: int,
+    *,
+    ignore_keys: bool,
+) -> bool:
+    """Appends one record whose topic is known, when there is memory; whether the I/O thread must look at it.
+
+    Raises BufferExhaustedError after max_block_ms, ProducerClosedError when the producer closes.
+    """
+    (group,) = group_by_partition(
+        (record,), (0,), cache.partition_count(record.topic) or 1, ignore_keys=ignore_keys
+    )
+    reserved_bytes, left_ms = 0, max_block_ms
+    while True:
+        # The time after each wait: it is the record's timestamp and the batch's creation (PROD-13).
+        now_ms = clock.now_ms()
+        try:
+            result = accumulator.append_many(
+                record.topic,
+                group.partition,
+                (record,),
+                group.indices,
+                owner,
+                cache.cluster,
+                now_ms,
+                clock.wall_ms(),
+                reserved_bytes=reserved_bytes,
+            )
+        except BaseException:
+            pool.deallocate(reserved_bytes)
+            raise
+        if result.reserved_left:
+            pool.deallocate(result.reserved_left)
+        if result.needed_bytes is None:
+            return result.batch_is_full or result.new_batch_created
+        pool.allocate(result.needed_bytes, left_ms)
+        reserved_bytes = result.needed_bytes
+        left_ms = max(left_ms - (clock.now_ms() - now_ms), 0)

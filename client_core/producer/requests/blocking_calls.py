@@ -1,0 +1,151 @@
+"""Java's calls that block their caller: waiting for metadata, appending one record, flushing.
+
+KafkaProducer's `send`, `partitions_for` and `flush` hand on to this. None of them may block the I/O thread,
+on which callbacks run: there metadata and memory are there at once or not at all, and a flush is refused.
+Any thread. Source: KafkaProducer.doSend, waitOnMetadata, flush, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from client_core.clock import FOREVER_MS
+from client_core.errors import KafkaError, ProducerClosedError
+from client_core.events import WaitFinished
+from client_core.latch import Latch
+from client_core.producer.requests.appending import append_blocking
+from client_core.producer.requests.blocking_metadata_wait import BlockingMetadataWait
+from client_core.producer.requests.io_executor import CLOSED_WHILE_WAITING
+from client_core.producer.requests.record_checks import check_topics, ensure_valid_size
+from client_core.producer.results.ticket import Phase
+
+if TYPE_CHECKING:
+    from client_core.clock import Clock
+    from client_core.events import EventSink
+    from client_core.metadata.metadata_cache import MetadataCache
+    from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.accumulator.buffer_pool import BufferPool
+    from client_core.producer.accumulator.record_accumulator import RecordAccumulator
+    from client_core.producer.requests.io_executor import IoExecutor
+    from client_core.producer.requests.ordering_gate import HeldBackTopics
+    from client_core.producer.results.completions import Completions
+    from client_core.producer.results.future_record_metadata import FutureRecordMetadata
+    from client_core.producer.results.producer_record import ProducerRecord
+    from client_core.producer.settings.config import ProducerConfig
+
+#: What a flush is called in WaitFinished.
+FLUSH: Final = "flush"
+
+_FLUSH_IN_CALLBACK: Final = (
+    "KafkaProducer.flush() invocation inside a callback is not permitted because it may lead to deadlock."
+)
+
+
+class BlockingCalls:
+    """Waits on the caller's thread, by the producer's clock."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        metadata: ProducerMetadata,
+        accumulator: RecordAccumulator,
+        pool: BufferPool,
+        io_thread: IoExecutor,
+        held_back: HeldBackTopics,
+        completions: Completions,
+        clock: Clock,
+        events: EventSink,
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._pool = pool
+        self._io_thread = io_thread
+        self._held_back = held_back
+        self._completions = completions
+        self._clock = clock
+        self._events = events
+        self._metadata_wait = BlockingMetadataWait(metadata, clock, events, io_thread.wakeup)
+
+    def wait_on_metadata(
+        self, topic: str, partition: int | None, max_wait_ms: int
+    ) -> tuple[MetadataCache, int]:
+        """A snapshot that knows the topic, and the partition if one is named; and how long that took."""
+        if topic not in self._metadata.cache.topics:
+            check_topics((topic,))
+        can_wait = not self._io_thread.is_current
+        return self._metadata_wait.for_topic(topic, partition, max_wait_ms if can_wait else 0)
+
+    def send(self, record: ProducerRecord, future: FutureRecordMetadata) -> None:
+        """Appends a record whose arguments are checked. What it raises, `KafkaProducer.send` sorts."""
+        config = self._config
+        try:
+            cache, waited_ms = self.wait_on_metadata(record.topic, record.partition, config.max_block_ms)
+        except KafkaError as error:
+            if self._metadata.is_closed:
+                raise ProducerClosedError(CLOSED_WHILE_WAITING) from error
+            raise
+        ensure_valid_size(record, config.max_request_size, config.buffer_memory)
+        if record.topic in self._held_back.topics:
+            waited_ms += self._wait_behind_parked(record.topic, waited_ms)
+        left_ms = 0 if self._io_thread.is_current else max(config.max_block_ms - waited_ms, 0)
+        wakes = append_blocking(
+            record,
+            future,
+            self._accumulator,
+            self._pool,
+            cache,
+            self._clock,
+            left_ms,  # PROD-05: metadata has used up its share
+            ignore_keys=config.partitioner_ignore_keys,
+        )
+        if wakes:
+            self._io_thread.wakeup()
+
+    def _wait_behind_parked(self, topic: str, waited_ms: int) -> int:
+        """Waits until what was submitted for the topic before is appended (ORD-01); how long that took.
+
+        A callback can't wait: it passes requests of others, and fails behind its own.
+        """
+        held_back, pool = self._held_back, self._pool
+        if self._io_thread.is_current:
+            if held_back.has_callbacks(topic):
+                raise pool.exhausted(pool.poolable_bytes, 0)
+            return 0
+        max_block_ms, began_ms = self._config.max_block_ms, self._clock.now_ms()
+        deadline_ms = min(began_ms + max(max_block_ms - waited_ms, 0), FOREVER_MS)
+        outcome = "error"
+        try:
+            outcome = "success" if held_back.wait_behind(topic, self._clock, deadline_ms) else "timeout"
+        finally:
+            behind_ms = self._clock.now_ms() - began_ms
+            self._events.emit(WaitFinished(Phase.BUFFER.value, outcome, behind_ms))
+        if outcome == "timeout":
+            raise pool.exhausted(pool.poolable_bytes, max_block_ms)
+        return behind_ms
+
+    def flush(self) -> None:
+        """Waits for all that was accepted before (ACC-12, ORD-02). Raises KafkaError on the I/O thread."""
+        if self._io_thread.is_current:
+            raise KafkaError(_FLUSH_IN_CALLBACK)
+        began_ms = self._clock.now_ms()
+        last_parked = self._held_back.last_number
+        is_parked = bool(self._held_back.topics)
+        self._flush_appended()
+        if is_parked:
+            self._held_back.wait_for_parked(last_parked, self._clock)
+            self._flush_appended()
+        if not self._completions.is_told:
+            self._wait_for_a_turn()
+        self._events.emit(WaitFinished(FLUSH, "success", self._clock.now_ms() - began_ms))
+
+    def _flush_appended(self) -> None:
+        flush = self._accumulator.begin_flush()
+        self._io_thread.wakeup()
+        flush.wait(self._clock, FOREVER_MS)
+
+    def _wait_for_a_turn(self) -> None:
+        """Waits until those whose records are acknowledged have been told so: a turn does that at its end."""
+        turned = Latch()
+        self._io_thread.do(lambda now_ms: turned.set())
+        turned.wait()

@@ -1,0 +1,85 @@
+"""The look-ups that never block: topics by name, a newer snapshot, the list of all topics, a topic's configs.
+
+Any thread asks; what it waits for goes to the I/O thread, which keeps it (`pending_metadata.py`,
+`pending_configs.py`), and the caller has a Ticket. KafkaProducer hands its own calls on to this. Java's
+producer has no such calls: its look-ups block, and configs are its AdminClient's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from client_core.producer.requests.pending_configs import ConfigsWait
+from client_core.producer.requests.pending_metadata import Kind, PendingLookup
+from client_core.producer.requests.record_checks import check_topics
+from client_core.producer.results.ticket import CancelTicket
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from client_core.clock import Clock
+    from client_core.producer.requests.io_executor import IoExecutor
+    from client_core.producer.requests.pending_configs import PendingConfigs
+    from client_core.producer.requests.pending_metadata import PendingLookups
+    from client_core.producer.results.ticket import Done, Ticket
+
+
+class LookupRequests:
+    """Takes look-ups to the I/O thread, and their cancellation. Any thread."""
+
+    def __init__(
+        self, io_thread: IoExecutor, lookups: PendingLookups, configs: PendingConfigs, clock: Clock
+    ) -> None:
+        self._io_thread = io_thread
+        self._lookups = lookups
+        self._configs = configs
+        self._clock = clock
+
+    def topics(
+        self, names: Iterable[str], deadline_ms: int, done: Done, *, may_create: bool, settle: bool
+    ) -> Ticket:
+        """Raises what check_topics raises."""
+        topics = tuple(names)
+        check_topics(topics)
+        since_ms = self._clock.now_ms()
+        return self._take(
+            PendingLookup(Kind.TOPICS, done, since_ms, deadline_ms, topics, may_create, settle=settle)
+        )
+
+    def update(
+        self, deadline_ms: int, done: Done, *, min_version: int | None, max_age_ms: int | None
+    ) -> Ticket:
+        since_ms = self._clock.now_ms()
+        not_before_ms = None if max_age_ms is None else since_ms - max_age_ms
+        return self._take(
+            PendingLookup(
+                Kind.UPDATE,
+                done,
+                since_ms,
+                deadline_ms,
+                min_version=min_version,
+                not_before_ms=not_before_ms,
+            )
+        )
+
+    def listing(self, deadline_ms: int, done: Done) -> Ticket:
+        return self._take(PendingLookup(Kind.LISTING, done, self._clock.now_ms(), deadline_ms))
+
+    def topic_configs(self, topic: str, deadline_ms: int, done: Done) -> Ticket:
+        """Raises what check_topics raises."""
+        check_topics((topic,))
+        wait = ConfigsWait(topic, done, self._clock.now_ms(), deadline_ms)
+        self._io_thread.do(lambda _: self._configs.take(wait))
+        return CancelTicket(lambda: self._cancel_configs(wait))
+
+    def _take(self, lookup: PendingLookup) -> Ticket:
+        self._io_thread.do(lambda now_ms: self._lookups.take(lookup, now_ms))
+        return CancelTicket(lambda: self._cancel(lookup))
+
+    def _cancel(self, lookup: PendingLookup) -> None:
+        lookup.is_cancelled = True
+        self._io_thread.do(lambda _: self._lookups.cancel(lookup))
+
+    def _cancel_configs(self, wait: ConfigsWait) -> None:
+        wait.is_cancelled = True
+        self._io_thread.do(lambda _: self._configs.cancel(wait))

@@ -1,0 +1,198 @@
+"""Parked requests in the order in which they were accepted: who must stay behind, and who waits for them.
+
+No way into the accumulator may overtake a parked request of its topic, and a flush covers all of them. So a
+request is entered here before it is handed to the I/O thread, and stays until it has left for good. A later
+`submit` for the topic is parked behind it, a later `send` waits here. One that stands aside, because its
+partition does not exist, holds nobody back until the topic has another number of partitions.
+
+Any thread, unless a method says otherwise. One lock. Where nothing is parked, `topics` is empty: a plain
+read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from client_core.clock import FOREVER_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from client_core.clock import Clock
+    from client_core.producer.requests.pending_request import PendingRequest
+
+
+class _Place:
+    """A thread that waits until all requests up to a number have gone on. The lock's."""
+
+    __slots__ = ("condition", "is_free", "number")
+
+    def __init__(self, number: int, lock: threading.Lock) -> None:
+        self.number = number
+        self.condition = threading.Condition(lock)
+        self.is_free = False
+
+
+class _HeldTopic:
+    """The parked requests of one topic with their numbers, and the threads behind them. The lock's."""
+
+    __slots__ = ("aside", "aside_count", "callbacks", "places", "queued")
+
+    def __init__(self) -> None:
+        self.queued: dict[PendingRequest, int] = {}
+        self.aside: dict[PendingRequest, int] = {}
+        #: How many partitions the topic had when these last stood aside.
+        self.aside_count = 0
+        #: How many of `queued` were submitted in a callback.
+        self.callbacks = 0
+        self.places: deque[_Place] = deque()
+
+
+class HeldBackTopics:
+    """The parked requests, all in one order, and by topic."""
+
+    def __init__(self, partition_count: Callable[[str], int | None]) -> None:
+        """`partition_count(topic)`: how many partitions the present snapshot knows. Called under the lock."""
+        self._partition_count = partition_count
+        self._lock = threading.Lock()
+        self._topics: dict[str, _HeldTopic] = {}
+        #: The topics that any request is parked for.
+        self.topics: Final[Mapping[str, object]] = self._topics
+        self._parked: dict[PendingRequest, int] = {}
+        self._last_number = 0
+        self._flushes: deque[_Place] = deque()
+        self._closed = False
+
+    # -- who is parked ---------------------------------------------------------------------------------------
+
+    def hold_back(self, request: PendingRequest, *, in_callback: bool = False) -> None:
+        """Lets no later record of the topic pass this request. Called before it is handed over."""
+        request.holds_back_others = True
+        request.came_in_callback = in_callback
+        with self._lock:
+            self._last_number += 1
+            held = self._topics.get(request.topic)
+            if held is None:
+                held = self._topics[request.topic] = _HeldTopic()
+            held.queued[request] = self._parked[request] = self._last_number
+            held.callbacks += in_callback
+
+    def stand_aside(self, request: PendingRequest, partition_count: int) -> None:
+        """Lets others pass, as long as the topic has so many partitions. I/O thread."""
+        request.holds_back_others = False
+        with self._lock:
+            held = self._topics[request.topic]
+            held.aside_count = partition_count
+            held.aside[request] = held.queued.pop(request)
+            held.callbacks -= request.came_in_callback
+            self._free_places(request.topic, held)
+
+    def resume(self, topic: str) -> None:
+        """Puts all that stand aside in front of those that queue: they came earlier. I/O thread."""
+        with self._lock:
+            held = self._topics[topic]
+            for request in held.aside:
+                request.holds_back_others = True
+                held.callbacks += request.came_in_callback
+            held.queued = {**held.aside, **held.queued}
+            held.aside = {}
+
+    def leave(self, request: PendingRequest) -> None:
+        """The request is appended, failed or cancelled: it holds nobody back any more. I/O thread."""
+        request.holds_back_others = False
+        with self._lock:
+            if self._parked.pop(request, None) is None:
+                return
+            held = self._topics[request.topic]
+            if held.aside.pop(request, None) is None:
+                del held.queued[request]
+                held.callbacks -= request.came_in_callback
+            self._free_places(request.topic, held)
+            if not held.queued and not held.aside:
+                del self._topics[request.topic]
+            first = next(iter(self._parked.values()), FOREVER_MS)
+            while self._flushes and self._flushes[0].number < first:
+                self._free(self._flushes.popleft())
+
+    def look_at(self, topic: str) -> None:
+        """Metadata has changed: what stands aside may hold nobody back any more. I/O thread."""
+        with self._lock:
+            self._free_places(topic, self._topics[topic])
+
+    # -- who comes later -------------------------------------------------------------------------------------
+
+    def holds_back(self, topic: str) -> bool:
+        """Whether a new record for the topic would overtake a request."""
+        with self._lock:
+            held = self._topics.get(topic)
+            return held is not None and self._blocks(topic, held, self._last_number)
+
+    def has_callbacks(self, topic: str) -> bool:
+        """Whether a request that was submitted in a callback queues for the topic."""
+        with self._lock:
+            held = self._topics.get(topic)
+            return held is not None and held.callbacks > 0
+
+    def wait_behind(self, topic: str, clock: Clock, deadline_ms: int) -> bool:
+        """Blocks until nothing that was parked for the topic before this call would be overtaken.
+
+        False at the deadline. Returns at once, True, when `close` is called. Not on the I/O thread.
+        """
+        with self._lock:
+            held = self._topics.get(topic)
+            if held is None or not self._blocks(topic, held, self._last_number):
+                return True
+            place = _Place(self._last_number, self._lock)
+            held.places.append(place)
+            try:
+                return clock.wait_for(place.condition, lambda: place.is_free or self._closed, deadline_ms)
+            finally:
+                if not place.is_free:
+                    held.places.remove(place)
+
+    @property
+    def last_number(self) -> int:
+        """What `wait_for_parked` is to be given later, for all that is parked now. A plain read."""
+        return self._last_number
+
+    def wait_for_parked(self, up_to_number: int, clock: Clock) -> None:
+        """Blocks until all that was parked up to that number has been appended, or has failed.
+
+        Not on the I/O thread.
+        """
+        with self._lock:
+            if next(iter(self._parked.values()), FOREVER_MS) > up_to_number:
+                return
+            place = _Place(up_to_number, self._lock)
+            self._flushes.append(place)
+            try:
+                clock.wait_for(place.condition, lambda: place.is_free, FOREVER_MS)
+            finally:
+                if not place.is_free:
+                    self._flushes.remove(place)
+
+    def close(self) -> None:
+        """Lets no thread wait in `wait_behind` any more: the producer takes no more records."""
+        with self._lock:
+            self._closed = True
+            for held in self._topics.values():
+                for place in held.places:
+                    place.condition.notify()
+
+    # -- under the lock --------------------------------------------------------------------------------------
+
+    def _blocks(self, topic: str, held: _HeldTopic, number: int) -> bool:
+        if next(iter(held.queued.values()), FOREVER_MS) <= number:
+            return True
+        # The I/O thread has yet to look at these: a record for a new partition would overtake them.
+        return bool(held.aside) and held.aside_count != self._partition_count(topic)
+
+    def _free_places(self, topic: str, held: _HeldTopic) -> None:
+        while held.places and not self._blocks(topic, held, held.places[0].number):
+            self._free(held.places.popleft())
+
+    def _free(self, place: _Place) -> None:
+        place.is_free = True
+        place.condition.notify()

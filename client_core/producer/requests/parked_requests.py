@@ -1,0 +1,441 @@
+"""Produce requests that wait for metadata or for buffer memory, and the deadlines of all produce requests.
+
+A request that can't be appended at once is parked here: no thread waits for it. Per topic there is one
+queue, in order: nobody overtakes a request for the same topic, so a caller's records keep their order. Only
+a request for a partition that does not exist (yet) stands aside, or one wrong number would hold up a topic
+until its deadline. While the producer closes, what is parked goes on as before (ORD-03).
+
+A metadata change looks at each waiting topic once, however many requests wait for it; memory that comes
+free goes to the queue that asked first; a deadline concerns the request whose time is up. Nothing here is
+proportional to all that is parked. I/O thread only, but `held_back`, `topic_waits`, `not_appended` and the
+two counts. Source: KafkaProducer.doSend, Kafka 4.3, as far as a caller can see it (PROD-01..05, BUF-02,
+BUF-03).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from client_core.errors import KafkaError, ProducerClosedError, TimeoutError
+from client_core.events import WaitFinished
+from client_core.producer.requests.appending import Appended, append
+from client_core.producer.requests.deadlines import Deadlines
+from client_core.producer.requests.metadata_wait import Fail, Known, judge_metadata_wait, metadata_timeout
+from client_core.producer.requests.ordering_gate import HeldBackTopics
+from client_core.producer.requests.pending_request import PendingRequest
+from client_core.producer.requests.topic_waits import StandingAside, TopicQueue, topic_waits
+from client_core.producer.results.results import Wait
+from client_core.producer.results.status import Unacknowledged
+from client_core.producer.results.ticket import Phase, RecordFailure, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from client_core.events import EventSink
+    from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.accumulator.backlog import TopicWait
+    from client_core.producer.accumulator.buffer_pool import BufferPool
+    from client_core.producer.accumulator.record_accumulator import RecordAccumulator
+
+
+class ParkedRequests:
+    """What waits, by topic, and when its time is up."""
+
+    def __init__(
+        self,
+        metadata: ProducerMetadata,
+        accumulator: RecordAccumulator,
+        pool: BufferPool,
+        events: EventSink,
+        on_granted: Callable[[PendingRequest], None],
+        on_left: Callable[[str], None],
+        on_portion: Callable[[str], None],
+        *,
+        ignore_keys: bool,
+    ) -> None:
+        """`on_granted(request)`: its memory is there; `on_left(topic)`: no record waits for it any more;
+        `on_portion(topic)`: more can be appended for it, by `go_on` in another turn.
+        """
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._pool = pool
+        self._events = events
+        self._on_granted = on_granted
+        self._on_left = on_left
+        self._on_portion = on_portion
+        self._ignore_keys = ignore_keys
+        self._queues: dict[str, TopicQueue] = {}
+        self._aside: dict[str, StandingAside] = {}
+        self._block_deadlines = Deadlines[PendingRequest]()
+        self._deadlines = Deadlines[PendingRequest]()
+        #: Who may not be overtaken. Any thread.
+        self.held_back: Final = HeldBackTopics(lambda topic: metadata.cache.partition_count(topic))
+        self._waiting = dict.fromkeys(Phase, 0)
+
+    def __repr__(self) -> str:
+        metadata, buffer = self.waiting_for_metadata, self.waiting_for_buffer
+        return f"<ParkedRequests waiting_for_metadata={metadata} waiting_for_buffer={buffer}>"
+
+    # -- any thread ------------------------------------------------------------------------------------------
+
+    @property
+    def waiting_for_metadata(self) -> int:
+        return self._waiting[Phase.METADATA]
+
+    @property
+    def waiting_for_buffer(self) -> int:
+        return self._waiting[Phase.BUFFER]
+
+    def waits_for(self, topic: str) -> bool:
+        """Whether any request waits for the topic, or for a partition of it. A plain read."""
+        return topic in self._queues or topic in self._aside
+
+    def topic_waits(self) -> tuple[TopicWait, ...]:
+        """Who is parked for which topic."""
+        return topic_waits(self._queues, self._aside)
+
+    def not_appended(self) -> tuple[Unacknowledged, ...]:
+        """How many records of each topic are parked."""
+        parked = [tuple(queue.requests) for queue in tuple(self._queues.values())]
+        parked += [tuple(aside.requests) for aside in tuple(self._aside.values())]
+        return tuple(
+            Unacknowledged(request.topic, None, len(request.not_appended()))
+            for requests in parked
+            for request in requests
+        )
+
+    # -- coming ----------------------------------------------------------------------------------------------
+
+    @property
+    def next_deadline_ms(self) -> int:
+        """When the next request's time is up, which may have ended before; FOREVER_MS without any."""
+        return min(self._block_deadlines.next_ms, self._deadlines.next_ms)
+
+    def take(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
+        """Watches over a request from now on, and parks it if something of it is still to be appended."""
+        if request.is_finished:
+            if request.holds_back_others:
+                self.held_back.leave(request)
+            return
+        self._deadlines.add(request.deadline_ms, request)
+        if not request.is_parked:
+            return
+        self._block_deadlines.add(request.block_deadline_ms, request)
+        request.parked_ms = now_ms
+        aside = self._aside.get(request.topic)
+        if aside is not None:  # the request may be for a partition that is new, as these are
+            self._try_partitions(request.topic, aside, now_ms, wall_ms)
+        self._join_queue(request, now_ms, wall_ms)
+
+    def _join_queue(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
+        """Stands behind the others for the topic, and goes on at once if there are none."""
+        queue = self._queues.get(request.topic)
+        if queue is None:
+            queue = self._queues[request.topic] = TopicQueue()
+        queue.requests[request] = None
+        self._waiting[queue.phase] += 1
+        may_create_now = request.may_create and not queue.may_create
+        queue.may_create |= request.may_create
+        if len(queue.requests) == 1:
+            self._go_on(request.topic, queue, now_ms, wall_ms, answered=False)
+            return
+        request.has_waited = True
+        if may_create_now and queue.phase is Phase.METADATA:
+            self._ask_for(request.topic, True, now_ms)
+
+    # -- going on --------------------------------------------------------------------------------------------
+
+    def metadata_changed(self, now_ms: int, wall_ms: int) -> None:
+        """Looks at each topic that waits for metadata; what is still missing is asked for again."""
+        for topic, aside in tuple(self._aside.items()):  # first: they came before what queues
+            self._try_partitions(topic, aside, now_ms, wall_ms)
+            if topic in self._aside:
+                self._ask_for(topic, False, now_ms)
+        for topic, queue in tuple(self._queues.items()):
+            if queue.phase is Phase.METADATA and not queue.goes_on:
+                self._go_on(topic, queue, now_ms, wall_ms, answered=True)
+
+    def granted(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
+        """The pool has given the memory that this request waited for."""
+        waiter, request.waiter = request.waiter, None
+        if waiter is None:
+            return  # it gave up its place before it heard of this, and the memory back
+        request.reserved_bytes += waiter.size_bytes
+        queue = self._queues.get(request.topic)
+        if queue is None or request not in queue.requests:
+            self._release(request)
+        else:
+            self._go_on(request.topic, queue, now_ms, wall_ms, answered=True)
+
+    def go_on(self, topic: str, now_ms: int, wall_ms: int) -> None:
+        """The next portion of a topic's first request."""
+        queue = self._queues.get(topic)
+        if queue is not None and queue.goes_on:
+            queue.goes_on = False
+            self._go_on(topic, queue, now_ms, wall_ms, answered=False)
+
+    def _go_on(self, topic: str, queue: TopicQueue, now_ms: int, wall_ms: int, *, answered: bool) -> None:
+        """Appends from the queue's front as far as metadata and memory go."""
+        while queue.requests:
+            request = queue.first
+            if request.is_finished:  # cancelled; the command that says so is on its way
+                self._unpark(request, "error", now_ms)
+                request.drop_not_appended()
+                continue
+            try:
+                went = append(
+                    request,
+                    self._accumulator,
+                    self._metadata.cache,
+                    now_ms,
+                    wall_ms,
+                    ignore_keys=self._ignore_keys,
+                    answered=answered,
+                    was_parked=True,
+                )
+            except BaseException as bug:
+                self._end_for_bug(request, bug, now_ms)
+                raise
+            if went.error is not None:
+                self._fail(request, went.error, Phase.METADATA, now_ms)
+            elif went.so_far is Appended.ALL:
+                self._unpark(request, "success", now_ms)
+            elif went.so_far is Appended.A_PORTION:
+                if request.block_deadline_ms <= now_ms < request.deadline_ms:
+                    continue  # it waits for nothing: that its time to wait is over must not end it
+                # Who stands behind it waits for a place in memory: the topic is known.
+                self._set_phase(queue, Phase.BUFFER, now_ms)
+                queue.goes_on = True
+                self._on_portion(topic)
+                return
+            elif went.so_far is Appended.UP_TO_A_MISSING_PARTITION:
+                self._leave_queue(request)
+                self._release(request)
+                self._stand_aside(request, now_ms)
+            elif went.needed_bytes is not None:
+                request.has_waited = True
+                self._set_phase(queue, Phase.BUFFER, now_ms)
+                self._release(request)  # what it got is too little: that must not keep it from what it needs
+                try:
+                    request.waiter = self._pool.wait_for(
+                        went.needed_bytes, partial(self._on_granted, request)
+                    )
+                except ProducerClosedError as error:  # closed since the append a moment ago
+                    self._fail(request, error, Phase.BUFFER, now_ms)
+                    continue
+                return
+            else:
+                request.has_waited = True
+                self._set_phase(queue, Phase.METADATA, now_ms)
+                self._release(request)  # others can use what it got, while it waits for something else
+                self._ask_for(topic, queue.may_create, now_ms)
+                return
+
+    def _stand_aside(self, request: PendingRequest, now_ms: int) -> None:
+        """Waits for the topic to get the partition, without holding anybody up."""
+        request.has_waited = True
+        count = self._metadata.cache.partition_count(request.topic) or 0
+        aside = self._aside.get(request.topic)
+        if aside is None:
+            aside = self._aside[request.topic] = StandingAside(count)
+        self.held_back.stand_aside(request, count)
+        aside.requests[request] = None
+        self._waiting[Phase.METADATA] += 1
+        self._ask_for(request.topic, request.may_create, now_ms)
+
+    def _try_partitions(self, topic: str, aside: StandingAside, now_ms: int, wall_ms: int) -> None:
+        judged = judge_metadata_wait(self._metadata.cache, topic, None, answered=True)
+        if isinstance(judged, Fail):
+            for request in tuple(aside.requests):
+                self._fail(request, judged.error, Phase.METADATA, now_ms)
+        elif isinstance(judged, Known) and judged.partition_count != aside.partition_count:
+            self._resume(topic, aside, now_ms, wall_ms)
+        else:
+            self.held_back.look_at(topic)
+
+    def _resume(self, topic: str, aside: StandingAside, now_ms: int, wall_ms: int) -> None:
+        """The number of partitions is another one: all go through the queue again, before what came later."""
+        self.held_back.resume(topic)
+        del self._aside[topic]
+        queue = self._queues.get(topic)
+        if queue is None:
+            queue = self._queues[topic] = TopicQueue()
+        else:
+            self._release(queue.first)  # it is not the first any more: that must not keep the memory waiting
+        self._set_phase(queue, Phase.METADATA, now_ms)
+        queue.requests = {**aside.requests, **queue.requests}
+        queue.may_create |= any(request.may_create for request in aside.requests)
+        self._go_on(topic, queue, now_ms, wall_ms, answered=True)
+
+    def _ask_for(self, topic: str, may_create: bool, now_ms: int) -> None:
+        """Asks for metadata again; Metadata itself sees to the pauses (PROD-01)."""
+        self._metadata.add(topic, now_ms, may_create=may_create)
+        self._metadata.request_update_for_topic(topic)
+
+    # -- giving up -------------------------------------------------------------------------------------------
+
+    def expire(self, now_ms: int, wall_ms: int) -> None:
+        """Fails what has waited for as long as it may."""
+        blocked_for_too_long = self._block_deadlines.pop_due(now_ms)
+        for request in blocked_for_too_long:
+            if not request.is_finished and request.is_parked:
+                self._fail_for_time(request, request.block_deadline_ms - request.submitted_ms, now_ms)
+        out_of_time = self._deadlines.pop_due(now_ms)
+        for request in out_of_time:
+            if not request.is_finished and request.is_parked:
+                self._fail_for_time(request, request.deadline_ms - request.submitted_ms, now_ms)
+        self._give_up([request for request in out_of_time if not request.is_finished], now_ms)
+        topics = {request.topic for request in (*blocked_for_too_long, *out_of_time)}
+        self._let_next_go_on(topics, now_ms, wall_ms)
+
+    def _give_up(self, requests: Sequence[PendingRequest], now_ms: int) -> None:
+        """Takes back what was never drained. What was goes on; its answer comes too late for these."""
+        if not requests:
+            return
+        cancelled: dict[int, list[int]] = {}
+        for owner, indices in self._accumulator.cancel(requests):
+            cancelled.setdefault(id(owner), []).extend(indices)
+        for request in requests:
+            waited_ms = request.deadline_ms - request.submitted_ms
+            error = TimeoutError(
+                f"Records for topic {request.topic} were not acknowledged within {waited_ms} ms."
+            )
+            failed = request.give_up(error, cancelled.get(id(request), ()), now_ms - request.submitted_ms)
+            self._accumulator.failed.add(request.topic, None, failed)
+
+    def cancel(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
+        """Nobody waits for this one any more: its place goes to others. What was appended is delivered."""
+        if request.is_parked:
+            self._unpark(request, "error", now_ms)
+            request.drop_not_appended()
+            self._let_next_go_on({request.topic}, now_ms, wall_ms)
+        self._deadlines.discard(request.deadline_ms, request)
+
+    def _let_next_go_on(self, topics: set[str], now_ms: int, wall_ms: int) -> None:
+        """Where the first of a queue left its place in the pool, the next one must take its own."""
+        for topic in topics:
+            queue = self._queues.get(topic)
+            if queue is None or queue.goes_on:
+                continue
+            if queue.phase is Phase.BUFFER and queue.first.waiter is None:
+                self._go_on(topic, queue, now_ms, wall_ms, answered=True)
+
+    def finished(self, request: PendingRequest) -> None:
+        """The request has ended before its deadline."""
+        self._deadlines.discard(request.deadline_ms, request)
+
+    def fail_waiting_for_metadata(self, error: KafkaError, now_ms: int) -> None:
+        """Fails what waits for metadata: none is to be had (authentication, unsupported version)."""
+        for queue in tuple(self._queues.values()):
+            if queue.phase is Phase.METADATA:
+                for request in tuple(queue.requests):
+                    self._fail(request, error, Phase.METADATA, now_ms)
+        for aside in tuple(self._aside.values()):
+            for request in tuple(aside.requests):
+                self._fail(request, error, Phase.METADATA, now_ms)
+
+    def fail_all_parked(self, error: KafkaError, now_ms: int) -> None:
+        """Fails everything that is parked: the producer closes."""
+        self.fail_waiting_for_metadata(error, now_ms)
+        for queue in tuple(self._queues.values()):
+            for request in tuple(queue.requests):
+                self._fail(request, error, Phase.BUFFER, now_ms)
+
+    def _fail_for_time(self, request: PendingRequest, limit_ms: int, now_ms: int) -> None:
+        queue = self._queues.get(request.topic)
+        if queue is not None and request in queue.requests and queue.phase is Phase.BUFFER:
+            # Behind the first of its queue nobody has asked how much this one needs.
+            waiter, batch_bytes = request.waiter, self._pool.poolable_bytes
+            size_bytes = batch_bytes if waiter is None else waiter.size_bytes
+            exhausted = self._pool.exhausted(size_bytes, limit_ms)
+            self._fail(request, exhausted, Phase.BUFFER, now_ms, outcome="timeout")
+            return
+        error = metadata_timeout(
+            self._metadata.cache,
+            request.topic,
+            request.waits_for_partition,
+            limit_ms,
+            self._metadata.settled_error_code(request.topic),
+            self._metadata.last_disconnection,
+        )
+        self._fail(request, error, Phase.METADATA, now_ms, outcome="timeout")
+
+    def _fail(
+        self, request: PendingRequest, error: KafkaError, phase: Phase, now_ms: int, outcome: str = "error"
+    ) -> None:
+        self._unpark(request, outcome, now_ms)
+        failure = RecordFailure(error, phase, Written.NO, now_ms - request.submitted_ms)
+        indices = request.drop_not_appended()
+        self._accumulator.failed.add(request.topic, None, len(indices))
+        request.fail(indices, failure)
+
+    def _end_for_bug(self, request: PendingRequest, bug: BaseException, now_ms: int) -> None:
+        """Ends the one request that a bug struck, or it would strike each time and nobody behind it go on.
+
+        Nobody knows how far it came. What was appended is delivered, and settles it; the rest never is.
+        """
+        self._unpark(request, "error", now_ms)
+        error = KafkaError(f"The request ended with a bug, {type(bug).__name__}: the log has its stack.")
+        failed = request.give_up(error, (), now_ms - request.submitted_ms)
+        self._accumulator.failed.add(request.topic, None, failed)
+        request.drop_not_appended()
+
+    # -- leaving ---------------------------------------------------------------------------------------------
+
+    def _unpark(self, request: PendingRequest, outcome: str, now_ms: int) -> None:
+        """Takes a request out, wherever it waits, and tells how long it did."""
+        self._block_deadlines.discard(request.block_deadline_ms, request)
+        queue = self._queues.get(request.topic)
+        if not request.has_waited:
+            pass  # for nothing but its own next portion
+        elif queue is not None and request in queue.requests:
+            request.waits = queue.waits_of(request, now_ms)
+        elif now_ms > request.parked_ms:  # it stood aside
+            request.waits = (Wait(Phase.METADATA, now_ms - request.parked_ms),)
+        phase = self._leave_queue(request) or self._leave_aside(request)
+        if not request.has_waited:
+            phase = None
+        had_place_in_pool = request.waiter is not None
+        self._release(request)
+        self.held_back.leave(request)
+        # The pool itself tells of those whom it has served.
+        if phase is Phase.METADATA or (phase is Phase.BUFFER and (had_place_in_pool or outcome != "success")):
+            self._events.emit(WaitFinished(phase.value, outcome, now_ms - request.parked_ms))
+
+    def _leave_queue(self, request: PendingRequest) -> Phase | None:
+        queue = self._queues.get(request.topic)
+        if queue is None or request not in queue.requests:
+            return None
+        del queue.requests[request]
+        self._waiting[queue.phase] -= 1
+        if not queue.requests:
+            del self._queues[request.topic]
+            self._on_left(request.topic)
+        return queue.phase
+
+    def _leave_aside(self, request: PendingRequest) -> Phase | None:
+        aside = self._aside.get(request.topic)
+        if aside is None or request not in aside.requests:
+            return None
+        del aside.requests[request]
+        self._waiting[Phase.METADATA] -= 1
+        if not aside.requests:
+            del self._aside[request.topic]
+        return Phase.METADATA
+
+    def _release(self, request: PendingRequest) -> None:
+        """Gives back the request's place in the pool's queue, and memory that it got and did not use."""
+        waiter, request.waiter = request.waiter, None
+        if waiter is not None and not waiter.cancel():
+            request.reserved_bytes += waiter.size_bytes
+        reserved, request.reserved_bytes = request.reserved_bytes, 0
+        if reserved:
+            self._pool.deallocate(reserved)
+
+    def _set_phase(self, queue: TopicQueue, phase: Phase, now_ms: int) -> None:
+        if queue.phase is not phase:
+            queue.phase_since_ms = now_ms
+            self._waiting[queue.phase] -= len(queue.requests)
+            self._waiting[phase] += len(queue.requests)
+            queue.phase = phase

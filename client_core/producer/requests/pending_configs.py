@@ -1,0 +1,162 @@
+"""Who waits for the configs of a topic, and the requests that bring them.
+
+One request at a time, for all topics that somebody waits for when it is made; who comes later has the next
+one, since a topic that was made meanwhile may be missing in the answer. As Java's AdminClient has it, what a
+broker says of one topic concerns nobody else, and is final unless it may be retried; that a topic does not
+exist is final here, though produce requests retry it. Source: KafkaAdminClient.describeConfigs, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from client_core.error_codes import Errors
+from client_core.errors import KafkaError, TimeoutError, error_for
+from client_core.metadata.topic_configs import (
+    DescribedTopics,
+    TopicConfigs,
+    TopicConfigsFailure,
+    TopicConfigsRequestBuilder,
+)
+from client_core.producer.requests.deadlines import Deadlines
+from client_core.producer.requests.least_loaded_call import LeastLoadedCall
+from client_core.producer.requests.metadata_wait import no_brokers
+from client_core.producer.results.results import TopicConfigsResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from client_core.backoff import ExponentialBackoff
+    from client_core.client.kafka_client import KafkaClient
+    from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.results.completions import Completions
+    from client_core.producer.results.ticket import Done
+
+#: How many topics one request asks for at most: a topic's configs take about 2 KB of the answer.
+MAX_TOPICS_PER_REQUEST: Final = 100
+
+
+@dataclass(slots=True, eq=False)
+class ConfigsWait:
+    """One wait. Made by any thread, then the I/O thread's."""
+
+    topic: str
+    done: Done
+    since_ms: int
+    deadline_ms: int
+    is_finished: bool = False
+    #: Set by any thread: nobody is told from that moment on.
+    is_cancelled: bool = False
+
+
+class PendingConfigs:
+    """All waits for configs. I/O thread only."""
+
+    def __init__(
+        self, metadata: ProducerMetadata, completions: Completions, retry_backoff: ExponentialBackoff
+    ) -> None:
+        self._metadata = metadata
+        self._completions = completions
+        self._call = LeastLoadedCall(retry_backoff, self._settle)
+        self._by_topic: dict[str, dict[ConfigsWait, None]] = {}
+        self._asked_for: Mapping[str, tuple[ConfigsWait, ...]] = {}
+        self._deadlines = Deadlines[ConfigsWait]()
+        #: How many wait.
+        self.count = 0
+
+    def take(self, wait: ConfigsWait) -> None:
+        if not wait.is_finished:
+            self.count += 1
+            self._deadlines.add(wait.deadline_ms, wait)
+            self._by_topic.setdefault(wait.topic, {})[wait] = None
+
+    # -- asking ----------------------------------------------------------------------------------------------
+
+    def delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
+        """Sends a request if somebody waits for one; how long before it is worth another try.
+
+        None where nothing is left to be tried.
+        """
+        if not self._by_topic or self._call.is_under_way:
+            return None
+        return self._call.send(client, self._request, now_ms) or None
+
+    def _request(self) -> TopicConfigsRequestBuilder:
+        """The request for those who have waited longest."""
+        first = islice(self._by_topic.items(), MAX_TOPICS_PER_REQUEST)
+        self._asked_for = {topic: tuple(waits) for topic, waits in first}
+        return TopicConfigsRequestBuilder(tuple(self._asked_for))
+
+    def _settle(self, body: object | None, error: KafkaError | None, now_ms: int) -> bool:
+        """Tells what an answer says, topic by topic; whether nothing of it is to be asked again."""
+        asked_for, self._asked_for = self._asked_for, {}
+        settled = True
+        for topic, waits in asked_for.items():
+            told = _told_of(topic, body) if isinstance(body, DescribedTopics) else error
+            if told is None or (isinstance(told, KafkaError) and _may_be_retried(told)):
+                settled = False
+                continue
+            for wait in waits:
+                if not wait.is_finished:
+                    self._finish(wait, told, now_ms)
+        return settled
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    @property
+    def next_deadline_ms(self) -> int:
+        return self._deadlines.next_ms
+
+    def expire(self, now_ms: int) -> None:
+        """Ends the waits whose time is up."""
+        for wait in self._deadlines.pop_due(now_ms):
+            self._finish(wait, self._too_late(wait, now_ms - wait.since_ms), now_ms)
+
+    def fail_all(self, error: KafkaError, now_ms: int) -> None:
+        """Ends all waits: no broker will answer, or the producer closes."""
+        for wait in self._deadlines.pop_all():
+            self._finish(wait, error, now_ms)
+
+    def cancel(self, wait: ConfigsWait) -> None:
+        """Ends a wait without telling anyone."""
+        if not wait.is_finished:
+            self._forget(wait)
+
+    def _too_late(self, wait: ConfigsWait, waited_ms: int) -> KafkaError:
+        if self._metadata.cache.is_bootstrap:
+            return no_brokers(self._metadata.last_disconnection, waited_ms=waited_ms)
+        return TimeoutError(f"The configs of topic {wait.topic} were not told within {waited_ms} ms.")
+
+    def _finish(self, wait: ConfigsWait, told: TopicConfigs | KafkaError, now_ms: int) -> None:
+        self._forget(wait)
+        if wait.is_cancelled:
+            return
+        waited_ms = now_ms - wait.since_ms
+        if isinstance(told, KafkaError):
+            result = TopicConfigsResult(None, error=told, waited_ms=waited_ms)
+        else:
+            result = TopicConfigsResult(told, waited_ms=waited_ms)
+        self._completions.add(wait.done, result)
+
+    def _forget(self, wait: ConfigsWait) -> None:
+        wait.is_finished = True
+        self.count -= 1
+        self._deadlines.discard(wait.deadline_ms, wait)
+        waits = self._by_topic[wait.topic]
+        del waits[wait]
+        if not waits:
+            del self._by_topic[wait.topic]
+
+
+def _told_of(topic: str, described: DescribedTopics) -> TopicConfigs | KafkaError:
+    told = described.by_topic.get(topic)
+    if told is None:
+        missing = f"The broker's answer has no configs of topic {topic}."
+        return error_for(Errors.UNKNOWN_SERVER_ERROR.code, missing)
+    return error_for(told.error_code, told.message) if isinstance(told, TopicConfigsFailure) else told
+
+
+def _may_be_retried(error: KafkaError) -> bool:
+    return error.retriable and error.error is not Errors.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,0 +1,302 @@
+"""Look-ups that wait for metadata: topics by name, a newer snapshot, or the list of all topics.
+
+No thread waits; the I/O thread looks at those whom a change concerns. Waits for topics are indexed by
+topic: five thousand waits for one missing name are one look at it. Java has no such calls: its look-ups
+block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from client_core.error_codes import Errors
+from client_core.errors import KafkaError, TimeoutError, error_for
+from client_core.metadata.topic_listing import TopicListing, TopicListingRequestBuilder
+from client_core.producer.requests.deadlines import Deadlines
+from client_core.producer.requests.least_loaded_call import LeastLoadedCall
+from client_core.producer.requests.metadata_wait import (
+    Fail,
+    Known,
+    judge_metadata_wait,
+    metadata_timeout,
+    no_brokers,
+)
+from client_core.producer.results.results import ListingResult, MetadataResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from client_core.backoff import ExponentialBackoff
+    from client_core.client.kafka_client import KafkaClient
+    from client_core.metadata.metadata_cache import MetadataCache
+    from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.results.completions import Completions
+    from client_core.producer.results.ticket import Done
+
+
+class Kind(Enum):
+    """What is waited for."""
+
+    TOPICS = "topics"
+    UPDATE = "update"
+    LISTING = "listing"
+
+
+@dataclass(slots=True, eq=False)
+class PendingLookup:
+    """One wait. Made by any thread, then the I/O thread's."""
+
+    kind: Kind
+    done: Done
+    since_ms: int
+    deadline_ms: int
+    topics: Sequence[str] = ()
+    may_create: bool = False
+    settle: bool = True
+    min_version: int | None = None
+    not_before_ms: int | None = None
+    #: The last full request that was made before this wait: its answer may be older than the wait.
+    after_request: int | None = None
+    missing: set[str] = field(default_factory=set)
+    errors: dict[str, KafkaError] = field(default_factory=dict)
+    answers_before: dict[str, int] = field(default_factory=dict)
+    is_finished: bool = False
+    #: Set by any thread: nobody is told from that moment on.
+    is_cancelled: bool = False
+
+
+class PendingLookups:
+    """All waits for metadata but those of records. I/O thread only."""
+
+    def __init__(
+        self,
+        metadata: ProducerMetadata,
+        completions: Completions,
+        retry_backoff: ExponentialBackoff,
+        is_wanted: Callable[[str], bool] = lambda topic: False,
+    ) -> None:
+        """`is_wanted(topic)`: whether records wait for a topic, so that it must be asked for all the same."""
+        self._metadata = metadata
+        self._is_wanted = is_wanted
+        self._completions = completions
+        self._listing_call = LeastLoadedCall(retry_backoff, self._settle_listing)
+        self._by_topic: dict[str, dict[PendingLookup, None]] = {}
+        self._updates: dict[PendingLookup, None] = {}
+        self._listings: dict[PendingLookup, None] = {}
+        self._deadlines = Deadlines[PendingLookup]()
+        self._asked_for: Sequence[PendingLookup] = ()  # by the request for the list under way
+        #: How many wait.
+        self.count = 0
+
+    # -- coming ----------------------------------------------------------------------------------------------
+
+    def take(self, lookup: PendingLookup, now_ms: int) -> None:
+        """Answers a look-up at once if it can be, and waits with it if not."""
+        if lookup.is_finished:
+            return
+        self.count += 1
+        self._deadlines.add(lookup.deadline_ms, lookup)
+        if lookup.kind is Kind.LISTING:
+            self._listings[lookup] = None
+        elif lookup.kind is Kind.UPDATE:
+            self._take_update(lookup, now_ms)
+        else:
+            self._take_topics(lookup, now_ms)
+
+    def _take_topics(self, lookup: PendingLookup, now_ms: int) -> None:
+        for topic in lookup.topics:
+            self._metadata.add(topic, now_ms, may_create=lookup.may_create)
+            judged = judge_metadata_wait(self._metadata.cache, topic, None, answered=False)
+            if isinstance(judged, Fail):
+                lookup.errors[topic] = judged.error
+            elif not isinstance(judged, Known):
+                lookup.missing.add(topic)
+                lookup.answers_before[topic] = self._answers_without(topic)
+                self._by_topic.setdefault(topic, {})[lookup] = None
+                self._metadata.request_update_for_topic(topic)
+        self._finish_topics_if_settled(lookup, now_ms)
+
+    def _take_update(self, lookup: PendingLookup, now_ms: int) -> None:
+        if lookup.min_version is None and lookup.not_before_ms is None:
+            # A refresh was asked for: a full answer, and not one to a question that is under way.
+            lookup.after_request, _ = self._metadata.full_requests
+        cache = self._metadata.answered_cache
+        if self._is_new_enough(lookup, cache):
+            self._finish(lookup, MetadataResult(cache))
+            return
+        self._updates[lookup] = None
+        self._metadata.request_update(True, "manual")
+
+    def _is_new_enough(self, lookup: PendingLookup, cache: MetadataCache) -> bool:
+        if lookup.after_request is not None:
+            _, answered = self._metadata.full_requests
+            return answered > lookup.after_request
+        refreshed_ms = cache.last_successful_refresh_ms
+        old = lookup.not_before_ms is not None and (
+            refreshed_ms is None or refreshed_ms < lookup.not_before_ms
+        )
+        return not old and cache.update_version >= (lookup.min_version or 0) and refreshed_ms is not None
+
+    # -- going on --------------------------------------------------------------------------------------------
+
+    @property
+    def next_deadline_ms(self) -> int:
+        return self._deadlines.next_ms
+
+    def metadata_changed(self, now_ms: int) -> None:
+        """Looks at each topic that is waited for, once, and at those who wait for a newer snapshot."""
+        cache = self._metadata.cache
+        for topic, lookups in tuple(self._by_topic.items()):
+            judged = judge_metadata_wait(cache, topic, None, answered=True)
+            if isinstance(judged, Known):
+                self._topic_settled(topic, tuple(lookups), None, now_ms)
+            elif isinstance(judged, Fail):
+                self._topic_settled(topic, tuple(lookups), judged.error, now_ms)
+            else:
+                self._look_at_missing(topic, lookups, now_ms)
+        answered = self._metadata.answered_cache
+        for lookup in tuple(self._updates):
+            if self._is_new_enough(lookup, answered):
+                self._finish(lookup, MetadataResult(answered, waited_ms=now_ms - lookup.since_ms))
+        if self._updates:
+            self._metadata.request_update(False, "manual")
+
+    def _look_at_missing(self, topic: str, lookups: dict[PendingLookup, None], now_ms: int) -> None:
+        """Settles a topic that brokers have denied often enough, but for those who wait for it to appear."""
+        answers = self._answers_without(topic)
+        settled = self._metadata.is_missing(topic) and [
+            lookup for lookup in lookups if lookup.settle and answers != lookup.answers_before[topic]
+        ]
+        if settled:
+            error = error_for(Errors.UNKNOWN_TOPIC_OR_PARTITION.code, f"Topic {topic} does not exist")
+            self._topic_settled(topic, settled, error, now_ms)
+        if topic in self._by_topic:
+            self._metadata.add(topic, now_ms, may_create=False)
+            self._metadata.request_update_for_topic(topic)
+
+    def waits_for(self, topic: str) -> bool:
+        """Whether any look-up waits for the topic. I/O thread."""
+        return topic in self._by_topic
+
+    def _answers_without(self, topic: str) -> int:
+        """How often in a row brokers have said that the topic does not exist."""
+        last = self._metadata.topic_error(topic)
+        if last is None or last.code != Errors.UNKNOWN_TOPIC_OR_PARTITION.code:
+            return 0
+        return last.consecutive_answers
+
+    def _topic_settled(
+        self, topic: str, lookups: Sequence[PendingLookup], error: KafkaError | None, now_ms: int
+    ) -> None:
+        for lookup in lookups:
+            self._stop_waiting_for(topic, lookup)
+            if error is not None:
+                lookup.errors[topic] = error
+            self._finish_topics_if_settled(lookup, now_ms)
+
+    def _stop_waiting_for(self, topic: str, lookup: PendingLookup) -> None:
+        lookup.missing.discard(topic)
+        lookups = self._by_topic.get(topic)
+        if lookups is not None:
+            lookups.pop(lookup, None)
+            if not lookups:
+                del self._by_topic[topic]
+                if not self._is_wanted(topic):
+                    # Nobody looks for it any more: if it is not there, don't go on asking.
+                    self._metadata.discard(topic)
+
+    def _finish_topics_if_settled(self, lookup: PendingLookup, now_ms: int) -> None:
+        if not lookup.missing:
+            waited_ms = now_ms - lookup.since_ms
+            cache = self._metadata.answered_cache
+            self._finish(lookup, MetadataResult(cache, topic_errors=lookup.errors, waited_ms=waited_ms))
+
+    # -- the listing -----------------------------------------------------------------------------------------
+
+    def listing_delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
+        """Sends the request for the list if somebody waits for it; how long before it is worth another try.
+
+        None where nothing is left to be tried. One request serves all who wait when it is made; who comes
+        later may know of topics that it can't find, and has the next one.
+        """
+        if not self._listings or self._listing_call.is_under_way:
+            return None
+        return self._listing_call.send(client, self._listing_request, now_ms) or None
+
+    def _listing_request(self) -> TopicListingRequestBuilder:
+        self._asked_for = tuple(self._listings)
+        return TopicListingRequestBuilder()
+
+    def _settle_listing(self, body: object | None, error: KafkaError | None, now_ms: int) -> bool:
+        asked_for, self._asked_for = self._asked_for, ()
+        if isinstance(body, TopicListing):
+            if not body.error_code:
+                self._finish_listings(asked_for, body, None, now_ms)
+                return True
+            error = error_for(body.error_code)
+        if error is None or error.retriable:
+            return False
+        self._finish_listings(asked_for, None, error, now_ms)
+        return True
+
+    def _finish_listings(
+        self,
+        lookups: Sequence[PendingLookup],
+        listing: TopicListing | None,
+        error: KafkaError | None,
+        now_ms: int,
+    ) -> None:
+        for lookup in lookups:
+            if not lookup.is_finished:
+                self._finish(lookup, ListingResult(listing, error=error, waited_ms=now_ms - lookup.since_ms))
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def expire(self, now_ms: int) -> None:
+        """Ends the waits whose time is up: with what is known, and what is not as timed out."""
+        for lookup in self._deadlines.pop_due(now_ms):
+            self._end(lookup, None, now_ms)
+
+    def fail_all(self, error: KafkaError, now_ms: int) -> None:
+        """Ends all waits: no metadata is to be had, or the producer closes."""
+        for lookup in self._deadlines.pop_all():
+            self._end(lookup, error, now_ms)
+
+    def cancel(self, lookup: PendingLookup) -> None:
+        """Ends a wait without telling anyone."""
+        if not lookup.is_finished:
+            self._forget(lookup)
+
+    def _end(self, lookup: PendingLookup, error: KafkaError | None, now_ms: int) -> None:
+        waited_ms = now_ms - lookup.since_ms
+        cache = self._metadata.cache
+        if error is None and cache.is_bootstrap:
+            error = no_brokers(self._metadata.last_disconnection, waited_ms=waited_ms)
+        if lookup.kind is Kind.LISTING:
+            late = TimeoutError(f"Topics were not listed within {waited_ms} ms.")
+            self._finish(lookup, ListingResult(None, error=error or late, waited_ms=waited_ms))
+            return
+        if lookup.kind is Kind.UPDATE and error is None:
+            error = TimeoutError(f"Metadata was not updated within {waited_ms} ms.")
+        for topic in sorted(lookup.missing):
+            code = self._metadata.settled_error_code(topic)
+            lookup.errors[topic] = error or metadata_timeout(cache, topic, None, waited_ms, code)
+        answered = self._metadata.answered_cache
+        result = MetadataResult(answered, topic_errors=lookup.errors, error=error, waited_ms=waited_ms)
+        self._finish(lookup, result)
+
+    def _finish(self, lookup: PendingLookup, result: MetadataResult | ListingResult) -> None:
+        self._forget(lookup)
+        if not lookup.is_cancelled:
+            self._completions.add(lookup.done, result)
+
+    def _forget(self, lookup: PendingLookup) -> None:
+        lookup.is_finished = True
+        self.count -= 1
+        self._updates.pop(lookup, None)
+        self._listings.pop(lookup, None)
+        self._deadlines.discard(lookup.deadline_ms, lookup)
+        for topic in tuple(lookup.missing):
+            self._stop_waiting_for(topic, lookup)

@@ -1,0 +1,256 @@
+"""One submitted produce request, from its first append until each of its records has an outcome.
+
+It is its caller's Ticket and its batches' RecordOwner. It counts down records and not batches: a batch that
+is split speaks for its records in parts. What is not appended yet stands in `todo`, per partition and in
+order; whoever holds the request (its caller inside submit, then the I/O thread) appends from there until
+metadata or memory is lacking.
+
+A request ends for its caller when each record has an outcome, at its deadline, or when it is cancelled. Its
+records may be on their way then, and their bytes in this client: it goes on counting, and `settled` tells,
+once, when the last of them is accounted for.
+
+`batch_done`, `give_up` and `forget` may come from different threads; one short lock guards the countdown,
+and both ends are told outside of it, each exactly once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from client_core.errors import KafkaError
+from client_core.producer.accumulator.partitioner import partition_for_key
+from client_core.producer.results.results import BatchSpan, FailedSpan, ProduceResult
+from client_core.producer.results.ticket import Phase, RecordFailure, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from client_core.producer.accumulator.buffer_pool import PoolWaiter
+    from client_core.producer.results.batch_outcome import BatchOutcome
+    from client_core.producer.results.producer_record import ProducerRecord
+    from client_core.producer.results.results import Wait
+    from client_core.producer.results.ticket import Done
+
+
+_KEY_AND_PARTITION: Final = attrgetter("key", "partition")
+_NEITHER: Final = {(None, None)}
+
+
+class PartitionGroup(NamedTuple):
+    """Records of a request that go to one partition, or, with None, wherever records without a key go now."""
+
+    partition: int | None
+    indices: Sequence[int]
+
+
+def group_by_partition(
+    records: Sequence[ProducerRecord], indices: Iterable[int], partition_count: int, *, ignore_keys: bool
+) -> list[PartitionGroup]:
+    """Which records go where, in the order in which each partition is first met (ACC-18).
+
+    An explicit partition is taken as it is, even one that doesn't exist (yet). Keys choose among all
+    partitions, with a leader or without. The keyless ones of a request stay together.
+    """
+    if isinstance(indices, range) and set(map(_KEY_AND_PARTITION, records)) == _NEITHER:
+        return [PartitionGroup(None, indices)]  # as most are: nothing chooses, nothing is to be sorted
+    groups: dict[int | None, list[int]] = {}
+    for index in indices:
+        record = records[index]
+        partition = record.partition
+        if partition is None and record.key is not None and not ignore_keys:
+            partition = partition_for_key(record.key, partition_count)
+        groups.setdefault(partition, []).append(index)
+    return [PartitionGroup(partition, group) for partition, group in groups.items()]
+
+
+class PendingRequest:
+    """A submitted request. The fields without a lock belong to whoever holds the request: see the module."""
+
+    __slots__ = (
+        "_count",
+        "_done",
+        "_finish",
+        "_has_ended",
+        "_lock",
+        "_remaining",
+        "_settled",
+        "_spans",
+        "block_deadline_ms",
+        "came_in_callback",
+        "deadline_ms",
+        "has_waited",
+        "holds_back_others",
+        "in_portions",
+        "may_create",
+        "parked_ms",
+        "records",
+        "reserved_bytes",
+        "submitted_ms",
+        "todo",
+        "topic",
+        "ungrouped",
+        "waiter",
+        "waits",
+        "was_given_up",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        records: Sequence[ProducerRecord],
+        done: Done,
+        finish: Callable[[PendingRequest, Done], None],
+        *,
+        submitted_ms: int,
+        block_deadline_ms: int,
+        deadline_ms: int,
+        may_create: bool = True,
+        settled: Done | None = None,
+        in_portions: bool = False,
+    ) -> None:
+        """`finish` gets `done` when the request ends, and `settled` when all of it is accounted for.
+
+        `in_portions`: no thread is to append many of its records in one go.
+        """
+        self.topic: Final = topic
+        #: Its caller's. Once the request has ended for its caller they may be gone: `_count` counts them.
+        self.records: Final = records
+        self._count: Final = len(records)
+        self.submitted_ms: Final = submitted_ms
+        self.block_deadline_ms: Final = block_deadline_ms
+        self.deadline_ms: Final = deadline_ms
+        self.may_create: Final = may_create
+        self.in_portions: Final = in_portions
+        #: Groups that are still to be appended; records that have no group yet, since metadata is missing.
+        self.todo: deque[PartitionGroup] = deque()
+        self.ungrouped: Sequence[int] = range(len(records))
+        #: Since when it is parked, its place in the pool's queue, and what the pool has given it.
+        self.parked_ms = submitted_ms
+        self.waiter: PoolWaiter | None = None
+        #: How long it was parked, once it is not any more.
+        self.waits: tuple[Wait, ...] = ()
+        self.reserved_bytes = 0
+        #: Whether it was parked for more than its next portion.
+        self.has_waited = not in_portions
+        #: Whether later requests for the topic must stand behind this one.
+        self.holds_back_others = False
+        #: Whether it was submitted on the I/O thread. Set where it is parked.
+        self.came_in_callback = False
+        #: Whether its caller was told at its deadline that what was on its way is unknown.
+        self.was_given_up = False
+        self._done = done
+        self._finish = finish
+        self._lock = threading.Lock()
+        self._remaining: int = len(records)
+        self._has_ended = False
+        self._settled: Final = settled
+        self._spans: list[BatchSpan | FailedSpan] = []
+
+    def __repr__(self) -> str:
+        return (
+            f"<PendingRequest topic={self.topic} records={self._count} remaining={self._remaining} "
+            f"parked={self.is_parked}>"
+        )
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is nobody left to tell anything. A plain read."""
+        return self._has_ended
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether something is still to be appended."""
+        return bool(self.todo or self.ungrouped)
+
+    @property
+    def waits_for_partition(self) -> int | None:
+        """The explicit partition, unknown so far, that the next group is for;
+
+        None while the topic itself is unknown.
+        """
+        return self.todo[0].partition if self.todo else None
+
+    def not_appended(self) -> list[int]:
+        """The records that are in no batch."""
+        return sorted([*self.ungrouped, *(index for group in self.todo for index in group.indices)])
+
+    def drop_not_appended(self) -> list[int]:
+        """Takes out the records that are in no batch: they will be in none, and somebody must be told.
+
+        Of a request that was cancelled nobody must: it accounts for them itself, and the list is empty.
+        """
+        indices = self.not_appended()
+        self.todo.clear()
+        self.ungrouped = ()
+        if self._has_ended:
+            error = KafkaError("The request was cancelled before this record was appended.")
+            self.fail(indices, RecordFailure(error, Phase.METADATA, Written.NO, 0))
+            return []
+        return indices
+
+    # -- the countdown: any thread ---------------------------------------------------------------------------
+
+    def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
+        self._account_for(BatchSpan(indices, first_in_batch, outcome))
+
+    def fail(self, indices: Sequence[int], failure: RecordFailure) -> None:
+        """Says why records are in no batch, and will be in none."""
+        if indices:
+            self._account_for(FailedSpan(indices, failure))
+
+    def _account_for(self, span: BatchSpan | FailedSpan) -> None:
+        with self._lock:
+            self._spans.append(span)
+            self._remaining -= len(span.indices)
+            if self._remaining > 0:
+                return
+            # Cancelled, or given up at its deadline? The batch was delivered all the same.
+            ends, self._has_ended = not self._has_ended, True
+        self._tell(ends=ends, settles=True)
+
+    def _tell(self, *, ends: bool, settles: bool) -> None:
+        if ends:
+            self._finish(self, self._done)
+        if settles and self._settled is not None:
+            self._finish(self, self._settled)
+
+    def give_up(self, error: KafkaError, cancelled: Sequence[int], waited_ms: int) -> int:
+        """Ends the request at its deadline: what is not accounted for has failed.
+
+        `cancelled` are records that were taken back before they were sent; the others may be on their way,
+        and `settled` waits for those. Returns of how many records the caller is told now that they failed.
+        """
+        with self._lock:
+            known: set[int] = set()
+            for span in self._spans:
+                known.update(span.indices)
+            taken_back = [index for index in cancelled if index not in known]
+            known.update(taken_back)
+            ends, self._has_ended = not self._has_ended, True
+            under_way = [index for index in range(self._count) if ends and index not in known]
+            for indices, written in ((taken_back, Written.NO), (under_way, Written.UNKNOWN)):
+                if indices:
+                    failure = RecordFailure(error, Phase.DELIVERY, written, waited_ms)
+                    self._spans.append(FailedSpan(indices, failure))
+            self._remaining -= len(taken_back)
+            settles = bool(taken_back) and self._remaining == 0
+            self.was_given_up = self.was_given_up or ends
+        self._tell(ends=ends, settles=settles)
+        return len(taken_back) + len(under_way) if ends else 0
+
+    def forget(self) -> bool:
+        """Ends the request for its caller without a word; whether it was still running."""
+        with self._lock:
+            was_running, self._has_ended = not self._has_ended, True
+        return was_running
+
+    def result(self, now_ms: int) -> ProduceResult:
+        """What is known of a request that has ended.
+
+        Of records that were on their way at its deadline more is known once it is settled: what is said last
+        holds.
+        """
+        return ProduceResult(self._count, tuple(self._spans), now_ms - self.submitted_ms, self.waits)

@@ -1,0 +1,139 @@
+"""What can be said of a record before it is appended: arguments that make no sense, and sizes that never fit.
+
+Types are looked at, too, where Java's compiler does it: a batch shares its fate among many callers, and text
+in place of bytes would only be found out when the batch is made, on the I/O thread, to the cost of all of
+them. A topic's name that can't be put on the wire would end every Metadata request. Pure. Source:
+ProducerRecord, KafkaProducer.ensureValidRecordSize, Kafka 4.3 (PROD-07, PROD-12).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from client_core.errors import (
+    IllegalArgumentError,
+    InvalidTopicError,
+    RecordTooLargeError,
+    SerializationError,
+)
+from client_core.record.memory_records_builder import estimate_size_in_bytes_upper_bound
+from client_core.record.record_content import EncodedHeaders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from client_core.producer.results.producer_record import ProducerRecord
+
+#: A record's bytes beyond those of its key and value, at most: the batch's header of 61, the record's own 21,
+#: and three lengths. One that is smaller than the limit by more than this needs no exact count.
+_OVERHEAD_BYTES: Final = 128
+
+#: int64 on the wire.
+_LAST_TIMESTAMP_MS: Final = 2**63 - 1
+
+#: What a STRING holds in the versions of the protocol that are not flexible.
+_LONGEST_TOPIC_BYTES: Final = 2**15 - 1
+
+
+def check_topics(topics: Iterable[str]) -> None:
+    """Raises IllegalArgumentError or InvalidTopicError for what can't even be asked for (PROD-12).
+
+    Which names are good is the brokers' to say (error 17).
+    """
+    for topic in topics:
+        _check_topic(topic)
+
+
+def _check_topic(topic: str) -> None:
+    if not isinstance(topic, str):
+        raise IllegalArgumentError("Topic cannot be null.")
+    try:
+        is_too_long = len(topic.encode()) > _LONGEST_TOPIC_BYTES
+    except UnicodeEncodeError as error:
+        raise InvalidTopicError(f"Invalid topics: [{topic!r}]") from error
+    if is_too_long:
+        raise InvalidTopicError(f"Invalid topics: [{topic[:100]!r}...]")
+
+
+def check_arguments(record: ProducerRecord) -> None:
+    """Raises IllegalArgumentError for what Java's ProducerRecord refuses, SerializationError for what is no
+    bytes; a topic's name is for check_topics and for brokers.
+    """
+    _, value, key, partition, timestamp_ms, headers = record
+    if timestamp_ms is not None and not (
+        isinstance(timestamp_ms, int) and 0 <= timestamp_ms <= _LAST_TIMESTAMP_MS
+    ):
+        raise IllegalArgumentError(
+            f"Invalid timestamp: {timestamp_ms}. Timestamp should always be non-negative or null."
+        )
+    if partition is not None and not (isinstance(partition, int) and partition >= 0):
+        raise IllegalArgumentError(
+            f"Invalid partition: {partition}. Partition number should always be non-negative or null."
+        )
+    if value is not None and not isinstance(value, bytes):
+        raise SerializationError(f"A record's value must be bytes or None, not {type(value).__name__}")
+    if key is not None and not isinstance(key, bytes):
+        raise SerializationError(f"A record's key must be bytes or None, not {type(key).__name__}")
+    if not isinstance(headers, EncodedHeaders):  # which were checked when they were encoded
+        for header in headers:
+            _check_header(*header)
+
+
+def _check_header(name: str, value: bytes | None) -> None:
+    if not isinstance(name, str):
+        raise SerializationError(f"A header's name must be str, not {type(name).__name__}")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise SerializationError(f"A header's name must be Unicode text, not {name!r}") from error
+    if value is not None and not isinstance(value, bytes):
+        raise SerializationError(f"A header's value must be bytes or None, not {type(value).__name__}")
+
+
+def largest_sure_to_fit(max_request_bytes: int, buffer_memory_bytes: int) -> int:
+    """How large key and value of a record without headers may be for it to need no exact count."""
+    return min(max_request_bytes, buffer_memory_bytes) - _OVERHEAD_BYTES
+
+
+def check_records(
+    records: Sequence[ProducerRecord], max_request_bytes: int, buffer_memory_bytes: int
+) -> None:
+    """Checks the records of one request; a RecordTooLargeError says which of them it is."""
+    sure_to_fit_bytes = largest_sure_to_fit(max_request_bytes, buffer_memory_bytes)
+    for index, record in enumerate(records):
+        _, value, key, partition, timestamp_ms, headers = record
+        if (
+            # Most records are plain, and this is asked of each of thousands.
+            type(value) is bytes
+            and partition is None
+            and timestamp_ms is None
+            and not headers
+            and (key is None or type(key) is bytes)
+            and len(value) + (0 if key is None else len(key)) <= sure_to_fit_bytes
+        ):
+            continue
+        check_arguments(record)
+        try:
+            ensure_valid_size(record, max_request_bytes, buffer_memory_bytes)
+        except RecordTooLargeError as error:
+            error.record_index = index
+            raise
+
+
+def ensure_valid_size(record: ProducerRecord, max_request_bytes: int, buffer_memory_bytes: int) -> None:
+    """Raises RecordTooLargeError for what no request, or no buffer, could ever hold."""
+    if not record.headers:
+        raw_bytes = len(record.key or b"") + len(record.value or b"")
+        if raw_bytes <= largest_sure_to_fit(max_request_bytes, buffer_memory_bytes):
+            return
+    size_bytes = estimate_size_in_bytes_upper_bound(record.key, record.value, record.headers)
+    if size_bytes > max_request_bytes:
+        raise RecordTooLargeError(
+            f"The message is {size_bytes} bytes when serialized which is larger than {max_request_bytes}, "
+            "which is the value of the max.request.size configuration."
+        )
+    if size_bytes > buffer_memory_bytes:
+        raise RecordTooLargeError(
+            f"The message is {size_bytes} bytes when serialized which is larger than the total memory buffer "
+            "you have configured with the buffer.memory configuration."
+        )

@@ -1,0 +1,166 @@
+"""Submitted requests on their way into the accumulator: appended at once, or parked, or given up.
+
+`take` runs on the caller's thread and never blocks: what metadata and memory allow is appended there, without
+a word to the I/O thread but a wakeup; the rest is parked (`parked_requests.py`) and goes on there. What comes
+back from the I/O thread, that memory was granted, that a request is finished, comes back to here. Java has no
+such call: its send blocks.
+
+A request is accepted once `take` returns. `close` waits for those that are being taken, so what becomes of
+any accepted record is in the report of `KafkaProducer.close`.
+"""
+
+from __future__ import annotations
+
+import threading
+from threading import get_ident
+from typing import TYPE_CHECKING, Final
+
+from client_core.errors import IllegalStateError
+from client_core.producer.requests.appending import Appended, append
+from client_core.producer.requests.blocking_metadata_wait import mark_used
+from client_core.producer.requests.parked_requests import ParkedRequests
+from client_core.producer.results.ticket import Phase, RecordFailure, Written
+
+if TYPE_CHECKING:
+    from client_core.clock import Clock
+    from client_core.events import EventSink
+    from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.accumulator.buffer_pool import BufferPool
+    from client_core.producer.accumulator.record_accumulator import RecordAccumulator
+    from client_core.producer.requests.io_executor import IoExecutor
+    from client_core.producer.requests.pending_metadata import PendingLookups
+    from client_core.producer.requests.pending_request import PendingRequest
+    from client_core.producer.results.completions import Completions
+    from client_core.producer.results.ticket import Done
+
+
+#: In Java's words (PROD-08).
+CLOSED: Final = "Cannot perform operation after producer has been closed"
+
+
+class Submissions:
+    """Takes requests in, and lets go of them. Any thread."""
+
+    #: Set once, by `connect`, before the first request: the three know each other.
+    _io_thread: IoExecutor
+    _lookups: PendingLookups
+
+    def __init__(
+        self,
+        metadata: ProducerMetadata,
+        accumulator: RecordAccumulator,
+        pool: BufferPool,
+        completions: Completions,
+        clock: Clock,
+        events: EventSink,
+        *,
+        ignore_keys: bool,
+    ) -> None:
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._completions = completions
+        self._clock = clock
+        self._ignore_keys = ignore_keys
+        self.parked = ParkedRequests(
+            metadata,
+            accumulator,
+            pool,
+            events,
+            self._granted,
+            self._left,
+            self._go_on,
+            ignore_keys=ignore_keys,
+        )
+        self._held_topics = self.parked.held_back.topics
+        #: Requests that are being taken, and the threads that do it.
+        self._under_way: dict[PendingRequest, int] = {}
+        self._closed = False
+        self._taken_lock = threading.RLock()
+        self._taken = threading.Condition(self._taken_lock)
+
+    def connect(self, io_thread: IoExecutor, lookups: PendingLookups) -> None:
+        self._io_thread = io_thread
+        self._lookups = lookups
+
+    def take(self, request: PendingRequest, now_ms: int) -> None:
+        """Appends what can be appended now, unless others wait for the same topic; parks the rest.
+
+        All of a request `in_portions` is parked: the I/O thread takes them. Raises IllegalStateError after
+        close.
+        """
+        self._under_way[request] = get_ident()
+        try:
+            if self._closed:  # looked at behind the line above: `close` looks the other way round
+                raise IllegalStateError(CLOSED)
+            self._take(request, now_ms)
+        finally:
+            del self._under_way[request]
+            if self._closed:
+                with self._taken_lock:
+                    self._taken.notify_all()
+
+    def close(self) -> None:
+        """Takes no more requests, and returns when those that are being taken are accepted. They never block.
+
+        Not those of this thread: it may be a signal's handler that has interrupted one.
+        """
+        self._closed = True
+        this_thread = get_ident()
+        with self._taken_lock:
+            self._taken.wait_for(lambda: all(ident == this_thread for ident in self._threads_under_way()))
+
+    def _threads_under_way(self) -> tuple[int, ...]:
+        return tuple(self._under_way.values())
+
+    def _take(self, request: PendingRequest, now_ms: int) -> None:
+        cache = self._metadata.cache
+        mark_used(cache, request.topic)
+        if request.in_portions or (self._held_topics and self.parked.held_back.holds_back(request.topic)):
+            self._park(request)
+            return
+        went = append(
+            request,
+            self._accumulator,
+            cache,
+            now_ms,
+            self._clock.wall_ms(),
+            ignore_keys=self._ignore_keys,
+            answered=False,
+        )
+        if went.error is not None:
+            failure = RecordFailure(went.error, Phase.METADATA, Written.NO, 0)
+            indices = request.drop_not_appended()
+            self._accumulator.failed.add(request.topic, None, len(indices))
+            request.fail(indices, failure)
+        if went.so_far is Appended.ALL or went.error is not None:
+            self._io_thread.take(request, wake=went.wakes)
+        else:
+            self._park(request)
+
+    def cancel(self, request: PendingRequest) -> None:
+        """Forgets who waits for it, and takes back what was not sent."""
+        if request.forget():
+            self._io_thread.do(lambda now_ms: self.parked.cancel(request, now_ms, self._clock.wall_ms()))
+
+    def finished(self, request: PendingRequest, done: Done) -> None:
+        """Has `done` told at the end of this turn, or of the next if this is not the I/O thread."""
+        self._completions.add(done, request.result(self._clock.now_ms()))
+        if self._io_thread.is_current:
+            self.parked.finished(request)
+        else:
+            self._io_thread.wakeup()
+
+    def _park(self, request: PendingRequest) -> None:
+        self.parked.held_back.hold_back(request, in_callback=self._io_thread.is_current)
+        self._io_thread.take(request, wake=True)
+
+    def _granted(self, request: PendingRequest) -> None:
+        self._io_thread.do(lambda now_ms: self.parked.granted(request, now_ms, self._clock.wall_ms()))
+
+    def _go_on(self, topic: str) -> None:
+        self._io_thread.do(lambda now_ms: self.parked.go_on(topic, now_ms, self._clock.wall_ms()))
+
+    def _left(self, topic: str) -> None:
+        """No record waits for the topic: if it is not there, and nobody else looks for it, stop asking."""
+        if not self._lookups.waits_for(topic):
+            self._metadata.discard(topic)

@@ -1,0 +1,1 @@
+"""What a producer gives back: futures, tickets, outcomes of batches, status."""

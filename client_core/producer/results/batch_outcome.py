@@ -1,0 +1,138 @@
+"""What became of the records of a batch, and who wants to know.
+
+A RecordOwner is a request of one record or of ten thousand. A batch keeps no future per record but spans: an
+owner, which of its records, and where they begin in the batch. One outcome serves all spans of a batch;
+offsets, timestamps and errors are worked out when they are asked for. Immutable values; made by the I/O
+thread, read by any. Source: ProduceRequestResult, FutureRecordMetadata, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from client_core.errors import IllegalStateError
+from client_core.producer.results.producer_record import RecordMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from client_core.errors import KafkaError
+    from client_core.producer.results.ticket import Written
+    from client_core.record.timestamp_runs import TimestampRuns
+
+
+class RecordOwner(Protocol):
+    """Who wants to know what became of records. Compared by identity."""
+
+    @property
+    def was_given_up(self) -> bool:
+        """Whether its caller has been told already that records without an outcome failed."""
+        ...
+
+    def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
+        """What became of the owner's records `indices`, which stood in the batch from position
+        `first_in_batch` on.
+
+        Called once per span, in the order of appending, on the thread that completes the batch, outside every
+        lock. It must not block and should not raise; what it raises is logged, and the other owners still
+        hear.
+        """
+        ...
+
+
+#: The records at these indices of an owner's request, one after the other from `first_in_batch` on.
+Span = tuple[RecordOwner, Sequence[int], int]
+
+
+class BatchOutcome(NamedTuple):
+    """How a batch ended, for all of its spans. Positions count from the batch's first record."""
+
+    topic: str
+    partition: int
+    base_offset: int | None  # None: failed, or the broker did not say (acks=0, an old duplicate)
+    log_append_time_ms: int | None  # None: records keep their own timestamps
+    error: KafkaError | None  # None: acknowledged
+    written: Written | None  # whether a failed batch may be in the log; None for one that was acknowledged
+    record_errors: Callable[[int], KafkaError] | None
+    timestamps: TimestampRuns
+    attempts: int
+
+    def error_for(self, position: int) -> KafkaError | None:
+        """Why the record at a position failed; None if it was acknowledged."""
+        if self.error is None or self.record_errors is None:
+            return self.error
+        return self.record_errors(position)
+
+    def metadata_for(self, position: int) -> RecordMetadata:
+        """The receipt for the record at a position of an acknowledged batch."""
+        timestamp_ms = self.log_append_time_ms
+        return RecordMetadata(
+            self.topic,
+            self.partition,
+            None if self.base_offset is None else self.base_offset + position,
+            self.timestamps.at(position) if timestamp_ms is None else timestamp_ms,
+        )
+
+    def timestamps_of(self, first: int, count: int) -> list[tuple[int, int, int]]:
+        """The timestamps of so many positions from `first` on, as runs: from where, to where, and which."""
+        end, log_append_ms = first + count, self.log_append_time_ms
+        return self.timestamps.between(first, end) if log_append_ms is None else [(first, end, log_append_ms)]
+
+    def receipts(self, first: int, count: int) -> list[RecordMetadata]:
+        """`metadata_for` so many positions from `first` on: what a request of many records asks for."""
+        topic, partition, base_offset = self.topic, self.partition, self.base_offset
+        receipts: list[RecordMetadata] = []
+        for run_start, run_end, timestamp_ms in self.timestamps_of(first, count):
+            if base_offset is None:
+                receipts += [RecordMetadata(topic, partition, None, timestamp_ms)] * (run_end - run_start)
+            else:
+                offsets = range(base_offset + run_start, base_offset + run_end)
+                receipts += [RecordMetadata(topic, partition, offset, timestamp_ms) for offset in offsets]
+        return receipts
+
+
+class FinalState(Enum):
+    """How a batch ended."""
+
+    ABORTED = "aborted"
+    FAILED = "failed"
+    SUCCEEDED = "succeeded"
+    SPLIT = "split"
+
+
+#: What may follow what, and whether it is done (True) or ignored: a late answer to a batch that was given up.
+#: A pair that is not named is a bug.
+_MOVES: Final[Mapping[tuple[FinalState | None, FinalState], bool]] = {
+    (None, FinalState.ABORTED): True,
+    (None, FinalState.FAILED): True,
+    (None, FinalState.SUCCEEDED): True,
+    (None, FinalState.SPLIT): True,
+    (FinalState.ABORTED, FinalState.FAILED): False,
+    (FinalState.ABORTED, FinalState.SUCCEEDED): False,
+    (FinalState.FAILED, FinalState.FAILED): False,
+    (FinalState.FAILED, FinalState.SUCCEEDED): False,
+}
+
+
+def may_end(before: FinalState | None, after: FinalState) -> bool:
+    """Whether a batch in the state `before` (None: open) ends so; False if that is to be ignored (BAT-01).
+
+    Raises IllegalStateError for what must never happen.
+    """
+    allowed = _MOVES.get((before, after))
+    if allowed is None:
+        name = "open" if before is None else before.name
+        raise IllegalStateError(f"A {name} batch must not attempt another state change to {after.name}")
+    return allowed
+
+
+def spans_between(spans: Sequence[Span], first: int, end: int) -> list[Span]:
+    """The parts of spans that lie at the positions first..end, counted from `first` on."""
+    parts = []
+    for owner, indices, start in spans:
+        low, high = max(start, first), min(start + len(indices), end)
+        if low < high:
+            parts.append((owner, indices[low - start : high - start], low - first))
+    return parts

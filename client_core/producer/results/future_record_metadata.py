@@ -1,0 +1,180 @@
+"""The receipt for one sent record, to be had later: what `KafkaProducer.send` returns.
+
+It is the record's owner: the batch tells it on the I/O thread, before a flush that waits for the batch
+returns. A callback runs there too, in the order in which the records were appended; one that fails is
+logged, the others run. Any thread may wait. Source: FutureRecordMetadata, ProduceRequestResult,
+KafkaProducer.FutureFailure, Kafka 4.3.
+
+There may be a million of them, most of which nobody waits for. So it has no lock of its own, its receipt is
+made when somebody asks, and who waits is looked for only where somebody does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final
+
+from client_core import forks
+from client_core.errors import KafkaError, TimeoutError
+from client_core.latch import Latch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from client_core.producer.results.batch_outcome import BatchOutcome
+    from client_core.producer.results.producer_record import RecordMetadata
+
+_log: Final = logging.getLogger(__name__)
+
+#: Guards `_listeners` of every future. Held for a few instructions, by those who begin or cease to wait, and
+#: by the I/O thread for a future that somebody waits for.
+_LISTENING = threading.Lock()
+
+
+def renew_lock() -> None:
+    """In the child of a fork: who held it may be gone."""
+    global _LISTENING
+    _LISTENING = threading.Lock()
+
+
+class FutureRecordMetadata:
+    """A record's RecordMetadata, or the error that it failed with.
+
+    In the child of a fork nobody will tell one that was pending: there all but its repr raises
+    IllegalStateError.
+    """
+
+    __slots__ = ("_listeners", "_made_at", "_outcome", "_position")
+
+    #: A future waits for its record, however long that takes.
+    was_given_up: Final = False
+
+    def __init__(self, on_done: Callable[[FutureRecordMetadata], None] | None = None) -> None:
+        """`on_done` is the first callback."""
+        self._outcome: BatchOutcome | KafkaError | None = None
+        self._position = 0  # of the record in the batch that the outcome is of
+        self._made_at = forks.count
+        self._listeners: tuple[Callable[[FutureRecordMetadata], None], ...] = (
+            () if on_done is None else (on_done,)
+        )
+
+    @staticmethod
+    def failed(error: KafkaError) -> FutureRecordMetadata:
+        """A future that is over before it began (PROD-06)."""
+        future = FutureRecordMetadata()
+        future._outcome = error
+        return future
+
+    def __repr__(self) -> str:
+        if self._outcome is None:
+            return "<FutureRecordMetadata pending>"
+        error = self._error()
+        return f"<FutureRecordMetadata {self._receipt() if error is None else error!r}>"
+
+    def done(self) -> bool:
+        if self._outcome is None:
+            forks.ensure_own_process(self._made_at, self)
+        return self._outcome is not None
+
+    def result(self, timeout_s: float | None = None) -> RecordMetadata:
+        """The receipt; waits for it for at most timeout_s, or for as long as it takes.
+
+        Raises the error that the record failed with, or TimeoutError when it is not known in time.
+        """
+        error = self.exception(timeout_s)
+        try:
+            if error is not None:
+                # All records of a batch share their error, and each raise would lengthen its traceback.
+                raise error.with_traceback(None)
+            return self._receipt()
+        finally:
+            # A traceback holds its frames: this one would hold the future, which holds the error.
+            del self, error
+
+    def exception(self, timeout_s: float | None = None) -> KafkaError | None:
+        """The error that the record failed with, None for success; waits as `result` does."""
+        if self._outcome is None:
+            self._wait(timeout_s)
+        return self._error()
+
+    def add_done_callback(self, callback: Callable[[FutureRecordMetadata], None]) -> None:
+        """Has `callback(self)` called when it is done:
+
+        on the I/O thread, or at once on this one if it is done.
+        """
+        if self._outcome is None:
+            forks.ensure_own_process(self._made_at, self)
+        if not self._listen(callback):
+            self._call(callback)
+
+    def batch_done(self, indices: Sequence[int], first_in_batch: int, outcome: BatchOutcome, /) -> None:
+        if self._outcome is None:
+            self._position = first_in_batch
+            self._outcome = outcome
+            if self._listeners:
+                self._tell()
+
+    def fail(self, error: KafkaError) -> None:
+        """The record was never appended. The error's traceback is dropped.
+
+        Its frames hold the record and this future, which would stay until the next garbage collection.
+        """
+        if self._outcome is None:
+            self._outcome = error.with_traceback(None)
+            if self._listeners:
+                self._tell()
+
+    def _tell(self) -> None:
+        """Calls the listeners, which are looked for behind the store of the outcome: `_listen` needs that."""
+        with _LISTENING:
+            listeners, self._listeners = self._listeners, ()
+        for listener in listeners:
+            self._call(listener)
+
+    def _listen(self, listener: Callable[[FutureRecordMetadata], None]) -> bool:
+        """Whether the listener will be called; False where the outcome is there already."""
+        with _LISTENING:
+            self._listeners = (*self._listeners, listener)
+            if self._outcome is None:
+                return True
+            # Whoever set it may have seen no listener, and waits for the lock if it saw one.
+            self._cease(listener)
+            return False
+
+    def _cease(self, listener: Callable[[FutureRecordMetadata], None]) -> None:
+        """Under the lock."""
+        self._listeners = tuple(each for each in self._listeners if each is not listener)
+
+    def _call(self, callback: Callable[[FutureRecordMetadata], None]) -> None:
+        try:
+            callback(self)
+        except KeyboardInterrupt:  # which only the main thread gets, and never the I/O thread
+            raise
+        except BaseException:  # noqa: BLE001 -- a user's code, its sys.exit() and CancelledError too
+            _log.exception("A callback failed on %r", self)
+
+    def _wait(self, timeout_s: float | None) -> None:
+        forks.ensure_own_process(self._made_at, self)
+        completed = Latch()
+
+        def tell(_: FutureRecordMetadata) -> None:
+            completed.set()
+
+        if self._listen(tell) and not completed.wait(timeout_s):
+            with _LISTENING:
+                self._cease(tell)
+            if self._outcome is None:
+                raise TimeoutError(f"Timeout after waiting for {timeout_s} s.")
+
+    def _error(self) -> KafkaError | None:
+        outcome = self._outcome
+        if outcome is None or isinstance(outcome, KafkaError):
+            return outcome
+        return outcome.error_for(self._position)
+
+    def _receipt(self) -> RecordMetadata:
+        outcome = self._outcome
+        assert outcome is not None
+        assert not isinstance(outcome, KafkaError)
+        return outcome.metadata_for(self._position)

@@ -1,0 +1,230 @@
+"""What tickets end with: the outcome of a produce request, of a wait for metadata, of a listing, of configs.
+
+Immutable once posted, read by any thread. A produce result keeps the spans in which batches told of its
+records and makes one outcome per record when somebody asks, once, on the asker's thread: the I/O thread has
+better things to do.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from client_core.producer.results.producer_record import RecordMetadata
+from client_core.producer.results.ticket import Phase, RecordFailure, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from client_core.errors import KafkaError
+    from client_core.metadata.metadata_cache import MetadataCache
+    from client_core.metadata.topic_configs import TopicConfigs
+    from client_core.metadata.topic_listing import TopicListing
+    from client_core.producer.results.batch_outcome import BatchOutcome
+
+Outcome = RecordMetadata | RecordFailure
+
+_NO_ERRORS: Final[Mapping[str, KafkaError]] = MappingProxyType({})
+
+
+class BatchSpan(NamedTuple):
+    """What a batch became, for the records `indices` of a request, the first of them at `first_in_batch`."""
+
+    indices: Sequence[int]
+    first_in_batch: int
+    outcome: BatchOutcome
+
+
+class FailedSpan(NamedTuple):
+    """Records that no batch speaks for: never appended, or given up by the request itself."""
+
+    indices: Sequence[int]
+    failure: RecordFailure
+
+
+class Wait(NamedTuple):
+    """How long a request was parked before its records could be appended, and for what."""
+
+    phase: Phase  # METADATA or BUFFER
+    waited_ms: int
+
+
+class AcknowledgedRun(NamedTuple):
+    """So many acknowledged records in a row, with offsets that follow each other.
+
+    `base_offset` None: the broker said none (acks=0, an old duplicate), nor has any of them one.
+    """
+
+    records: int
+    partition: int
+    base_offset: int | None
+    timestamp_ms: int
+
+
+class ProduceResult:
+    """One RecordMetadata or RecordFailure per record of the request, in order."""
+
+    __slots__ = ("_count", "_outcomes", "_spans", "waited_ms", "waits")
+
+    def __init__(
+        self,
+        count: int,
+        spans: Sequence[BatchSpan | FailedSpan],
+        waited_ms: int,
+        waits: tuple[Wait, ...] = (),
+    ) -> None:
+        self._count = count
+        self._spans = spans
+        self._outcomes: tuple[Outcome, ...] | None = None
+        #: From submit to the end.
+        self.waited_ms = waited_ms
+        #: What of it was waiting for metadata and for memory, in order; mostly nothing was.
+        self.waits = waits
+
+    @property
+    def outcomes(self) -> Sequence[Outcome]:
+        if self._outcomes is None:
+            self._outcomes = self._tell()
+        return self._outcomes
+
+    @property
+    def error(self) -> KafkaError | None:
+        """None: outcomes tell one by one."""
+        return None
+
+    @property
+    def any_acknowledged(self) -> bool:
+        """Whether brokers acknowledged any of the records."""
+        return any(isinstance(span, BatchSpan) and span.outcome.error is None for span in self._spans)
+
+    def acknowledged_runs(self) -> list[AcknowledgedRun] | None:
+        """All the receipts in the order of the records, as few runs; one record each costs nothing then.
+
+        None where anything failed, or where records that stand side by side went to several partitions:
+        `outcomes` tells.
+        """
+        runs: list[AcknowledgedRun] = []
+        first = 0
+        for span in sorted(self._spans, key=_first_index) if len(self._spans) > 1 else self._spans:
+            if not isinstance(span, BatchSpan) or span.outcome.error is not None:
+                return None
+            indices, first_in_batch, outcome = span
+            end = first + len(indices)
+            # They ascend: with these ends there is none missing in between.
+            if (indices[0], indices[-1]) != (first, end - 1):
+                return None
+            for run_first, run_end, timestamp_ms in outcome.timestamps_of(first_in_batch, len(indices)):
+                base = outcome.base_offset
+                offset = None if base is None else base + run_first
+                runs.append(AcknowledgedRun(run_end - run_first, outcome.partition, offset, timestamp_ms))
+            first = end
+        return runs if first == self._count else None
+
+    def _tell(self) -> tuple[Outcome, ...]:
+        told: dict[int, Outcome] = {}
+        for span in self._spans:
+            if isinstance(span, FailedSpan):
+                told.update(dict.fromkeys(span.indices, span.failure))
+            else:
+                told.update(zip(span.indices, self._outcomes_of(span), strict=True))
+        return tuple([told[index] for index in range(self._count)])
+
+    def _outcomes_of(self, span: BatchSpan) -> Sequence[Outcome]:
+        outcome, first, count = span.outcome, span.first_in_batch, len(span.indices)
+        if outcome.error is None:
+            return outcome.receipts(first, count)
+        errors = [outcome.error_for(position) for position in range(first, first + count)]
+        return [
+            outcome.metadata_for(position) if error is None else self._failure(error, outcome)
+            for position, error in enumerate(errors, first)
+        ]
+
+    def _failure(self, error: KafkaError, outcome: BatchOutcome) -> RecordFailure:
+        written = outcome.written if outcome.written is not None else Written.UNKNOWN
+        return RecordFailure(error, Phase.DELIVERY, written, self.waited_ms)
+
+    def __repr__(self) -> str:
+        return f"<ProduceResult records={self._count} waited_ms={self.waited_ms}>"
+
+
+def _first_index(span: BatchSpan | FailedSpan) -> int:
+    return span.indices[0]
+
+
+class _Asked:
+    """What a question to the brokers ended with: no records, and an error where there is no answer."""
+
+    __slots__ = ("error", "waited_ms")
+
+    def __init__(self, error: KafkaError | None, waited_ms: int) -> None:
+        self.error = error
+        #: From the question to the end.
+        self.waited_ms = waited_ms
+
+    @property
+    def outcomes(self) -> Sequence[Outcome]:
+        return ()
+
+    @property
+    def any_acknowledged(self) -> bool:
+        return False
+
+
+class MetadataResult(_Asked):
+    """The snapshot after a wait for metadata, and what is wrong with topics that were asked for by name.
+
+    `error` is set where no snapshot can be what was asked for: nobody answered, or the wait was for a
+    version.
+    """
+
+    __slots__ = ("cache", "topic_errors")
+
+    def __init__(
+        self,
+        cache: MetadataCache,
+        *,
+        topic_errors: Mapping[str, KafkaError] = _NO_ERRORS,
+        error: KafkaError | None = None,
+        waited_ms: int = 0,
+    ) -> None:
+        super().__init__(error, waited_ms)
+        self.cache = cache
+        self.topic_errors = topic_errors
+
+    def __repr__(self) -> str:
+        return (
+            f"<MetadataResult version={self.cache.update_version} topic_errors={len(self.topic_errors)} "
+            f"error={self.error!r} waited_ms={self.waited_ms}>"
+        )
+
+
+class ListingResult(_Asked):
+    """All topics of the cluster, or why there is no list."""
+
+    __slots__ = ("listing",)
+
+    def __init__(
+        self, listing: TopicListing | None, *, error: KafkaError | None = None, waited_ms: int = 0
+    ) -> None:
+        super().__init__(error, waited_ms)
+        self.listing = listing
+
+    def __repr__(self) -> str:
+        topics = None if self.listing is None else len(self.listing.topics)
+        return f"<ListingResult topics={topics} error={self.error!r} waited_ms={self.waited_ms}>"
+
+
+class TopicConfigsResult(_Asked):
+    """All configs of a topic by name, or why there are none to be had."""
+
+    __slots__ = ("configs",)
+
+    def __init__(
+        self, configs: TopicConfigs | None, *, error: KafkaError | None = None, waited_ms: int = 0
+    ) -> None:
+        super().__init__(error, waited_ms)
+        self.configs = configs
+
+    def __repr__(self) -> str:
+        configs = None if self.configs is None else len(self.configs)
+        return f"<TopicConfigsResult configs={configs} error={self.error!r} waited_ms={self.waited_ms}>"

@@ -1,0 +1,275 @@
+"""What becomes of a batch when something was said about it: done, tried again, sent in parts, or failed.
+
+Exactly one of these, whatever was said, so that every record's owner hears once and the batch's memory
+comes back once (BAT-01). By an answer of a broker, or by what the client says in its stead: timed out,
+disconnected, expired. I/O thread only. Source: Sender.completeBatch, Sender.failBatch, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from client_core.error_codes import Errors
+from client_core.errors import (
+    ClusterAuthorizationError,
+    InvalidRecordError,
+    KafkaError,
+    TopicAuthorizationError,
+    UnsupportedVersionError,
+    error_for,
+)
+from client_core.events import BatchRetried, BatchSplit, ProduceFinished
+from client_core.producer.results.ticket import Written
+from client_core.producer.sender.failure_log_limiter import ProduceNews
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from client_core.events import EventSink
+    from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.accumulator.producer_batch import ProducerBatch
+    from client_core.producer.accumulator.record_accumulator import RecordAccumulator
+    from client_core.producer.sender.in_flight_batches import InFlightBatches
+    from client_core.producer.sender.produce_request import PartitionResponse
+    from client_core.producer.sender.sender_config import SenderConfig
+    from client_core.producer.sender.transaction_manager import TransactionManager
+
+_log: Final = logging.getLogger(__name__)
+
+
+class BatchSettlement:
+    """Ends batches, or sends them back. Sender's own."""
+
+    def __init__(
+        self,
+        metadata: ProducerMetadata,
+        accumulator: RecordAccumulator,
+        in_flight: InFlightBatches,
+        config: SenderConfig,
+        events: EventSink,
+        transaction_manager: TransactionManager | None,
+    ) -> None:
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._in_flight = in_flight
+        self._config = config
+        self._events = events
+        self._transaction_manager = transaction_manager
+        self._news = ProduceNews()
+
+    def settle(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
+        """Done, retried, split or failed: exactly one of them, whatever was said (BAT-01).
+
+        Raises nothing: the other batches of the same answer have to be settled, too.
+        """
+        batch.is_in_flight = False
+        batch.sent_to = None
+        try:
+            self._settle(batch, said, node_id, now_ms)
+        except Exception as error:  # noqa: BLE001 -- a bug, or a batch that can't be decoded to be split
+            _log.exception("%r could not be settled by %s", batch, said)
+            self._fail_in_need(batch, error, written=None, now_ms=now_ms)
+        if self._config.guarantee_message_order:
+            self._accumulator.unmute_partition(batch.topic_partition)
+
+    def _settle(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
+        error = said.error
+        can_split = batch.record_count > 1 and not batch.is_done and not self._config.whole_requests
+        if error is Errors.MESSAGE_TOO_LARGE and can_split:
+            self._split(batch)
+        elif error is Errors.NONE or (error is Errors.DUPLICATE_SEQUENCE_NUMBER and not batch.is_done):
+            # Of a duplicate the broker may no longer know the offset: success, without one (SND-11).
+            self._succeed(batch, said, node_id, now_ms)
+        elif self._can_retry(batch, said, now_ms):
+            self._retry(batch, said, node_id, now_ms)
+        else:
+            # Sequences of a batch that may be in the log, by an attempt whose answer was lost, are not
+            # given away.
+            adjust = batch.attempts < self._config.retries
+            self._fail_by_answer(batch, said, adjust_sequences=adjust, node_id=node_id, now_ms=now_ms)
+        if error.refreshes_metadata:
+            _log.debug("Produce to %s failed, asking for metadata: %s", batch.topic_partition, said)
+            missing = error is Errors.UNKNOWN_TOPIC_OR_PARTITION
+            self._metadata.request_update(False, "topic_missing" if missing else "leader_error")
+
+    def _split(self, batch: ProducerBatch) -> None:
+        """Too large for the broker: sent again in parts, without counting an attempt (SND-09, ACC-14)."""
+        records = batch.record_count
+        level = self._news.too_large(batch.topic_partition.topic)
+        _log.log(
+            level, "A batch of %d records is too large for %s: splitting", records, batch.topic_partition
+        )
+        if self._transaction_manager is not None:
+            self._transaction_manager.remove_in_flight_batch(batch)
+        self._accumulator.split_and_reenqueue(batch)
+        self._in_flight.remove(batch)
+        self._accumulator.complete_and_deallocate_batch(batch)
+        self._events.emit(BatchSplit(*batch.topic_partition, records))
+
+    def _can_retry(self, batch: ProducerBatch, said: PartitionResponse, now_ms: int) -> bool:
+        """Within time and attempts, and of use (SND-05)."""
+        if (
+            batch.is_done
+            or batch.attempts >= self._config.retries
+            or batch.has_reached_delivery_timeout(self._config.delivery_timeout_ms, now_ms)
+        ):
+            return False
+        if self._transaction_manager is None:
+            return said.error.retriable
+        return self._transaction_manager.can_retry(batch, said.error, said.log_start_offset)
+
+    def _retry(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
+        _log.log(
+            self._news.failed(batch.topic_partition, said.error, now_ms),
+            "Produce to %s by node %d failed, it is tried again: %s",
+            batch.topic_partition,
+            node_id,
+            said,
+        )
+        self._accumulator.reenqueue(batch, now_ms)
+        self._in_flight.remove(batch)
+        self._events.emit(BatchRetried(*batch.topic_partition, batch.record_count, said.error, node_id))
+
+    def _succeed(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
+        if self._transaction_manager is not None:
+            self._transaction_manager.handle_completed_batch(batch, said.base_offset)
+        self._in_flight.remove(batch)
+        if self._news.told:  # rarely: this is called for each batch
+            self._news.succeeded(batch.topic_partition)
+        if batch.complete(said.base_offset, said.log_append_time_ms):
+            self._accumulator.complete_and_deallocate_batch(batch)
+            self._tell_finished(batch, Errors.NONE, node_id, now_ms)
+        else:
+            self._accumulator.deallocate(batch)
+
+    def _fail_by_answer(
+        self,
+        batch: ProducerBatch,
+        said: PartitionResponse,
+        *,
+        adjust_sequences: bool,
+        node_id: int,
+        now_ms: int,
+    ) -> None:
+        error = _error_of(batch, said)
+        record_errors = _record_errors(said) if said.record_errors else None
+        # The broker refused the one attempt there was: nothing of it is in the log.
+        is_clear = not error.retriable and said.error is not Errors.UNKNOWN_SERVER_ERROR
+        refused = is_clear and batch.attempts == 0
+        self.fail(
+            batch,
+            error,
+            record_errors,
+            adjust_sequences=adjust_sequences,
+            deallocate=True,
+            now_ms=now_ms,
+            node_id=node_id,
+            written=Written.NO if refused else None,
+        )
+
+    def fail(
+        self,
+        batch: ProducerBatch,
+        error: KafkaError,
+        record_errors: Callable[[int], KafkaError] | None = None,
+        *,
+        adjust_sequences: bool,
+        deallocate: bool,
+        now_ms: int,
+        node_id: int | None = None,
+        written: Written | None = None,
+    ) -> None:
+        self._in_flight.remove(batch)
+        if not batch.complete_exceptionally(error, record_errors, written=written):
+            # It was given up before, and its owners know; only its memory is still to be given back (SND-14).
+            if deallocate:
+                self._accumulator.deallocate(batch)
+            return
+        self._accumulator.count_failed(batch)
+        _log.log(
+            self._news.failed(batch.topic_partition, error.error, now_ms, for_good=True),
+            "%d records of %s are given up: %s",
+            batch.record_count,
+            batch.topic_partition,
+            error.message,
+        )
+        if self._transaction_manager is not None:
+            self._transaction_manager.handle_failed_batch(batch, error, adjust_sequences=adjust_sequences)
+        if deallocate:
+            self._accumulator.complete_and_deallocate_batch(batch)
+        else:
+            self._accumulator.complete_batch(batch)
+        self._tell_finished(batch, error.error, node_id, now_ms)
+
+    def fail_unsendable(self, batch: ProducerBatch, error: Exception, now_ms: int) -> None:
+        """A drained batch could not be made into bytes, or not be handed to the client: it fails alone."""
+        _log.error("%r can't be sent: %r", batch, error, exc_info=error)
+        batch.is_in_flight = False
+        batch.sent_to = None
+        was_sent_before = batch.in_retry or batch.is_split_batch
+        self._fail_in_need(batch, error, written=None if was_sent_before else Written.NO, now_ms=now_ms)
+        if self._config.guarantee_message_order:
+            self._accumulator.unmute_partition(batch.topic_partition)
+
+    def _fail_in_need(
+        self, batch: ProducerBatch, error: Exception, *, written: Written | None, now_ms: int
+    ) -> None:
+        """Something of ours went wrong with a batch: its owners hear of it, and its memory comes back."""
+        if batch.is_done:
+            self._in_flight.remove(batch)
+            self._accumulator.complete_batch(batch)
+            if not batch.is_buffer_deallocated:
+                self._accumulator.deallocate(batch)
+            return
+        told = error if isinstance(error, KafkaError) else KafkaError(f"{type(error).__name__}: {error}")
+        self.fail(
+            batch,
+            told,
+            adjust_sequences=written is Written.NO,
+            deallocate=True,
+            now_ms=now_ms,
+            written=written,
+        )
+
+    def _tell_finished(self, batch: ProducerBatch, error: Errors, node_id: int | None, now_ms: int) -> None:
+        self._events.emit(
+            ProduceFinished(
+                topic=batch.topic_partition.topic,
+                partition=batch.topic_partition.partition,
+                node_id=node_id,
+                records=batch.record_count,
+                batch_bytes=batch.estimated_size_bytes,
+                produce_ms=now_ms - batch.created_ms,
+                retries=batch.attempts,
+                error=error,
+            )
+        )
+
+
+def _error_of(batch: ProducerBatch, said: PartitionResponse) -> KafkaError:
+    """The exception of a batch as a whole (SND-11)."""
+    if said.error is Errors.TOPIC_AUTHORIZATION_FAILED:
+        return TopicAuthorizationError(f"Not authorized to access topics: [{batch.topic_partition.topic}]")
+    if said.error is Errors.CLUSTER_AUTHORIZATION_FAILED:
+        return ClusterAuthorizationError("The producer is not authorized to do idempotent sends")
+    if said.error is Errors.UNSUPPORTED_VERSION:
+        return UnsupportedVersionError(said.error_message)
+    return error_for(said.code, said.error_message)
+
+
+def _record_errors(said: PartitionResponse) -> Callable[[int], KafkaError]:
+    """Why each record of a batch failed whose culprits the broker names (SND-10).
+
+    One culprit has the exception of the code. Several may be wrong in different ways that one code can't
+    tell, so they are invalid, and their messages say how. The others suffered for them.
+    """
+    several = len(said.record_errors) > 1
+    named: dict[int, KafkaError] = {}
+    for index, message in said.record_errors:
+        text = message or said.error_message or said.error.message
+        named[index] = InvalidRecordError(text) if several else error_for(said.code, text)
+    innocent = KafkaError(
+        "Failed to append record because it was part of a batch which had one more more invalid records"
+    )
+    return lambda index: named.get(index, innocent)

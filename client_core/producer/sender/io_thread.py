@@ -1,0 +1,419 @@
+"""The one thread that does the client's I/O: what a turn of it is, how others reach it, and how it ends.
+
+    new requests and commands -> metadata changes -> deadlines -> Sender.run_once (send, poll, settle) ->
+    completions
+
+Others put requests and commands into deques and wake the poll; nothing they call here blocks. A turn that
+fails is a bug: it is counted, logged with its stack once (`uncaught.py`), and followed by a growing pause, so
+that a bug neither kills the thread, nor burns a core, nor fills the log. The thread ends by `initiate_close`
+(what was accepted is sent first) or `force_close` (it is given up); whatever ends it, everyone who waits is
+told. Source: Sender.run, KafkaProducer.close, Kafka 4.3 (SND-13).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from client_core import forks
+from client_core.clock import FOREVER_MS
+from client_core.errors import KafkaError, ProducerClosedError
+from client_core.latch import Latch
+from client_core.producer.requests.io_executor import CLOSED_WHILE_WAITING
+from client_core.producer.results.status import Unacknowledged
+from client_core.producer.sender.turn_times import TurnTimes
+from client_core.uncaught import UncaughtErrors
+
+if TYPE_CHECKING:
+    from client_core.backoff import ExponentialBackoff
+    from client_core.client.kafka_client import KafkaClient
+    from client_core.clock import Clock
+    from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.accumulator.record_accumulator import RecordAccumulator
+    from client_core.producer.requests.parked_requests import ParkedRequests
+    from client_core.producer.requests.pending_configs import PendingConfigs
+    from client_core.producer.requests.pending_metadata import PendingLookups
+    from client_core.producer.requests.pending_request import PendingRequest
+    from client_core.producer.results.completions import Completions
+    from client_core.producer.sender.sender import Sender
+
+_log: Final = logging.getLogger(__name__)
+
+#: Earlier than any deadline: a thread that is awake need not be woken for one.
+_AWAKE: Final = -1
+
+FORCED: Final = "Producer is closed forcefully."
+
+
+#: Takes the wakeup for a new request, to call it now or a moment later.
+WakeSoon = Callable[[Callable[[], None]], object]
+
+
+def wake_now(wakeup: Callable[[], None]) -> None:
+    """What suits a caller that will block."""
+    wakeup()
+
+
+class LifeCycle(Enum):
+    """Where the thread stands."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    CLOSING = "closing"
+    CLOSED = "closed"
+    FAILED = "failed"
+
+
+def _attempt(what: str, step: Callable[[], None]) -> None:
+    """A step of the end. A bug in one must not leave those waiting whom the next one tells."""
+    try:
+        step()
+    except BaseException:  # noqa: BLE001 -- nobody is above
+        _log.exception("Failed to %s", what)
+
+
+class IoThread:
+    """The thread, its mailboxes and its end. Any thread, unless a method says otherwise."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        client: KafkaClient,
+        metadata: ProducerMetadata,
+        accumulator: RecordAccumulator,
+        parked: ParkedRequests,
+        lookups: PendingLookups,
+        configs: PendingConfigs,
+        completions: Completions,
+        clock: Clock,
+        pause_after_failure: ExponentialBackoff,
+        name: str,
+        wake_soon: WakeSoon = wake_now,
+    ) -> None:
+        """`wake_soon` is given the wakeup for a request that was taken: see `KafkaProducer`."""
+        self._sender = sender
+        self._client = client
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._parked = parked
+        self._lookups = lookups
+        self._configs = configs
+        self._completions = completions
+        self._clock = clock
+        self._pause_after_failure = pause_after_failure
+        self._requests: deque[PendingRequest] = deque()
+        self._commands: deque[Callable[[int], None]] = deque()
+        self._wake_soon = wake_soon
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._ended = Latch()
+        self._running = True
+        self._forced = False
+        self._over = False
+        self._end_lock = threading.Lock()
+        self._made_at = forks.count
+        self._report_end: Callable[[], None] | None = None
+        self._pause_lock = threading.RLock()
+        self._pause = threading.Condition(self._pause_lock)
+        self._failures_in_a_row = 0
+        self._metadata_changed = True
+        self._wakes_by_ms = _AWAKE
+        #: When somebody's time is up, as the last poll found it; and when a call is to be tried again.
+        self._deadline_ms = FOREVER_MS
+        self._next_call_ms = FOREVER_MS
+        self.life_cycle = LifeCycle.STARTING
+        #: Turns since the start, and when the last one began: written by the I/O thread only.
+        self.turns = 0
+        self.last_turn_ms = clock.now_ms()
+        self._uncaught = UncaughtErrors(_log, "the I/O thread")
+        #: How long they took, without their sleep.
+        self.turn_times: Final = TurnTimes()
+        metadata.on_change(self._note_metadata_change)
+
+    def __repr__(self) -> str:
+        return f"<IoThread {self.life_cycle.name} turns={self.turns} failed_turns={self.failed_turns}>"
+
+    @property
+    def failed_turns(self) -> int:
+        """Turns that ended with a bug."""
+        return self._uncaught.count
+
+    # -- for others ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on the I/O thread: in a callback."""
+        return threading.get_ident() == self._thread.ident
+
+    @property
+    def was_started(self) -> bool:
+        return self._thread.ident is not None
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this is a copy in the child of a fork: the thread runs in the parent only."""
+        return self._made_at != forks.count
+
+    def take(self, request: PendingRequest, *, wake: bool) -> None:
+        """Hands a request over to be watched and, where it must wait, parked."""
+        self._requests.append(request)
+        if wake or request.deadline_ms < self._wakes_by_ms:
+            self._wake_soon(self.wakeup)
+        self._sweep_if_over()
+
+    def do(self, command: Callable[[int], None]) -> None:
+        """Has `command(now_ms)` done at the next turn."""
+        self._commands.append(command)
+        self.wakeup()
+        self._sweep_if_over()
+
+    def wakeup(self) -> None:
+        """Lets the present or the next poll return. The I/O thread needs none: it comes round by itself."""
+        if not self.is_current:
+            self._client.wakeup()
+
+    def initiate_close(self) -> None:
+        """Stops appends; what was appended or parked is sent, then the thread ends."""
+        self._accumulator.failed.begin_close()
+        # First the accumulator, so that nothing is appended behind the back of the last turn.
+        self._accumulator.close()
+        self._parked.held_back.close()
+        self._running = False
+        if self.life_cycle in (LifeCycle.STARTING, LifeCycle.RUNNING):
+            self.life_cycle = LifeCycle.CLOSING
+        self._client.wakeup()
+
+    def force_close(self) -> None:
+        """Gives up what is not acknowledged, and ends."""
+        self._forced = True
+        with self._pause_lock:
+            self._pause.notify_all()
+        self.initiate_close()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing that is put in now is ever sent."""
+        return self._over
+
+    def still_open(self) -> list[Unacknowledged]:
+        """The records that are accepted and not accounted for. While the thread runs they may still be."""
+        came = [
+            Unacknowledged(request.topic, None, len(request.not_appended()))
+            for request in tuple(self._requests)
+        ]
+        return [*self._accumulator.unacknowledged(), *self._parked.not_appended(), *came]
+
+    def end_unclosed(self, report: Callable[[], None]) -> None:
+        """Has the thread send what was accepted, end, and call `report`: its producer is garbage.
+
+        Called by a finalizer, in the midst of anything, on this very thread even: takes no lock of the
+        client.
+        """
+        self._report_end = report
+        if not (self.was_started or self._over):
+            self._accumulator.failed.begin_close()
+            self._end()
+        elif self._over:
+            report()
+        else:
+            self._commands.append(lambda _: self.initiate_close())
+            self._client.wakeup()
+
+    def unacknowledged(self) -> tuple[Unacknowledged, ...]:
+        """What failed since the close began, and, while the thread has not ended, what is still open."""
+        return self._accumulator.failed.report(() if self._over else self.still_open()).unacknowledged
+
+    def join(self, timeout_ms: int) -> bool:
+        """Waits for the end of the thread; whether it came. A thread that never began is ended here."""
+        if not self.was_started:
+            if not self._over:
+                self._end()
+            return True
+        # A Thread.join that KeyboardInterrupt ends takes the thread for dead (bpo-45274): the latch is waited
+        # for instead, and the thread joined when it has nothing left to do.
+        if not self._ended.wait(timeout_ms / 1000):
+            return False
+        self._thread.join()
+        return True
+
+    # -- the thread ------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        _log.info("The I/O thread has started")
+        if self.life_cycle is LifeCycle.STARTING:
+            self.life_cycle = LifeCycle.RUNNING
+        try:
+            while self._running and not self.is_inherited:
+                self._guarded_turn()
+            if self.is_inherited:
+                return  # a callback has forked, and this is the child: whoever waits is told by the parent
+            self._accumulator.let_appends_finish()
+            self._fail_look_ups()
+            self._completions.post()
+            while not (self._forced or self.is_inherited) and self._has_work():
+                self._guarded_turn()
+        except BaseException:  # noqa: BLE001 -- nobody is above: status and this line are all that tells of it
+            self.life_cycle = LifeCycle.FAILED
+            _log.critical("The I/O thread has died", exc_info=True)
+        finally:
+            if not self.is_inherited:
+                self._run_end()
+
+    def _run_end(self) -> None:
+        self._uncaught.end(self._clock.now_ms())
+        try:
+            self._end()
+        finally:
+            _log.info("The I/O thread has ended")
+            self._ended.set()
+
+    def _guarded_turn(self) -> None:
+        try:
+            self.turn()
+        except BaseException as error:  # noqa: BLE001 -- the outermost turn: a bug must not end the thread
+            # Those that are no Exception too: asyncio's CancelledError, or a sys.exit() in somebody's sink.
+            if self.is_inherited:
+                return
+            self._uncaught.tell(error, self._clock.now_ms())
+            self._completions.post()
+            pause_ms = self._pause_after_failure.backoff_ms(self._failures_in_a_row)
+            self._failures_in_a_row += 1
+            with self._pause_lock:
+                deadline_ms = self._clock.now_ms() + pause_ms
+                self._clock.wait_for(self._pause, lambda: self._forced, deadline_ms)
+        else:
+            self._failures_in_a_row = 0
+            if self._uncaught.untold:
+                self._uncaught.sum_up_when_due(self._clock.now_ms())
+
+    def turn(self) -> None:
+        """One turn. I/O thread, or a test in its stead."""
+        now_ms, waited_ms = self._clock.now_ms(), self._client.waited_ms
+        self.turns += 1
+        self.last_turn_ms = now_ms
+        came = bool(self._commands or self._requests)
+        if came:
+            self._take_what_came(now_ms)
+            if not self._running:  # it may have come before the close, and been taken after it
+                self._fail_look_ups()
+        if self._metadata_changed:
+            self._metadata_changed = False
+            try:
+                self._go_on_with_metadata(now_ms)
+            except BaseException:
+                self._metadata_changed = True  # for those behind whom it struck: they have not gone on yet
+                raise
+        if came:
+            self._deadline_ms = self._next_deadline_ms()
+        if self._deadline_ms <= now_ms:
+            self._parked.expire(now_ms, self._clock.wall_ms())
+            self._lookups.expire(now_ms)
+            self._configs.expire(now_ms)
+        self._next_call_ms = FOREVER_MS
+        if self._lookups.count or self._configs.count:
+            for delay_ms in (
+                self._lookups.listing_delay_ms(self._client, now_ms),
+                self._configs.delay_ms(self._client, now_ms),
+            ):
+                if delay_ms is not None:
+                    self._next_call_ms = min(self._next_call_ms, now_ms + delay_ms)
+        self._sender.run_once(now_ms)
+        self._wakes_by_ms = _AWAKE
+        self._completions.post()
+        self.turn_times.add(self._clock.now_ms() - now_ms - (self._client.waited_ms - waited_ms))
+
+    def _next_deadline_ms(self) -> int:
+        next_ms = self._parked.next_deadline_ms
+        if self._lookups.count or self._configs.count:
+            next_ms = min(next_ms, self._lookups.next_deadline_ms, self._configs.next_deadline_ms)
+        return next_ms
+
+    def poll_limit_ms(self, now_ms: int) -> int:
+        """How long a poll may sleep for the sake of those who wait: Sender asks right before it polls."""
+        self._deadline_ms = self._next_deadline_ms()
+        next_ms = min(self._deadline_ms, self._next_call_ms)
+        # Before the mailboxes are looked at: who puts something in looks at this after it has.
+        self._wakes_by_ms = next_ms
+        if self._completions or self._metadata_changed or self._requests or self._commands:
+            self._wakes_by_ms = _AWAKE
+            return 0
+        return max(next_ms - now_ms, 0)
+
+    def _take_what_came(self, now_ms: int) -> None:
+        wall_ms = self._clock.wall_ms()
+        for _ in range(len(self._commands)):  # what they ask for in turn is for the next turn
+            self._commands.popleft()(now_ms)
+        while self._requests:
+            self._parked.take(self._requests.popleft(), now_ms, wall_ms)
+
+    def _note_metadata_change(self) -> None:
+        self._metadata_changed = True
+
+    def _go_on_with_metadata(self, now_ms: int) -> None:
+        try:
+            if self._parked.waiting_for_metadata or self._lookups.count or self._configs.count:
+                self._metadata.maybe_throw_fatal_exception()
+        except KafkaError as error:
+            self._lookups.fail_all(error, now_ms)
+            self._configs.fail_all(error, now_ms)
+            self._parked.fail_waiting_for_metadata(error, now_ms)
+        self._lookups.metadata_changed(now_ms)
+        self._parked.metadata_changed(now_ms, self._clock.wall_ms())
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def _has_work(self) -> bool:
+        """Whether records are under way. Java waits for any request, be it for metadata that nobody wants."""
+        return (
+            self._accumulator.has_undrained
+            or self._sender.in_flight_batches > 0
+            or self._parked.waiting_for_buffer > 0
+            or self._parked.waiting_for_metadata > 0
+            or bool(self._requests or self._commands)
+        )
+
+    def _fail_waiting(self) -> None:
+        """Whoever waits for metadata or memory would wait in vain (PROD-08)."""
+        now_ms = self._clock.now_ms()
+        while self._commands or self._requests:
+            _attempt("take what came", lambda: self._take_what_came(now_ms))
+        closed = ProducerClosedError(CLOSED_WHILE_WAITING)
+        _attempt("fail requests that wait", lambda: self._parked.fail_all_parked(closed, now_ms))
+        self._fail_look_ups()
+
+    def _fail_look_ups(self) -> None:
+        now_ms = self._clock.now_ms()
+        metadata = ProducerClosedError("Producer closed while waiting for metadata")
+        _attempt("fail look-ups", lambda: self._lookups.fail_all(metadata, now_ms))
+        configs = ProducerClosedError("Producer closed while waiting for configs")
+        _attempt("fail look-ups of configs", lambda: self._configs.fail_all(configs, now_ms))
+
+    def _end(self) -> None:
+        """Tells everyone, and closes the client. Runs once, whatever ended the thread."""
+        _attempt("end the accumulator", self._accumulator.end)
+        _attempt("free blocked threads", self._parked.held_back.close)
+        self._fail_waiting()
+        forced = ProducerClosedError(FORCED)
+        _attempt("give up batches", lambda: self._accumulator.abort_incomplete_batches(forced))
+        _attempt("close the network client", self._client.close)
+        _attempt("close the metadata", self._metadata.close)
+        if self.life_cycle is not LifeCycle.FAILED:
+            self.life_cycle = LifeCycle.CLOSED
+        # Whoever puts something in after this looks at `_over` behind it, and sweeps for himself.
+        self._over = True
+        self._sweep_if_over()
+        self._completions.post_from_now_on()
+        if self._report_end is not None:
+            _attempt("report what was not delivered", self._report_end)
+
+    def _sweep_if_over(self) -> None:
+        """There is no thread any more to fail what comes too late: whoever brings it does."""
+        if self._over:
+            with self._end_lock:
+                self._fail_waiting()

@@ -1,0 +1,435 @@
+"""Drains batches into Produce requests, one per node, and hears what comes back.
+
+`run_once` is one turn, in Java's order (SND-01): upkeep of idempotence, leaders that are missing, nodes
+that can take something, drain, expiry, requests, poll. One deviation: batches expire before the drain and
+not after it, so that none is failed to its owner and sent all the same, and none takes a sequence number
+into its grave. And expiry goes on while the producer id is waited for: Java's batches live for ever when
+the cluster is down from the start.
+
+I/O thread only. Whose thread that is, when it ends and what else it does is io_thread.py's. Source: Sender,
+Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from client_core.clock import FOREVER_MS
+from client_core.error_codes import Errors
+from client_core.errors import (
+    KafkaError,
+    TimeoutError,
+    error_for,
+)
+from client_core.events import NO_EVENTS, BatchSent
+from client_core.producer.accumulator.producer_batch import ProducerIdAndEpoch
+from client_core.producer.sender.batch_settlement import BatchSettlement
+from client_core.producer.sender.in_flight_batches import InFlightBatches
+from client_core.producer.sender.init_producer_id_request import InitProducerIdRequestBuilder
+from client_core.producer.sender.produce_request import (
+    NOTHING_SAID,
+    PartitionRecords,
+    ProduceRequestBuilder,
+    failure,
+    leader_nodes,
+    partition_responses,
+)
+from client_core.producer.sender.transaction_manager import State
+from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from client_core.protocol.messages.produce_response import ProduceResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
+
+    from client_core.client.client_request import ClientResponse
+    from client_core.client.kafka_client import KafkaClient
+    from client_core.clock import Clock
+    from client_core.cluster import Node, TopicPartition
+    from client_core.events import EventSink
+    from client_core.metadata.leadership_hints import LeaderIdAndEpoch
+    from client_core.metadata.metadata_cache import MetadataCache
+    from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.accumulator.producer_batch import ProducerBatch
+    from client_core.producer.accumulator.record_accumulator import RecordAccumulator
+    from client_core.producer.sender.sender_config import SenderConfig
+    from client_core.producer.sender.transaction_manager import TransactionManager
+
+_log: Final = logging.getLogger(__name__)
+
+#: A guess: short enough for nobody to notice, a hundred times longer than a turn takes.
+_SHORTEST_PAUSE_MS: Final = 10
+
+
+class Sender:
+    """The producer's turn of the I/O thread."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        metadata: ProducerMetadata,
+        accumulator: RecordAccumulator,
+        config: SenderConfig,
+        clock: Clock,
+        events: EventSink,
+        transaction_manager: TransactionManager | None = None,
+        poll_limit_ms: Callable[[int], int] = lambda now_ms: FOREVER_MS,
+    ) -> None:
+        """`poll_limit_ms(now_ms)`:
+
+        how long at most a poll may sleep, since others wait for the I/O thread too.
+        """
+        self._client = client
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._config = config
+        self._clock = clock
+        self._events = events
+        self._transaction_manager = transaction_manager
+        self._poll_limit_ms = poll_limit_ms
+        # What a poll sleeps at most where nothing else says so: retry.backoff.ms may be 0, and must not
+        # make it spin.
+        self._pause_ms = max(config.retry_backoff_ms, _SHORTEST_PAUSE_MS)
+        self._lost_leaders = accumulator.lost_leaders
+        self._undrained = accumulator.undrained
+        #: The snapshot that topics were last judged by.
+        self._tidied_for: MetadataCache | None = None
+        self._in_flight = InFlightBatches(config.delivery_timeout_ms)
+        self._settlement = BatchSettlement(
+            metadata, accumulator, self._in_flight, config, events, transaction_manager
+        )
+
+    def __repr__(self) -> str:
+        return f"<Sender in_flight={len(self._in_flight)} {self._transaction_manager!r}>"
+
+    @property
+    def in_flight_batches(self) -> int:
+        """Batches that were sent and are not settled. A plain read."""
+        return len(self._in_flight)
+
+    def in_flight_batches_of(self, topic_partition: TopicPartition) -> Sequence[ProducerBatch]:
+        """The batches of a partition that are on their way, oldest first."""
+        return self._in_flight.of(topic_partition)
+
+    # -- a turn ----------------------------------------------------------------------------------------------
+
+    def run_once(self, now_ms: int | None = None) -> None:
+        """Sends what can be sent, settles what comes back, and sleeps in between as long as nothing is to
+        be done. `now_ms` of a caller who has just asked.
+        """
+        if now_ms is None:
+            now_ms = self._clock.now_ms()
+        if self._transaction_manager is None:
+            timeout_ms = self._send_producer_data(now_ms)
+        else:
+            timeout_ms = self._run_idempotent(self._transaction_manager, now_ms)
+        self._client.poll(max(min(timeout_ms, self._poll_limit_ms(now_ms)), 0), now_ms)
+
+    def _run_idempotent(self, manager: TransactionManager, now_ms: int) -> int:
+        """The turn of an idempotent producer: nothing is drained before it has an id (IDM-01)."""
+        if manager.is_at_rest:
+            return self._send_producer_data(now_ms)
+        manager.maybe_resolve_sequences()
+        if manager.has_fatal_error:
+            if manager.last_error is not None:
+                self._abort_batches(manager.last_error)
+            if not manager.can_restart:
+                return FOREVER_MS  # the next batch wakes the poll, to be failed as well
+            manager.restart(now_ms)
+        manager.bump_epoch_if_required()
+        if manager.has_producer_id:
+            return self._send_producer_data(now_ms)
+        if manager.state is State.UNAUTHORIZED:
+            if manager.last_error is not None:
+                self._abort_batches(manager.last_error)
+            manager.waiting_batches_failed()
+        if self._expire_batches(now_ms):
+            return 0
+        return min(self._ask_for_producer_id(manager, now_ms), self._until_next_expiry(now_ms))
+
+    # -- sending ---------------------------------------------------------------------------------------------
+
+    def _send_producer_data(self, now_ms: int) -> int:
+        """Sends what is ready; returns how long the poll may sleep (SND-01, SND-02)."""
+        expired = self._expire_batches(now_ms)
+        cache = self._metadata.cache
+        if cache is not self._tidied_for:
+            self._tidied_for = cache
+            self._accumulator.forget_topics(self._metadata.contains_topic)
+        lost_before = self._lost_leaders.node_ids
+        if lost_before:
+            self._keep_away_from_lost_leaders(cache, now_ms)
+        ready = self._accumulator.ready(cache, now_ms)
+        if ready.unknown_leader_topics:
+            # An election is pending, or the topic expired meanwhile: it must be held again to be asked for
+            # (ACC-07).
+            for topic in ready.unknown_leader_topics:
+                self._metadata.add(topic, now_ms, may_create=False)  # what it may, it keeps while it is held
+            _log.debug("Requesting metadata for topics without leader: %s", ready.unknown_leader_topics)
+            self._metadata.request_update(False, "leader_error")
+        able: list[Node] = []
+        not_ready_ms = FOREVER_MS
+        for node in ready.ready_nodes:
+            can_drain = self._client.ready(node, now_ms)
+            self._accumulator.update_node_latency_stats(node.id, now_ms, can_drain=can_drain)
+            if can_drain:
+                self._lost_leaders.found(node.id)
+                able.append(node)
+            else:
+                if self._client.connection_failed(node):
+                    self._lost_leaders.lost(node.id, now_ms)
+                not_ready_ms = min(not_ready_ms, self._client.poll_delay_ms(node, now_ms))
+        sent, unbuildable = self._drain_to(able, cache, now_ms) if able else (False, False)
+        more_waits = bool(self._undrained)
+        lost_changed = self._lost_leaders.node_ids is not lost_before
+        if (sent and more_waits) or expired or unbuildable or lost_changed:
+            # There may be more for these nodes, or what was held up may go on. Where nothing is left, the
+            # poll that writes the requests waits for their answers; Java comes round once more in between.
+            return 0
+        timeout_ms = min(ready.next_ready_check_delay_ms, not_ready_ms, self._until_next_expiry(now_ms))
+        if lost_before:
+            timeout_ms = min(timeout_ms, max(self._lost_leaders.next_probe_ms - now_ms, 0))
+        if able and more_waits:
+            # What they have must wait for its turn in the sequence, or for a backoff that `ready` did not
+            # look at once it had the node. An answer wakes the poll; Java would spin.
+            timeout_ms = min(timeout_ms, self._pause_ms)
+        return timeout_ms
+
+    def _drain_to(self, able: Sequence[Node], cache: MetadataCache, now_ms: int) -> tuple[bool, bool]:
+        """Sends to the nodes what they can take. Whether something was sent, and whether something failed."""
+        sent = False
+        by_node = self._accumulator.drain(cache, able, self._config.max_request_bytes, now_ms)
+        for node_id, batches in by_node.items():
+            if batches:
+                self._send_produce_request(node_id, batches, cache, now_ms)
+                sent = True
+        unbuildable = self._accumulator.take_unbuildable()
+        for batch, error in unbuildable:
+            self._settlement.fail_unsendable(batch, error, now_ms)
+        return sent, bool(unbuildable)
+
+    def _keep_away_from_lost_leaders(self, cache: MetadataCache, now_ms: int) -> None:
+        """Tries those again whose time it is, and gives others what waits for the rest."""
+        lost = self._lost_leaders
+        for node_id in lost.due(now_ms):
+            node = cache.cluster.nodes_by_id.get(node_id)
+            if node is None or self._client.ready(node, now_ms):
+                lost.found(node_id)
+            elif self._undrained:
+                # Somebody waits for another leader: asked for as often as this one is tried, where Java lets
+                # the pauses between answers that say the same grow to retry.backoff.max.ms.
+                self._metadata.request_update(True, "leader_error")
+        if lost.node_ids:
+            self._accumulator.leave_lost_leaders(cache)
+
+    def _send_produce_request(
+        self, node_id: int, batches: Sequence[ProducerBatch], cache: MetadataCache, now_ms: int
+    ) -> None:
+        by_partition: dict[TopicPartition, ProducerBatch] = {}
+        topic_ids: dict[str, UUID] = {}
+        to_send: list[PartitionRecords] = []
+        for batch in batches:
+            by_partition[batch.topic_partition] = batch
+            topic_id = cache.topic_id(batch.topic_partition.topic)
+            if topic_id is not None:
+                topic_ids[batch.topic_partition.topic] = topic_id
+            to_send.append(PartitionRecords(batch.topic_partition, batch.records()))
+        builder = ProduceRequestBuilder(
+            self._config.acks, self._config.request_timeout_ms, to_send, topic_ids
+        )
+        # The names behind the ids are fixed now: a topic may be re-created before the answer comes (SND-08).
+        topic_names = builder.topic_names()
+        for batch in batches:
+            batch.is_in_flight = True
+            batch.sent_to = node_id
+            self._in_flight.add(batch)
+            if self._config.guarantee_message_order:
+                self._accumulator.mute_partition(batch.topic_partition)
+            if self._events is not NO_EVENTS:
+                self._events.emit(
+                    BatchSent(
+                        node_id=node_id,
+                        records=batch.record_count,
+                        batch_bytes=len(batch.records()),
+                        raw_bytes=batch.uncompressed_size_bytes,
+                        queue_ms=batch.queue_time_ms,
+                        attempt=batch.attempts,
+                    )
+                )
+        request = self._client.new_client_request(
+            node_id,
+            builder,
+            now_ms,
+            expect_response=self._config.acks != "0",
+            request_timeout_ms=self._config.request_timeout_ms,
+            on_complete=lambda response: self._handle_produce_response(response, by_partition, topic_names),
+        )
+        try:
+            self._client.send(request, now_ms)
+        except Exception as error:  # noqa: BLE001 -- of no batch of other nodes, which must still go out
+            for batch in batches:
+                self._settlement.fail_unsendable(batch, error, now_ms)
+            return
+
+    # -- idempotence -----------------------------------------------------------------------------------------
+
+    def _ask_for_producer_id(self, manager: TransactionManager, now_ms: int) -> int:
+        """Sends InitProducerId to the least loaded node when it may; returns how long the poll may sleep.
+
+        Java blocks in here for up to request.timeout.ms; others wait for this thread, so it comes back each
+        turn.
+        """
+        if manager.init_in_flight:
+            return self._config.request_timeout_ms  # the answer wakes the poll
+        if manager.init_was_refused and not self._accumulator.has_incomplete:
+            return FOREVER_MS  # nobody needs an id now: no broker is asked over and over in vain
+        delay_ms = manager.init_delay_ms(now_ms)
+        if delay_ms > 0:
+            return delay_ms
+        node = self._client.least_loaded_node(now_ms).node
+        if node is None:
+            return self._pause_ms
+        if not self._client.ready(node, now_ms):
+            # While it connects, the connection wakes the poll; metadata that is due has its own turn first.
+            return min(max(self._client.poll_delay_ms(node, now_ms), 1), self._pause_ms)
+        request = self._client.new_client_request(
+            node.id,
+            InitProducerIdRequestBuilder(),
+            now_ms,
+            expect_response=True,
+            request_timeout_ms=self._config.request_timeout_ms,
+            on_complete=self._handle_init_producer_id_response,
+        )
+        self._client.send(request, now_ms)
+        manager.init_sent()
+        _log.debug("Sent InitProducerId to node %s, correlation id %s", node.id, request.correlation_id)
+        return self._config.request_timeout_ms
+
+    def _handle_init_producer_id_response(self, response: ClientResponse) -> None:
+        manager = self._transaction_manager
+        if manager is None:
+            return
+        now_ms = self._clock.now_ms()
+        body = response.body
+        if response.version_mismatch is not None:
+            manager.init_failed(response.version_mismatch, now_ms)
+        elif not isinstance(body, InitProducerIdResponse):
+            manager.init_failed(error_for(Errors.NETWORK_EXCEPTION.code, _disconnected(response)), now_ms)
+        elif body.error_code:
+            manager.init_failed(error_for(body.error_code), now_ms)
+        elif body.producer_id < 0 or body.producer_epoch < 0:
+            # No batch can carry it: Java takes it, and fails at every drain.
+            said = f"producer id {body.producer_id} with epoch {body.producer_epoch}"
+            message = f"Node {response.destination} gave {said}, which can't be used"
+            manager.init_failed(error_for(Errors.NETWORK_EXCEPTION.code, message), now_ms)
+        else:
+            manager.init_succeeded(ProducerIdAndEpoch(body.producer_id, body.producer_epoch))
+
+    def _abort_batches(self, error: KafkaError) -> None:
+        if self._accumulator.has_incomplete:
+            _log.error("Aborting producer batches due to a fatal error: %s", error)
+            self._accumulator.abort_incomplete_batches(error)
+            self._in_flight.clear()
+
+    # -- expiry ----------------------------------------------------------------------------------------------
+
+    def _until_next_expiry(self, now_ms: int) -> int:
+        queued_ms = self._accumulator.next_batch_expiry_ms
+        return max(min(queued_ms, self._in_flight.next_expiry_ms) - now_ms, 0)
+
+    def _expire_batches(self, now_ms: int) -> bool:
+        """Fails batches that are older than delivery.timeout.ms, queued or on their way (ACC-11, SND-03).
+
+        Whether there were any: what they held up may go on in the next turn.
+        """
+        self._accumulator.next_batch_expiry_ms = FOREVER_MS
+        queued = self._accumulator.expired_batches(now_ms) if self._undrained else ()
+        on_their_way = self._in_flight.expired(now_ms) if now_ms >= self._in_flight.next_expiry_ms else ()
+        for batch in queued:
+            self._expire(batch, now_ms, is_in_flight=False)
+        for batch in on_their_way:
+            self._expire(batch, now_ms, is_in_flight=True)
+        return bool(queued or on_their_way)
+
+    def _expire(self, batch: ProducerBatch, now_ms: int, *, is_in_flight: bool) -> None:
+        age_ms = now_ms - batch.created_ms
+        error = TimeoutError(
+            f"Expiring {batch.record_count} record(s) for {batch.topic_partition}:{age_ms} ms has passed "
+            "since batch creation. The request has not been sent, or no server response has been received "
+            "yet."
+        )
+        # The memory of a batch on its way is counted until its request is answered or lost (SND-14,
+        # KAFKA-19012).
+        self._settlement.fail(
+            batch, error, adjust_sequences=False, deallocate=not is_in_flight, now_ms=now_ms
+        )
+        if self._transaction_manager is not None and batch.has_sequence:
+            # It was sent: nothing new for its partition before it is known what became of its sequences.
+            # Java looks only at batches that were retried, and runs into a gap after the others.
+            self._transaction_manager.mark_sequence_unresolved(batch)
+
+    # -- answers ---------------------------------------------------------------------------------------------
+
+    def _handle_produce_response(
+        self,
+        response: ClientResponse,
+        batches: Mapping[TopicPartition, ProducerBatch],
+        topic_names: Mapping[UUID, str],
+    ) -> None:
+        now_ms = self._clock.now_ms()
+        body = response.body
+        if response.disconnected:
+            self._lost_leaders.lost(response.destination, now_ms)
+        if response.timed_out:
+            said = failure(Errors.REQUEST_TIMED_OUT, f"{_disconnected(response)} due to timeout")
+        elif response.disconnected:
+            said = failure(Errors.NETWORK_EXCEPTION, _disconnected(response))
+        elif response.version_mismatch is not None:
+            mismatch = response.version_mismatch
+            _log.warning("Produce was not sent to node %s: %s", response.destination, mismatch)
+            said = failure(Errors.UNSUPPORTED_VERSION, mismatch.message)
+        elif isinstance(body, ProduceResponse):
+            self._handle_answer(response.destination, body, batches, topic_names, now_ms)
+            return
+        else:
+            said = NOTHING_SAID
+        for batch in batches.values():
+            self._settlement.settle(batch, said, response.destination, now_ms)
+
+    def _handle_answer(
+        self,
+        node_id: int,
+        body: ProduceResponse,
+        batches: Mapping[TopicPartition, ProducerBatch],
+        topic_names: Mapping[UUID, str],
+        now_ms: int,
+    ) -> None:
+        """Settles each batch by its partition's answer; one that the broker passes over is tried again."""
+        leaders: dict[TopicPartition, LeaderIdAndEpoch] = {}
+        unanswered = dict(batches)
+        for topic_partition, said in partition_responses(body, topic_names):
+            batch = unanswered.pop(topic_partition, None)
+            if batch is None:
+                _log.error("Node %s answered for %s, which it was not asked for", node_id, topic_partition)
+                continue
+            if said.error in _LEADER_HAS_MOVED and said.current_leader is not None:
+                leaders[topic_partition] = said.current_leader
+            self._settlement.settle(batch, said, node_id, now_ms)
+        for topic_partition, batch in unanswered.items():
+            message = f"Node {node_id} did not answer for partition {topic_partition}"
+            self._settlement.settle(batch, failure(Errors.NETWORK_EXCEPTION, message), node_id, now_ms)
+        if leaders:
+            # Others than these are of no use, and a broker could make up any number: Java takes them all.
+            leader_ids = {leader.leader_id for leader in leaders.values()}
+            nodes = [node for node in leader_nodes(body) if node.id in leader_ids]
+            updated = self._metadata.update_partition_leadership(leaders, nodes)
+            _log.debug("Leaders were updated for %s", updated)
+
+
+#: With these a broker may name the leader (KIP-951).
+_LEADER_HAS_MOVED: Final = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH})
+
+
+def _disconnected(response: ClientResponse) -> str:
+    return f"Disconnected from node {response.destination}"

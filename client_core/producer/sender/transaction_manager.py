@@ -1,0 +1,448 @@
+"""Idempotence: the producer id, its epoch, and which batch may be sent under which sequence (IDM-01..05).
+
+Kafka's name is kept; transactions themselves are not offered. One InitProducerId gives the id. A batch gets
+its sequence when it is first drained and keeps it over retries, so that a broker drops what it already has
+(IDM-02). On a retry only the lowest sequence of the partition is sent (IDM-03). Where a sequence can't be
+repaired (a gap in the log, a batch given up after it was sent) the epoch is raised by one, locally, and the
+partition begins at 0 again (IDM-04); nothing new is drained to it until all that is in flight under the old
+epoch is finished (IDM-05).
+
+What ends an idempotent producer for good in Java (a broker that answers CLUSTER_AUTHORIZATION_FAILED, or that
+does not know Produce) ends it here too; with `restarts` only what waits fails, and a new id is asked for, as
+Java's user does by making a new producer.
+
+Decides only: Sender does the sending. I/O thread only, but `producer_id`, a plain read. Source:
+TransactionManager, TxnPartitionMap, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from client_core.error_codes import Errors
+from client_core.errors import (
+    ClusterAuthorizationError,
+    IllegalStateError,
+    KafkaError,
+    UnsupportedVersionError,
+)
+from client_core.producer.accumulator.partition_sequences import PartitionSequences, is_later
+from client_core.record.record_batch import increment_sequence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from client_core.backoff import ExponentialBackoff
+    from client_core.cluster import TopicPartition
+    from client_core.producer.accumulator.producer_batch import ProducerBatch, ProducerIdAndEpoch
+
+_log: Final = logging.getLogger(__name__)
+
+#: An epoch is an int16: after this one comes a new producer id.
+_LAST_EPOCH: Final = 2**15 - 1
+
+#: Per producer and partition, to know a duplicate by. Source: ProducerStateEntry.NUM_BATCHES_TO_RETAIN.
+_BATCHES_THAT_BROKERS_REMEMBER: Final = 5
+
+#: Partitions that nobody writes to any more, whose sequences are kept for the present epoch's sake: beyond so
+#: many a new epoch lets go of them all. Half a kilobyte each.
+MOST_LEFT: Final = 500
+
+#: Errors that say the broker's idea of the next sequence and ours have parted.
+_GAPS: Final = frozenset({Errors.OUT_OF_ORDER_SEQUENCE_NUMBER, Errors.UNKNOWN_PRODUCER_ID})
+
+
+class State(Enum):
+    """Where the producer id stands."""
+
+    UNINITIALIZED = "uninitialized"  # there is none, and nobody has asked
+    INITIALIZING = "initializing"  # InitProducerId is on its way, or waits to be tried again
+    READY = "ready"
+    UNAUTHORIZED = "unauthorized"  # refused; what waits must fail, then we may ask again
+    FATAL_ERROR = "fatal error"  # every batch fails, now and, without restarts, later
+
+
+_MOVES: Final[Mapping[State, frozenset[State]]] = {
+    State.UNINITIALIZED: frozenset({State.INITIALIZING, State.FATAL_ERROR}),
+    State.INITIALIZING: frozenset({State.READY, State.UNAUTHORIZED, State.FATAL_ERROR}),
+    State.READY: frozenset({State.UNINITIALIZED, State.FATAL_ERROR}),
+    State.UNAUTHORIZED: frozenset({State.UNINITIALIZED, State.FATAL_ERROR}),
+    State.FATAL_ERROR: frozenset({State.UNINITIALIZED}),
+}
+
+
+class TransactionManager:
+    """The state of idempotence. Owned by the I/O thread."""
+
+    def __init__(self, retry_backoff: ExponentialBackoff, *, restarts: bool = False) -> None:
+        """`restarts`: whether a fatal error of a broker's is left again. One of our own never is."""
+        self._retry_backoff = retry_backoff
+        self._restarts = restarts
+        self._state = State.UNINITIALIZED
+        self._producer: ProducerIdAndEpoch | None = None
+        self._partitions: dict[TopicPartition, PartitionSequences] = {}
+        self._unresolved: dict[TopicPartition, int] = {}
+        self._to_rewrite: set[TopicPartition] = set()
+        self._left: dict[TopicPartition, None] = {}
+        self._bump_required = False
+        self._attempts = 0
+        self._next_attempt_ms: int | None = None
+        self._in_flight = False
+        self._was_refused = False
+        self.last_error: KafkaError | None = None
+
+    def __repr__(self) -> str:
+        return f"<TransactionManager {self._state.name} {self._producer}>"
+
+    # -- the producer id -------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def producer_id_and_epoch(self) -> ProducerIdAndEpoch | None:
+        return self._producer
+
+    @property
+    def producer_id(self) -> int | None:
+        producer = self._producer
+        return None if producer is None else producer.producer_id
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self._producer is not None
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether there is an id, and nothing for a turn to see to: as at nearly every turn."""
+        return self._state is State.READY and not (self._bump_required or self._unresolved)
+
+    @property
+    def has_fatal_error(self) -> bool:
+        return self._state is State.FATAL_ERROR
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether this fatal error ends when all batches were failed, by `restart`."""
+        return self._restarts and self.has_fatal_error
+
+    @property
+    def init_in_flight(self) -> bool:
+        """Whether InitProducerId was sent and not answered."""
+        return self._in_flight
+
+    @property
+    def init_was_refused(self) -> bool:
+        """Whether the last InitProducerId was refused: worth another try only when somebody has records."""
+        return self._was_refused
+
+    def init_delay_ms(self, now_ms: int) -> int:
+        """How long before InitProducerId may be sent (again): the backoff of the last failure."""
+        return 0 if self._next_attempt_ms is None else max(self._next_attempt_ms - now_ms, 0)
+
+    def init_sent(self) -> None:
+        """InitProducerId is on its way."""
+        if self._state is State.UNINITIALIZED:
+            self._move_to(State.INITIALIZING)
+        if self._in_flight or self._state is not State.INITIALIZING:
+            raise IllegalStateError(f"InitProducerId can't be sent: {self!r}, in flight {self._in_flight}")
+        self._in_flight = True
+
+    def init_succeeded(self, producer: ProducerIdAndEpoch) -> None:
+        self._in_flight = False
+        self._was_refused = False
+        self._attempts = 0
+        self._next_attempt_ms = None
+        self.last_error = None
+        self._move_to(State.READY)
+        self._begin_anew(producer)
+
+    def init_failed(self, error: KafkaError, now_ms: int) -> None:
+        """A retriable error is tried again after its backoff, an authorization may be granted later (IDM-01).
+
+        Java asks again at once after a refusal and after the same pause after each failure; here the pauses
+        grow.
+        """
+        self._in_flight = False
+        self._next_attempt_ms = now_ms + self._retry_backoff.backoff_ms(self._attempts)
+        self._attempts += 1
+        if error.retriable:
+            _log.debug("InitProducerId failed, it will be tried again: %s", error)
+            return
+        self.last_error = error
+        if isinstance(error, ClusterAuthorizationError):
+            _log.info("InitProducerId was refused: %s", error)
+            self._was_refused = True
+            self._move_to(State.UNAUTHORIZED)
+        elif isinstance(error, UnsupportedVersionError):
+            self._to_fatal_error(error)
+        else:
+            self._to_fatal_error(KafkaError(f"Unexpected error in InitProducerIdResponse; {error.message}"))
+
+    def waiting_batches_failed(self) -> None:
+        """All batches were failed for want of an id: the producer is usable again (IDM-01).
+
+        Those among them that had sequences of an earlier id are forgotten, or their partitions would wait
+        for them for ever.
+        """
+        self._move_to(State.UNINITIALIZED)
+        self.last_error = None
+        self._partitions.clear()
+        self._unresolved.clear()
+        self._to_rewrite.clear()
+        self._left.clear()
+        self._bump_required = False
+
+    def restart(self, now_ms: int) -> None:
+        """All batches were failed by a fatal error: begins anew, with another id, when somebody has records.
+
+        Not before the pause of the failure, or a broker that refuses each batch would be asked for an id for
+        each. What was sent under the old id may still be stored; its owners were told that they don't know.
+        """
+        if not self.can_restart:
+            raise IllegalStateError(f"nothing to restart: {self!r}")
+        if self._next_attempt_ms is None:
+            self._next_attempt_ms = now_ms + self._retry_backoff.backoff_ms(0)
+        self._producer = None
+        self._was_refused = True
+        self.waiting_batches_failed()
+
+    def bump_epoch_if_required(self) -> None:
+        """Raises the epoch where a partition asked for it; after the last epoch comes a new id."""
+        if not self._bump_required:
+            return
+        producer = self._producer
+        if producer is None:
+            return
+        if producer.epoch == _LAST_EPOCH:
+            _log.info("Producer id %s has used up its epochs, asking for a new one", producer.producer_id)
+            # What asked for a new epoch is numbered anew when the new id is there: see init_succeeded.
+            self._producer = None
+            self._move_to(State.UNINITIALIZED)
+        else:
+            self._begin_anew(producer._replace(epoch=producer.epoch + 1))
+
+    def _begin_anew(self, producer: ProducerIdAndEpoch) -> None:
+        """Takes an id and epoch, and numbers the partitions that asked for it from 0; healthy ones go on."""
+        _log.info("Producer id is %s with epoch %s", producer.producer_id, producer.epoch)
+        self._producer = producer
+        for topic_partition in self._to_rewrite:
+            self._entry(topic_partition).start_at_beginning(producer)
+            self._unresolved.pop(topic_partition, None)
+        self._to_rewrite.clear()
+        self._bump_required = False
+        self._forget_left()
+
+    # -- partitions that nobody writes to any more -----------------------------------------------------------
+
+    def leave(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing waits for these partitions, and their topic is not held any more.
+
+        Under one producer id and epoch a partition that came back at sequence 0 would be taken for a
+        duplicate, and its records be lost. So the numbers are kept until the epoch is another one, which many
+        partitions ask for together: it costs no request. Java keeps them for ever.
+        """
+        self._left.update(
+            dict.fromkeys(partition for partition in partitions if partition in self._partitions)
+        )
+        self._forget_left()
+        if len(self._left) > MOST_LEFT and self._state is State.READY:
+            self._bump_required = True
+
+    def _forget_left(self) -> None:
+        """Drops the numbers that hold no more: the partition would begin at 0 anyhow."""
+        for topic_partition in tuple(self._left):
+            entry = self._partitions.get(topic_partition)
+            if entry is None:
+                del self._left[topic_partition]
+            elif entry.producer != self._producer and self._is_settled(topic_partition, entry):
+                del self._left[topic_partition], self._partitions[topic_partition]
+
+    def _is_settled(self, topic_partition: TopicPartition, entry: PartitionSequences) -> bool:
+        is_open = topic_partition in self._unresolved or topic_partition in self._to_rewrite
+        return not (entry.in_flight or is_open)
+
+    # -- what drain asks (RecordAccumulator) -----------------------------------------------------------------
+
+    def sequence_number(self, topic_partition: TopicPartition) -> int:
+        """The sequence of the next record drained to the partition."""
+        return self._entry(topic_partition).next_sequence
+
+    def increment_sequence_number(self, topic_partition: TopicPartition, increment: int) -> None:
+        self._entry(topic_partition).increment(increment)
+
+    def add_in_flight_batch(self, batch: ProducerBatch) -> None:
+        if batch.base_sequence is None:
+            raise IllegalStateError(
+                f"Can't track batch for partition {batch.topic_partition} when sequence is not set."
+            )
+        self._entry(batch.topic_partition).add_in_flight(batch)
+        if self._left:
+            self._left.pop(batch.topic_partition, None)
+
+    def has_in_flight_batches(self, topic_partition: TopicPartition) -> bool:
+        return bool(self._entry(topic_partition).in_flight)
+
+    def first_in_flight_sequence(self, topic_partition: TopicPartition) -> int | None:
+        """The lowest sequence that is not finished, which a retry must wait for (IDM-03); None if all are."""
+        in_flight = self._entry(topic_partition).in_flight
+        return in_flight[0].base_sequence if in_flight else None
+
+    def has_unresolved_sequence(self, topic_partition: TopicPartition) -> bool:
+        """Whether a batch was given up after it was sent, so that nobody knows if it is in the log
+        (IDM-05).
+        """
+        return topic_partition in self._unresolved
+
+    def has_as_many_in_flight_as_is_safe(self, topic_partition: TopicPartition) -> bool:
+        """Whether one more batch could be taken for what it isn't, and one before it be refused for ever.
+
+        A broker knows the last five by their sequences. Max.in.flight sees to that on one connection, but a
+        leader that moves has another one; and while one is tried again that may be stored, those behind it
+        are acknowledged and make room for more. So all since the oldest in flight count, not only those in
+        flight. And of a producer that it does not know it takes any sequence: a second batch, while the first
+        has to be sent again. So the first goes alone. Java sends on in all these cases; the batch that must
+        be retried is out of order until delivery.timeout.ms, or written again under the next epoch.
+        """
+        entry = self._entry(topic_partition)
+        safe = 1 if entry.last_acked_sequence is None else _BATCHES_THAT_BROKERS_REMEMBER
+        return entry.batches_since_oldest >= safe
+
+    def has_stale_producer_id_and_epoch(self, topic_partition: TopicPartition) -> bool:
+        return self._producer != self._entry(topic_partition).producer
+
+    def maybe_update_producer_id_and_epoch(self, topic_partition: TopicPartition) -> None:
+        """Begins the partition at 0 under the current id and epoch once nothing is in flight under an older
+        one.
+        """
+        entry = self._entry(topic_partition)
+        if self._producer is not None and entry.producer != self._producer and not entry.in_flight:
+            entry.start_at_beginning(self._producer)
+
+    # -- what became of batches (Sender) ---------------------------------------------------------------------
+
+    def remove_in_flight_batch(self, batch: ProducerBatch) -> None:
+        self._entry(batch.topic_partition).remove_in_flight(batch)
+
+    def handle_completed_batch(self, batch: ProducerBatch, base_offset: int | None) -> None:
+        """The broker has the batch."""
+        entry = self._entry(batch.topic_partition)
+        last = batch.last_sequence
+        # An answer to an attempt under an older epoch says nothing about the sequences of this one.
+        if last is not None and entry.producer == (batch.producer_id, batch.producer_epoch):
+            entry.acked(last)
+        if base_offset is not None:
+            entry.acked_offset(base_offset + batch.record_count - 1)
+        entry.remove_in_flight(batch)
+
+    def handle_failed_batch(self, batch: ProducerBatch, error: KafkaError, *, adjust_sequences: bool) -> None:
+        """A batch was given up.
+
+        `adjust_sequences`: its sequences are known not to be in the log, so there is a gap.
+        """
+        if isinstance(error, (ClusterAuthorizationError, UnsupportedVersionError)):
+            self._to_fatal_error(error)
+        self.remove_in_flight_batch(batch)
+        if self.has_fatal_error or batch.base_sequence is None:
+            return
+        # For UNKNOWN_PRODUCER_ID Java forgets the partition, and what is in flight to it with it.
+        is_gap = adjust_sequences or error.error in _GAPS
+        if is_gap and not self.has_in_flight_batches(batch.topic_partition):
+            self.request_epoch_bump(batch.topic_partition)
+        else:
+            # What is behind it may be in the log: its first attempt may, and a broker that does not know the
+            # producer takes any sequence. Java numbers them anew at once, and where their answer is lost
+            # they are written twice. They say themselves whether there is a gap.
+            self.mark_sequence_unresolved(batch)
+
+    def can_retry(self, batch: ProducerBatch, error: Errors, log_start_offset: int | None) -> bool:
+        """Whether the batch may be sent again under its sequence, or under a new epoch that this asks for
+        (IDM-04).
+        """
+        topic_partition = batch.topic_partition
+        if error is Errors.UNKNOWN_PRODUCER_ID:
+            if log_start_offset is not None and not batch.sequence_has_been_reset:
+                # The broker forgot us, by retention or by losing data: sequences must begin again.
+                self.request_epoch_bump(topic_partition)
+            return True
+        if error is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            if self._is_real_gap(batch):
+                self.request_epoch_bump(topic_partition)
+            return True
+        return error.retriable
+
+    def _is_real_gap(self, batch: ProducerBatch) -> bool:
+        """Whether the broker's "out of order" means that something before this batch is missing for good."""
+        first = batch.base_sequence
+        if first is None or batch.sequence_has_been_reset:
+            return False  # said of an earlier numbering
+        entry = self._entry(batch.topic_partition)
+        if batch.topic_partition in self._unresolved:
+            # Wait and see, unless nothing before this one is to come any more. Java waits for the one behind
+            # the last that was given up: there may be none.
+            return entry.in_flight[:1] == [batch]
+        return entry.is_next(first)
+
+    def request_epoch_bump(self, topic_partition: TopicPartition) -> None:
+        """Asks for a new epoch, under which this partition is numbered from 0, at the next turn."""
+        self._bump_required = True
+        self._to_rewrite.add(topic_partition)
+
+    def mark_sequence_unresolved(self, batch: ProducerBatch) -> None:
+        """The batch was given up while it may be in the log:
+
+        nothing new for its partition until that is known.
+        """
+        last = batch.last_sequence
+        if last is None:
+            return
+        following = increment_sequence(last, 1)
+        known = self._unresolved.get(batch.topic_partition)
+        if known is None or is_later(following, than=known):
+            self._unresolved[batch.topic_partition] = following
+
+    def maybe_resolve_sequences(self) -> None:
+        """Settles partitions that have nothing in flight any more:
+
+        all acknowledged, or a new epoch is needed, unless there is one that the partition has yet to begin.
+        """
+        for topic_partition in tuple(self._unresolved):
+            entry = self._entry(topic_partition)
+            if entry.in_flight:
+                continue
+            del self._unresolved[topic_partition]
+            if entry.producer == self._producer and not entry.is_next(entry.next_sequence):
+                _log.info(
+                    "No in-flight batches remain for %s, the last acknowledged sequence is %s, the next %s: "
+                    "raising the epoch",
+                    topic_partition,
+                    entry.last_acked_sequence,
+                    entry.next_sequence,
+                )
+                self.request_epoch_bump(topic_partition)
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _entry(self, topic_partition: TopicPartition) -> PartitionSequences:
+        entry = self._partitions.get(topic_partition)
+        if entry is None:
+            entry = self._partitions[topic_partition] = PartitionSequences()
+        return entry
+
+    def _to_fatal_error(self, error: KafkaError) -> None:
+        if self._state is State.FATAL_ERROR:
+            return
+        _log.error("The idempotent producer can't go on: %s", error)
+        self._state, self.last_error = State.FATAL_ERROR, error
+
+    def _move_to(self, state: State) -> None:
+        if state not in _MOVES[self._state]:
+            # A bug: nobody knows any more which sequences are true, so nothing may be sent under them.
+            said = f"Invalid transition attempted from {self._state.name} to {state.name}"
+            self._restarts = False
+            self._to_fatal_error(KafkaError(said))
+            raise IllegalStateError(said)
+        self._state = state

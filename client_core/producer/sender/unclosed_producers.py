@@ -1,0 +1,121 @@
+"""Producers that nobody closes: those that are left when the process ends, and those that were let go of.
+
+    the process ends (main returns, sys.exit,         what was accepted is sent, for up to
+    an uncaught exception, SIGINT)                    exit.flush.timeout.ms
+    the last reference to a producer is gone          its I/O thread sends what was accepted, then it closes
+                                                      the sockets and ends
+    SIGKILL, os._exit, SIGTERM without a handler      nothing can be done
+
+Either way the number of records that were not delivered is logged as a warning, which Python writes to stderr
+where no logging was set up. Java's producer loses them without a word. The I/O thread is a daemon: Python
+waits for other threads before it runs what is called at the exit, and one that nobody closed would never end.
+
+A child process of multiprocessing ends by os._exit, behind finalizers of its own: the same is done there. A
+producer that was made before a fork is its parent's, and not looked at in the child. Any thread may call.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import sys
+import weakref
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from client_core import forks
+from client_core.clock import SystemClock
+
+if TYPE_CHECKING:
+    from client_core.producer.sender.io_thread import IoThread
+
+_log: Final = logging.getLogger(__name__)
+
+#: How long the exit waits beyond the given time for I/O threads that were told to give up: they need a few
+#: milliseconds, unless they are in a DNS look-up, which nothing can end.
+_GRACE_MS: Final = 500
+
+
+class _Unclosed(NamedTuple):
+    client_id: str
+    flush_timeout_ms: int
+
+
+#: A thread keeps itself alive while it runs; one that never began is let go of with its producer.
+_unclosed: Final[weakref.WeakKeyDictionary[IoThread, _Unclosed]] = weakref.WeakKeyDictionary()
+_registered_at: int | None = None  # forks.count: a child of multiprocessing knows nothing of its parent's
+
+
+def watch(io_thread: IoThread, client_id: str, flush_timeout_ms: int) -> None:
+    """Sees to a producer's I/O thread, until `forget`, for as long as the process lives."""
+    global _registered_at
+    _unclosed[io_thread] = _Unclosed(client_id, flush_timeout_ms)
+    if _registered_at == forks.count:
+        return
+    _registered_at = forks.count
+    atexit.unregister(flush_all)  # the parent's, where that is inherited
+    atexit.register(flush_all)
+    if "multiprocessing.util" in sys.modules:  # as in each of its children
+        sys.modules["multiprocessing.util"].Finalize(None, flush_all, exitpriority=0)
+
+
+def forget(io_thread: IoThread) -> None:
+    """Its producer was closed: the caller has the report."""
+    _unclosed.pop(io_thread, None)
+
+
+def let_go(io_thread: IoThread) -> None:
+    """Its producer is garbage. A finalizer may call it, on any thread: takes no lock, waits for nothing."""
+    io_thread.end_unclosed(partial(_report, io_thread, "was dropped"))
+
+
+def flush_all() -> None:
+    """Sends what unclosed producers of this process have accepted, each for its exit.flush.timeout.ms."""
+    clock = SystemClock()
+    began_ms = clock.now_ms()
+    left = _left()
+    try:
+        for io_thread in left:
+            io_thread.initiate_close()
+        for io_thread, of in left.items():
+            io_thread.join(max(began_ms + of.flush_timeout_ms - clock.now_ms(), 0))
+    finally:  # an interrupt (KeyboardInterrupt) ends the wait, and is raised when all is reported
+        for io_thread in left:
+            io_thread.force_close()
+        given_up_by_ms = clock.now_ms() + _GRACE_MS
+        for io_thread in left:
+            io_thread.join(max(given_up_by_ms - clock.now_ms(), 0))
+            _report(io_thread, "was still open when the process ended")
+
+
+def _left() -> dict[IoThread, _Unclosed]:
+    """Those of this process. Other threads may close theirs, and garbage be collected, at the same time."""
+    left: dict[IoThread, _Unclosed] = {}
+    for reference in _unclosed.keyrefs():
+        io_thread = reference()
+        of = None if io_thread is None else _unclosed.get(io_thread)
+        if io_thread is not None and of is not None and not io_thread.is_inherited:
+            left[io_thread] = of
+    return left
+
+
+def report_lost(io_thread: IoThread) -> None:
+    """Logs what an interrupted close() gave up, which returns no report."""
+    _report(io_thread, "was being closed when it was interrupted")
+
+
+def _report(io_thread: IoThread, why: str) -> None:
+    """Logs, once for each, how many records were not delivered."""
+    of = _unclosed.pop(io_thread, None)
+    if of is None:
+        return
+    records = sum(left.records for left in io_thread.unacknowledged())
+    if records:
+        _log.warning(
+            "%d records that the producer %s had accepted were not delivered: it %s. Call close(), or use it "
+            "as a context manager. exit.flush.timeout.ms is %d.",
+            records,
+            of.client_id,
+            why,
+            of.flush_timeout_ms,
+        )

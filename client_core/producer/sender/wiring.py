@@ -1,0 +1,160 @@
+"""From ProducerConfig to the small configs of the rooms below, and to a NetworkClient over real sockets.
+
+Called once by KafkaProducer. Lower rooms never see ProducerConfig. Source: KafkaProducer's constructor,
+ClientUtils.createNetworkClient, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from client_core.client.allowed_hosts import AllowedHosts
+from client_core.client.bootstrap_addresses import (
+    ClientDnsLookup,
+    check_host_names,
+    parse_and_validate_addresses,
+    resolve_bootstrap_addresses,
+)
+from client_core.client.host_resolver import BackgroundResolver, DefaultHostResolver
+from client_core.client.metadata_updater import DefaultMetadataUpdater
+from client_core.client.network_client import NetworkClient
+from client_core.client.network_client_config import MetadataRecoveryStrategy, NetworkClientConfig
+from client_core.metadata.metadata import MetadataConfig
+from client_core.network.network_config import NetworkConfig
+from client_core.network.security_channel_builder import security_channel_builder
+from client_core.network.selector import Selector
+from client_core.producer.accumulator.record_accumulator import AccumulatorConfig
+from client_core.producer.sender.sender_config import SenderConfig
+from client_core.record.codecs import compression_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from random import Random
+
+    from client_core.client.host_resolver import HostResolver
+    from client_core.client.kafka_client import KafkaClient
+    from client_core.clock import Clock
+    from client_core.events import EventSink
+    from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.requests.refreshes import RefreshFailures
+    from client_core.producer.settings.config import ProducerConfig
+
+
+def metadata_config(config: ProducerConfig) -> MetadataConfig:
+    return MetadataConfig(
+        refresh_backoff_ms=config.retry_backoff_ms,
+        refresh_backoff_max_ms=config.retry_backoff_max_ms,
+        max_age_ms=config.metadata_max_age_ms,
+        max_idle_ms=config.metadata_max_idle_ms,
+    )
+
+
+def accumulator_config(config: ProducerConfig, *, whole_requests: bool = False) -> AccumulatorConfig:
+    return AccumulatorConfig(
+        batch_bytes=config.batch_size,
+        linger_ms=config.linger_ms,
+        delivery_timeout_ms=config.delivery_timeout_ms,
+        compression=compression_of(
+            config.compression_type,
+            gzip_level=config.compression_gzip_level,
+            lz4_level=config.compression_lz4_level,
+            zstd_level=config.compression_zstd_level,
+        ),
+        adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
+        partition_availability_timeout_ms=config.partitioner_availability_timeout_ms,
+        lost_leader_probe_interval_ms=config.partitioner_lost_leader_probe_interval_ms,
+        whole_requests=whole_requests,
+    )
+
+
+def sender_config(config: ProducerConfig, *, whole_requests: bool = False) -> SenderConfig:
+    return SenderConfig(
+        acks=config.acks,
+        retries=config.retries,
+        max_request_bytes=config.max_request_size,
+        request_timeout_ms=config.request_timeout_ms,
+        delivery_timeout_ms=config.delivery_timeout_ms,
+        retry_backoff_ms=config.retry_backoff_ms,
+        guarantee_message_order=config.max_in_flight_requests_per_connection == 1,
+        whole_requests=whole_requests,
+    )
+
+
+def network_client_config(
+    config: ProducerConfig, bootstrap_hosts: Collection[str] = ()
+) -> NetworkClientConfig:
+    """`bootstrap_hosts` are those of bootstrap.servers, and what they were resolved to."""
+    allowed = AllowedHosts.parse(config.allowed_broker_hosts)
+    return NetworkClientConfig(
+        client_id=config.client_id,
+        max_in_flight_requests_per_connection=config.max_in_flight_requests_per_connection,
+        reconnect_backoff_ms=config.reconnect_backoff_ms,
+        reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
+        send_buffer_bytes=_or_system(config.send_buffer_bytes),
+        receive_buffer_bytes=_or_system(config.receive_buffer_bytes),
+        request_timeout_ms=config.request_timeout_ms,
+        connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+        connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
+        metadata_recovery_strategy=MetadataRecoveryStrategy(config.metadata_recovery_strategy),
+        rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
+        uses_sasl=config.security.protocol.uses_sasl,
+        allowed_hosts=allowed.with_bootstrap(bootstrap_hosts),
+    )
+
+
+def _or_system(buffer_bytes: int | None) -> int:
+    return -1 if buffer_bytes is None else buffer_bytes
+
+
+def network_client(
+    config: ProducerConfig,
+    metadata: ProducerMetadata,
+    clock: Clock,
+    random: Random,
+    refreshes: RefreshFailures,
+    events: EventSink,
+    *,
+    resolves_later: bool = False,
+    resolver: HostResolver | None = None,
+) -> KafkaClient:
+    """A client that begins with bootstrap.servers; see KafkaProducer for `resolves_later`.
+
+    `resolver` takes the place of the system's: a test's own. Raises ConfigError if none of bootstrap.servers
+    is an address, or if a certificate, key or credential can't be read.
+    """
+    resolver = resolver if resolver is not None else DefaultHostResolver()
+    addresses = parse_and_validate_addresses(config.bootstrap_servers)
+    named = {host for host, _ in addresses}
+    dns_lookup = ClientDnsLookup(config.client_dns_lookup)
+    canonical: Collection[str] = ()
+    if resolves_later:
+        check_host_names(addresses)
+        if dns_lookup is ClientDnsLookup.RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY:
+            canonical = tuple(named)
+    else:
+        addresses = resolve_bootstrap_addresses(addresses, resolver, dns_lookup)
+    channel_builder = security_channel_builder(
+        config.security, client_id=config.client_id, clock=clock, random=random, events=events
+    )
+    metadata.bootstrap(addresses)
+    settings = network_client_config(config, named.union(host for host, _ in addresses))
+    updater = DefaultMetadataUpdater(metadata, settings, refreshes)
+    refreshes.updater = updater
+    try:
+        selector = Selector(
+            NetworkConfig(connections_max_idle_ms=config.connections_max_idle_ms),
+            channel_builder,
+            clock,
+        )
+    except OSError:  # no sockets are left
+        channel_builder.close()
+        raise
+    return NetworkClient(
+        selector,
+        updater,
+        settings,
+        BackgroundResolver(resolver, selector.wakeup, canonical),
+        random,
+        refreshes,
+        credentials=channel_builder.credentials,
+    )

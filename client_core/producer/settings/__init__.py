@@ -1,0 +1,1 @@
+"""The producer's configuration: Kafka's options, their types, defaults and limits."""

@@ -1,0 +1,109 @@
+"""Settings that are not taken, and why: Kafka has them and this client does not, or nobody has them.
+
+Pure. `config.py` asks; the table is there for docs too.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Final
+
+from client_core.errors import ConfigError
+from client_core.producer.settings.config_options import NAMES
+
+_NO_STORE_PASSWORD: Final = (
+    "is for JKS and PKCS12 stores; this client reads PEM stores, which have none: ssl.key.password is for an "  # noqa: S105 - a sentence
+    "encrypted private key"
+)
+_NO_KERBEROS: Final = (
+    "is for GSSAPI (Kerberos), which is not supported by this client; PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 "
+    "and OAUTHBEARER are"
+)
+_JAVA_SECURITY: Final = "chooses among Java's own implementations of TLS; this client has OpenSSL's"
+_BROKERS_SIDE: Final = "is for brokers, which check tokens; a client only passes its token on"
+_NO_ASSERTION: Final = (
+    "is for the JWT-bearer grant, which is not supported by this client; the client-credentials grant is "
+    "(sasl.oauthbearer.client.credentials.client.id and .client.secret), and a token that lies in a file "
+    "(sasl.oauthbearer.token.endpoint.url=file:///PATH)"
+)
+_JAVA_ONLY: Final = "names a Java class, which this client can't load"
+_NO_TRANSACTIONS: Final = "is about transactions, which this client does not offer"
+_OWN_METRICS: Final = "is about Java's metrics; this client tells its events to an EventSink instead"
+
+#: Kafka's producer settings that this client does not take, and why.
+UNSUPPORTED: Final = {
+    "key.serializer": "is not needed: keys and values are bytes here",
+    "value.serializer": "is not needed: keys and values are bytes here",
+    "partitioner.class": _JAVA_ONLY,
+    "interceptor.classes": _JAVA_ONLY,
+    "security.providers": _JAVA_ONLY,
+    "config.providers": _JAVA_ONLY,
+    "metric.reporters": _OWN_METRICS,
+    "metrics.num.samples": _OWN_METRICS,
+    "metrics.recording.level": _OWN_METRICS,
+    "metrics.sample.window.ms": _OWN_METRICS,
+    "enable.metrics.push": _OWN_METRICS,
+    "transactional.id": _NO_TRANSACTIONS,
+    "transaction.timeout.ms": _NO_TRANSACTIONS,
+    "transaction.two.phase.commit.enable": _NO_TRANSACTIONS,
+    "ssl.truststore.password": _NO_STORE_PASSWORD,
+    "ssl.keystore.password": _NO_STORE_PASSWORD,
+    "ssl.engine.factory.class": _JAVA_ONLY,
+    "ssl.provider": _JAVA_SECURITY,
+    "ssl.keymanager.algorithm": _JAVA_SECURITY,
+    "ssl.trustmanager.algorithm": _JAVA_SECURITY,
+    "ssl.secure.random.implementation": _JAVA_SECURITY,
+    "sasl.client.callback.handler.class": _JAVA_ONLY,
+    "sasl.login.callback.handler.class": _JAVA_ONLY,
+    "sasl.login.class": _JAVA_ONLY,
+    "sasl.oauthbearer.jwt.retriever.class": _JAVA_ONLY,
+    "sasl.oauthbearer.jwt.validator.class": _JAVA_ONLY,
+    "sasl.oauthbearer.clock.skew.seconds": _BROKERS_SIDE,
+    "sasl.oauthbearer.expected.audience": _BROKERS_SIDE,
+    "sasl.oauthbearer.expected.issuer": _BROKERS_SIDE,
+}
+
+#: Families of settings that are refused whole, and why.
+UNSUPPORTED_FAMILIES: Final = {
+    "sasl.kerberos.": _NO_KERBEROS,
+    "sasl.oauthbearer.jwks.": _BROKERS_SIDE,
+    "sasl.oauthbearer.assertion.": _NO_ASSERTION,
+}
+
+#: librdkafka's names for what Kafka calls otherwise.
+_LIBRDKAFKA: Final = {
+    "sasl.mechanisms": "sasl.mechanism",
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.location": "ssl.keystore.certificate.chain.file",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.location": "ssl.keystore.key.file",
+    "ssl.key.pem": "ssl.keystore.key",
+    "queue.buffering.max.ms": "linger.ms",
+    "message.max.bytes": "max.request.size",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "compression.codec": "compression.type",
+    "metadata.broker.list": "bootstrap.servers",
+}
+
+#: How alike a name must be to be offered instead (difflib's ratio).
+_ALIKE: Final = 0.7
+
+
+def refusal(name: str) -> ConfigError | None:
+    """Why a name is not taken; None if it is. Never shows the value: it may be a secret."""
+    if name in NAMES:
+        return None
+    of_file = name.removesuffix(".file")
+    reason = UNSUPPORTED.get(of_file)
+    if reason is None:
+        reason = next((why for family, why in UNSUPPORTED_FAMILIES.items() if name.startswith(family)), None)
+    if reason is None and name in _LIBRDKAFKA:
+        reason = f"is librdkafka's name; Kafka's is {_LIBRDKAFKA[name]}"
+    if reason is None and of_file in NAMES:
+        reason = f"is not taken: {of_file} holds no secret, and is given by its value"
+    if reason is not None:
+        return ConfigError(f"{name} {reason}", name=name)
+    alike = difflib.get_close_matches(name.lower().replace("_", "."), sorted(NAMES), n=1, cutoff=_ALIKE)
+    hint = f"; did you mean {alike[0]}?" if alike else ""
+    return ConfigError(f"{name} is not a setting of Kafka's producer{hint}", name=name)

@@ -1,0 +1,371 @@
+"""The settings of TLS and SASL that this client honours; `config_options.py` has the others.
+
+Stores are PEM here, and `sasl.mechanism` has no default: where that is not Kafka's way, the option says so.
+`sasl.username` and `sasl.password` are librdkafka's, for those who don't want to write a JAAS config. What
+the values mean together: `security_settings.py`. Pure. Source: SslConfigs, SaslConfigs, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+from client_core.producer.settings.config_def import (
+    ANY_LIST,
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    LIST,
+    LONG,
+    PASSWORD,
+    SHORT,
+    STRING,
+    URL,
+    Option,
+    Rule,
+    at_least,
+    between,
+    one_of,
+    one_of_any_case,
+)
+
+PLAIN: Final = "PLAIN"
+OAUTHBEARER: Final = "OAUTHBEARER"
+MECHANISMS: Final = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
+
+#: Whoever listens to these has the password, or the token.
+BEARS_ITS_SECRET: Final = (PLAIN, OAUTHBEARER)
+
+#: What SSLContext.getInstance takes; which of them are used is for ssl.enabled.protocols to say.
+_PROTOCOLS: Final = ("TLS", "TLSv1.2", "TLSv1.3")
+_ENABLED_PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
+
+_TO_PEM: Final = (
+    "only PEM stores can be read; make one with: keytool -importkeystore -srckeystore STORE "
+    "-destkeystore store.p12 -deststoretype PKCS12, then openssl pkcs12 -in store.p12 -out store.pem"
+)
+
+
+def _store_type_complaint(value: str) -> str | None:
+    return None if value.upper() == "PEM" else _TO_PEM
+
+
+def _enabled_protocols_complaint(values: tuple[str, ...]) -> str | None:
+    wrong = [value for value in values if value not in _ENABLED_PROTOCOLS]
+    if wrong or not values:
+        return f"must be one or more of {', '.join(_ENABLED_PROTOCOLS)}; got {', '.join(wrong) or 'none'}"
+    return None
+
+
+def _endpoint_complaint(value: str) -> str | None:
+    if value == "" or value.lower() == "https":
+        return None
+    return "Must be https, or empty to have no host name verified"
+
+
+def _mechanism_complaint(value: str) -> str | None:
+    if value in MECHANISMS:
+        return None
+    known = ", ".join(MECHANISMS)
+    if value == "GSSAPI":
+        return (
+            "Kerberos is not supported by this client; have the brokers enable one of "
+            f"{known} beside it (sasl.enabled.mechanisms) and name that"
+        )
+    return f"String must be one of: {known}"
+
+
+def _token_endpoint_complaint(value: str) -> str | None:
+    url = urlsplit(value)
+    if url.scheme not in ("https", "http", "file"):
+        return "Must be an https or http URL, or file:// and the path of a file that holds a token"
+    if url.scheme != "file" and not url.hostname:
+        return "The URL names no host"
+    return None
+
+
+_PEM: Final = Rule("[PEM]", _store_type_complaint)
+
+SECURITY_PROTOCOL: Final = Option(
+    "security.protocol",
+    STRING,
+    "PLAINTEXT",
+    one_of_any_case("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT"),
+    "How to talk to brokers: with TLS or without, with SASL or without.",
+)
+
+# -- TLS -----------------------------------------------------------------------------------------------------
+
+TRUSTSTORE_TYPE: Final = Option(
+    "ssl.truststore.type",
+    STRING,
+    "PEM",
+    None,
+    "The truststore's format. Only PEM can be read.",
+    taken=_PEM,
+    kafka_default="JKS",
+)
+TRUSTSTORE_LOCATION: Final = Option(
+    "ssl.truststore.location",
+    STRING,
+    None,
+    None,
+    "A file of authorities to trust; without any, the system's own. Read again when it changes.",
+)
+TRUSTSTORE_CERTIFICATES: Final = Option(
+    "ssl.truststore.certificates",
+    PASSWORD,
+    None,
+    None,
+    "The authorities to trust, themselves.",
+    may_be_file=True,
+)
+KEYSTORE_TYPE: Final = Option(
+    "ssl.keystore.type",
+    STRING,
+    "PEM",
+    None,
+    "The keystore's format. Only PEM can be read.",
+    taken=_PEM,
+    kafka_default="JKS",
+)
+KEYSTORE_LOCATION: Final = Option(
+    "ssl.keystore.location",
+    STRING,
+    None,
+    None,
+    "A file with our private key and its certificate chain. Read again when it changes.",
+)
+KEYSTORE_KEY: Final = Option(
+    "ssl.keystore.key",
+    PASSWORD,
+    None,
+    None,
+    "Our private key itself (PKCS#8), with ssl.keystore.certificate.chain.",
+    may_be_file=True,
+)
+KEYSTORE_CERTIFICATE_CHAIN: Final = Option(
+    "ssl.keystore.certificate.chain",
+    PASSWORD,
+    None,
+    None,
+    "Our certificate itself, and those between it and an authority.",
+    may_be_file=True,
+)
+KEY_PASSWORD: Final = Option(
+    "ssl.key.password",
+    PASSWORD,
+    None,
+    None,
+    "What our private key is encrypted with, if it is.",
+    may_be_file=True,
+)
+ENABLED_PROTOCOLS: Final = Option(
+    "ssl.enabled.protocols",
+    LIST,
+    "TLSv1.2,TLSv1.3",
+    ANY_LIST,
+    "The versions of TLS that may be used.",
+    taken=Rule(f"[{', '.join(_ENABLED_PROTOCOLS)}]", _enabled_protocols_complaint),
+)
+SSL_PROTOCOL: Final = Option(
+    "ssl.protocol",
+    STRING,
+    "TLSv1.3",
+    None,
+    "Taken for Java's sake and without effect: ssl.enabled.protocols decides.",
+    taken=one_of(*_PROTOCOLS),
+)
+CIPHER_SUITES: Final = Option(
+    "ssl.cipher.suites",
+    LIST,
+    "",
+    ANY_LIST,
+    "The cipher suites that may be used, by IANA's names or OpenSSL's; empty: OpenSSL's choice.",
+)
+ENDPOINT_IDENTIFICATION: Final = Option(
+    "ssl.endpoint.identification.algorithm",
+    STRING,
+    "https",
+    None,
+    "https: the broker's certificate must bear its host name. Empty: any certificate will do.",
+    taken=Rule("[https, (empty)]", _endpoint_complaint),
+)
+
+# -- SASL ----------------------------------------------------------------------------------------------------
+
+SASL_MECHANISM: Final = Option(
+    "sasl.mechanism",
+    STRING,
+    None,
+    None,
+    "How to prove who we are; must be given where security.protocol has SASL.",
+    taken=Rule(f"[{', '.join(MECHANISMS)}]", _mechanism_complaint),
+    kafka_default="GSSAPI",
+)
+JAAS_CONFIG: Final = Option(
+    "sasl.jaas.config",
+    PASSWORD,
+    None,
+    None,
+    "The credentials as Java writes them: a login module and its options.",
+    may_be_file=True,
+)
+SASL_USERNAME: Final = Option(
+    "sasl.username",
+    STRING,
+    None,
+    None,
+    "The user of PLAIN or SCRAM, instead of a JAAS config (librdkafka's name).",
+    is_ours=True,
+    may_be_file=True,
+)
+SASL_PASSWORD: Final = Option(
+    "sasl.password",
+    PASSWORD,
+    None,
+    None,
+    "The user's password (librdkafka's name).",
+    is_ours=True,
+    may_be_file=True,
+)
+TOKEN_ENDPOINT_URL: Final = Option(
+    "sasl.oauthbearer.token.endpoint.url",
+    URL,
+    None,
+    None,
+    "Where OAUTHBEARER's token comes from: https, or file:// and a file that holds one.",
+    taken=Rule("https, http or file URL", _token_endpoint_complaint),
+)
+OAUTH_CLIENT_ID: Final = Option(
+    "sasl.oauthbearer.client.credentials.client.id",
+    STRING,
+    None,
+    None,
+    "Who asks for the token.",
+    may_be_file=True,
+)
+OAUTH_CLIENT_SECRET: Final = Option(
+    "sasl.oauthbearer.client.credentials.client.secret",
+    PASSWORD,
+    None,
+    None,
+    "The secret of who asks for the token.",
+    may_be_file=True,
+)
+OAUTH_SCOPE: Final = Option(
+    "sasl.oauthbearer.scope", STRING, None, None, "Which scope to ask for, if the token's issuer wants one."
+)
+OAUTH_SCOPE_CLAIM_NAME: Final = Option(
+    "sasl.oauthbearer.scope.claim.name", STRING, "scope", None, "What the token calls its scope."
+)
+OAUTH_SUB_CLAIM_NAME: Final = Option(
+    "sasl.oauthbearer.sub.claim.name", STRING, "sub", None, "What the token calls its subject."
+)
+OAUTH_HEADER_URLENCODE: Final = Option(
+    "sasl.oauthbearer.header.urlencode",
+    BOOLEAN,
+    "false",
+    None,
+    "Whether client id and secret are URL-encoded in the Authorization header, as RFC 6749 has it.",
+)
+LOGIN_CONNECT_TIMEOUT_MS: Final = Option(
+    "sasl.login.connect.timeout.ms",
+    INT,
+    "10000",
+    None,
+    "How long connecting to the token's issuer may take.",
+    taken=at_least(1),
+    kafka_default="none",
+)
+LOGIN_READ_TIMEOUT_MS: Final = Option(
+    "sasl.login.read.timeout.ms",
+    INT,
+    "10000",
+    None,
+    "How long the token's issuer may take to answer.",
+    taken=at_least(1),
+    kafka_default="none",
+)
+LOGIN_RETRY_BACKOFF_MS: Final = Option(
+    "sasl.login.retry.backoff.ms",
+    LONG,
+    "100",
+    None,
+    "The first pause before the token's issuer is asked again.",
+    taken=at_least(0),
+)
+LOGIN_RETRY_BACKOFF_MAX_MS: Final = Option(
+    "sasl.login.retry.backoff.max.ms",
+    LONG,
+    "10000",
+    None,
+    "The longest such pause; it doubles with each failure.",
+    taken=at_least(0),
+)
+LOGIN_REFRESH_WINDOW_FACTOR: Final = Option(
+    "sasl.login.refresh.window.factor",
+    DOUBLE,
+    "0.8",
+    between(0.5, 1.0),
+    "After which part of its life a token is renewed.",
+)
+LOGIN_REFRESH_WINDOW_JITTER: Final = Option(
+    "sasl.login.refresh.window.jitter",
+    DOUBLE,
+    "0.05",
+    between(0.0, 0.25),
+    "How much of its life, by chance, is added to that.",
+)
+LOGIN_REFRESH_MIN_PERIOD_S: Final = Option(
+    "sasl.login.refresh.min.period.seconds",
+    SHORT,
+    "60",
+    between(0, 900),
+    "How long a token is kept at least, unless it ends before.",
+)
+LOGIN_REFRESH_BUFFER_S: Final = Option(
+    "sasl.login.refresh.buffer.seconds",
+    SHORT,
+    "300",
+    between(0, 3600),
+    "How long before its end a token is renewed at the latest.",
+)
+
+SSL_OPTIONS: Final = (
+    TRUSTSTORE_LOCATION,
+    TRUSTSTORE_CERTIFICATES,
+    TRUSTSTORE_TYPE,
+    KEYSTORE_LOCATION,
+    KEYSTORE_KEY,
+    KEYSTORE_CERTIFICATE_CHAIN,
+    KEY_PASSWORD,
+    KEYSTORE_TYPE,
+    ENABLED_PROTOCOLS,
+    SSL_PROTOCOL,
+    CIPHER_SUITES,
+    ENDPOINT_IDENTIFICATION,
+)
+
+#: Those that only OAUTHBEARER reads.
+OAUTH_OPTIONS: Final = (
+    TOKEN_ENDPOINT_URL,
+    OAUTH_CLIENT_ID,
+    OAUTH_CLIENT_SECRET,
+    OAUTH_SCOPE,
+    OAUTH_SCOPE_CLAIM_NAME,
+    OAUTH_SUB_CLAIM_NAME,
+    OAUTH_HEADER_URLENCODE,
+    LOGIN_CONNECT_TIMEOUT_MS,
+    LOGIN_READ_TIMEOUT_MS,
+    LOGIN_RETRY_BACKOFF_MS,
+    LOGIN_RETRY_BACKOFF_MAX_MS,
+    LOGIN_REFRESH_WINDOW_FACTOR,
+    LOGIN_REFRESH_WINDOW_JITTER,
+    LOGIN_REFRESH_MIN_PERIOD_S,
+    LOGIN_REFRESH_BUFFER_S,
+)
+SASL_OPTIONS: Final = (SASL_MECHANISM, JAAS_CONFIG, SASL_USERNAME, SASL_PASSWORD, *OAUTH_OPTIONS)
+
+#: As a reader meets them: the protocol, TLS, SASL.
+SECURITY_OPTIONS: Final = (SECURITY_PROTOCOL, *SSL_OPTIONS, *SASL_OPTIONS)

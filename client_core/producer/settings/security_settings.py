@@ -1,0 +1,173 @@
+"""From the settings of TLS and SASL to a SecurityConfig: what goes together, what is missing or in vain.
+
+Errors name the setting and the remedy, and never a value that may be a secret. Files are named here and read
+by those who use them. Called by ProducerConfig; pure. Source: DefaultSslEngineFactory, ChannelBuilders,
+SaslConfigs, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from client_core.errors import ConfigError
+from client_core.network.security_config import (
+    OAuthBearerConfig,
+    SaslConfig,
+    SecurityConfig,
+    SecurityProtocol,
+    SslConfig,
+)
+from client_core.producer.settings import security_options as options
+
+if TYPE_CHECKING:
+    from client_core.producer.settings.config_def import Option
+    from client_core.producer.settings.given_settings import GivenSettings
+
+
+def security_config(given: GivenSettings) -> SecurityConfig:
+    """What the network layer needs to know. Raises ConfigError; remarks on what has no effect."""
+    given.check(options.SECURITY_OPTIONS)
+    protocol = SecurityProtocol(given.value(options.SECURITY_PROTOCOL).upper())
+    where = f"with security.protocol={protocol.value}"
+    if not protocol.uses_tls:
+        _unused(given, options.SSL_OPTIONS, where)
+    if not protocol.uses_sasl:
+        _unused(given, options.SASL_OPTIONS, where)
+    sasl = _sasl(given) if protocol.uses_sasl else None
+    if sasl is not None and not protocol.uses_tls and sasl.mechanism in options.BEARS_ITS_SECRET:
+        given.warn(
+            f"sasl.mechanism={sasl.mechanism} sends its secret as it is, and {where} nothing encrypts it; "
+            "SASL_SSL does"
+        )
+    return SecurityConfig(protocol, ssl=_ssl(given) if protocol.uses_tls else None, sasl=sasl)
+
+
+def security_shown(given: GivenSettings, security: SecurityConfig) -> tuple[str, ...]:
+    """`name=value` of what was given, and of the defaults that are in force; secrets masked, paths not."""
+    in_force: list[Option[object]] = [options.SECURITY_PROTOCOL]
+    if security.ssl is not None:
+        in_force.extend(options.SSL_OPTIONS)
+    if security.sasl is not None and security.sasl.oauth_bearer is not None:
+        in_force.extend(options.OAUTH_OPTIONS)
+    shown = (given.shown(o) for o in options.SECURITY_OPTIONS if o in in_force or o in given)
+    return tuple(text for text in shown if text is not None)
+
+
+def _unused(given: GivenSettings, unused: tuple[Option[object], ...], where: str) -> None:
+    names = given.names(unused)
+    if names:
+        given.unused.extend(names)
+        verb = "has" if len(names) == 1 else "have"
+        given.warn(f"{', '.join(names)} {verb} no effect {where}")
+
+
+# -- TLS -----------------------------------------------------------------------------------------------------
+
+
+def _ssl(given: GivenSettings) -> SslConfig:
+    _not_both(given, options.TRUSTSTORE_LOCATION, options.TRUSTSTORE_CERTIFICATES)
+    _not_both(given, options.KEYSTORE_LOCATION, options.KEYSTORE_KEY)
+    _not_both(given, options.KEYSTORE_LOCATION, options.KEYSTORE_CERTIFICATE_CHAIN)
+    _together(given, options.KEYSTORE_KEY, options.KEYSTORE_CERTIFICATE_CHAIN)
+    keystore = given.file(options.KEYSTORE_LOCATION)
+    key = keystore or given.secret(options.KEYSTORE_KEY)
+    if key is None:
+        _unused(given, (options.KEY_PASSWORD,), "without ssl.keystore.location or ssl.keystore.key")
+    verifies = given.value(options.ENDPOINT_IDENTIFICATION) != ""
+    if not verifies:
+        given.warn(
+            "ssl.endpoint.identification.algorithm is empty: a broker's host name is not verified, and "
+            "whoever has a certificate of a trusted authority can stand between"
+        )
+    return SslConfig(
+        truststore=given.file(options.TRUSTSTORE_LOCATION) or given.secret(options.TRUSTSTORE_CERTIFICATES),
+        key=key,
+        certificate_chain=keystore or given.secret(options.KEYSTORE_CERTIFICATE_CHAIN),
+        key_password=None if key is None else given.secret(options.KEY_PASSWORD),
+        enabled_protocols=given.value(options.ENABLED_PROTOCOLS),
+        cipher_suites=given.value(options.CIPHER_SUITES),
+        verify_host_name=verifies,
+    )
+
+
+# -- SASL ----------------------------------------------------------------------------------------------------
+
+
+def _sasl(given: GivenSettings) -> SaslConfig:
+    mechanism = given.optional(options.SASL_MECHANISM)
+    if mechanism is None:
+        raise ConfigError(
+            "sasl.mechanism must be given where security.protocol has SASL: one of "
+            f"{', '.join(options.MECHANISMS)}. Kafka's default, GSSAPI (Kerberos), is not supported",
+            name=options.SASL_MECHANISM.name,
+        )
+    if mechanism == options.OAUTHBEARER:
+        return _oauth_bearer(given)
+    _unused(given, options.OAUTH_OPTIONS, f"with sasl.mechanism={mechanism}")
+    _not_both(given, options.JAAS_CONFIG, options.SASL_USERNAME)
+    _not_both(given, options.JAAS_CONFIG, options.SASL_PASSWORD)
+    _together(given, options.SASL_USERNAME, options.SASL_PASSWORD)
+    jaas_config, username = given.secret(options.JAAS_CONFIG), given.secret(options.SASL_USERNAME)
+    if jaas_config is None and username is None:
+        raise ConfigError(
+            f"sasl.mechanism={mechanism} needs credentials: set sasl.username and sasl.password, "
+            "or sasl.jaas.config",
+            name=options.SASL_USERNAME.name,
+        )
+    return SaslConfig(mechanism, jaas_config, username, given.secret(options.SASL_PASSWORD))
+
+
+def _oauth_bearer(given: GivenSettings) -> SaslConfig:
+    where = f"with sasl.mechanism={options.OAUTHBEARER}"
+    _unused(given, (options.SASL_USERNAME, options.SASL_PASSWORD), where)
+    url = given.optional(options.TOKEN_ENDPOINT_URL)
+    if url is None:
+        raise ConfigError(
+            f"{options.TOKEN_ENDPOINT_URL.name} must be given {where}: where to ask for a token, or "
+            "file:// and the path of a file that holds one",
+            name=options.TOKEN_ENDPOINT_URL.name,
+        )
+    if url.startswith("http:"):
+        given.warn(f"{options.TOKEN_ENDPOINT_URL.name} is http: the client's secret is sent unencrypted")
+    _together(given, options.OAUTH_CLIENT_ID, options.OAUTH_CLIENT_SECRET)
+    client_id, jaas_config = given.secret(options.OAUTH_CLIENT_ID), given.secret(options.JAAS_CONFIG)
+    if client_id is None and jaas_config is None and not url.startswith("file:"):
+        raise ConfigError(
+            f"sasl.mechanism={options.OAUTHBEARER} needs credentials for {options.TOKEN_ENDPOINT_URL.name}: "
+            f"set {options.OAUTH_CLIENT_ID.name} and {options.OAUTH_CLIENT_SECRET.name}, or sasl.jaas.config",
+            name=options.OAUTH_CLIENT_ID.name,
+        )
+    oauth_bearer = OAuthBearerConfig(
+        token_endpoint_url=url,
+        client_id=client_id,
+        client_secret=given.secret(options.OAUTH_CLIENT_SECRET),
+        scope=given.optional(options.OAUTH_SCOPE),
+        scope_claim_name=given.value(options.OAUTH_SCOPE_CLAIM_NAME),
+        sub_claim_name=given.value(options.OAUTH_SUB_CLAIM_NAME),
+        header_urlencode=given.value(options.OAUTH_HEADER_URLENCODE),
+        connect_timeout_ms=given.value(options.LOGIN_CONNECT_TIMEOUT_MS),
+        read_timeout_ms=given.value(options.LOGIN_READ_TIMEOUT_MS),
+        retry_backoff_ms=given.value(options.LOGIN_RETRY_BACKOFF_MS),
+        retry_backoff_max_ms=given.value(options.LOGIN_RETRY_BACKOFF_MAX_MS),
+        refresh_window_factor=given.value(options.LOGIN_REFRESH_WINDOW_FACTOR),
+        refresh_window_jitter=given.value(options.LOGIN_REFRESH_WINDOW_JITTER),
+        refresh_min_period_s=given.value(options.LOGIN_REFRESH_MIN_PERIOD_S),
+        refresh_buffer_s=given.value(options.LOGIN_REFRESH_BUFFER_S),
+    )
+    return SaslConfig(options.OAUTHBEARER, jaas_config, oauth_bearer=oauth_bearer)
+
+
+# -- what goes together --------------------------------------------------------------------------------------
+
+
+def _not_both(given: GivenSettings, one: Option[object], other: Option[object]) -> None:
+    if one in given and other in given:
+        raise ConfigError(f"{one.name} and {other.name} are both given; choose one", name=other.name)
+
+
+def _together(given: GivenSettings, one: Option[object], other: Option[object]) -> None:
+    for present, missing in ((one, other), (other, one)):
+        if present in given and missing not in given:
+            raise ConfigError(
+                f"{present.name} is given without {missing.name}; they go together", name=missing.name
+            )

@@ -1,1 +1,0 @@
-"""Who calls, and what they may do: callers, their tokens, the topics that they may read and produce to."""

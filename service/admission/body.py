@@ -1,0 +1,57 @@
+"""A request's body, read within the request's time and the sidecar's limits.
+
+A caller who is slow with its body holds a place in the waiting room and the bytes that it announced, so it
+has no more time for that than for the rest of its request. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from service.admission.admission_control import Place
+from service.admission.guards import CLOSE
+from service.wire.asgi import BODY, Body, Receive, Scope, header
+from service.wire.errors import out_of_memory, refused
+from service.wire.waiting import CallerGoneError
+
+
+def announced_bytes(scope: Scope) -> int:
+    """Content-Length, which the guards have checked; 0 for a body of unknown length."""
+    return int(header(scope, b"content-length") or 0)
+
+
+async def read_body(scope: Scope, receive: Receive, place: Place, within_ms: int) -> bytes:
+    """The whole body; bytes beyond what its head said are counted as they come.
+
+    Raises CallerGoneError, or ProblemError: 408 where it does not come in time, 429 where it does not fit,
+    503 where memory does not hold it.
+    """
+    of_server: Body | None = scope.get(BODY)
+    here = None if of_server is None else of_server()
+    if here is not None:  # as most are, that come in one piece with their head
+        place.grow_to(len(here))
+        return here
+    try:
+        async with asyncio.timeout(within_ms / 1000):
+            return await _read(receive, place)
+    except TimeoutError as e:
+        detail = f"the body did not come within {within_ms} ms"
+        raise refused(408, detail, CLOSE, retriable=True) from e
+    except MemoryError as e:
+        raise out_of_memory() from e
+
+
+async def _read(receive: Receive, place: Place) -> bytes:
+    body = bytearray()  # not a list of chunks: they may be of a byte each, and take fifty times as much
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise CallerGoneError("the caller closed the connection within its body")
+        chunk: bytes = message.get("body", b"")
+        place.grow_to(len(body) + len(chunk))
+        more = message.get("more_body", False)
+        if not more and not body:
+            return chunk
+        body += chunk
+        if not more:
+            return bytes(body)

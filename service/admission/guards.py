@@ -1,0 +1,278 @@
+"""What stands in front of every path, the plain-ASGI ones included: who may ask, and how much at once.
+
+    Host     must be one that we answer to: a web page whose name was made to point at 127.0.0.1 is not let
+             in. Over a Unix domain socket any will do: no page gets there, and clients make something up
+    Origin   must be our own or an allowed one: a web page can't post behind its reader's back. Over a Unix
+             domain socket, where a proxy may have brought it, none is our own: nobody has a page from there
+    CORS     the pages of allowed origins may read the answers (`cors.py`), but submit no forms
+    fetch    a request without an Origin that a page of another site makes a browser send, for an image or a
+             frame, is told by its Sec-Fetch-Site (`fetch_metadata.py`)
+    once     neither Host nor Origin may stand twice, or one would be judged and the other believed
+    quit     has a token of its own, and is answered while the sidecar shuts down (`routes/quit.py`)
+    token    where tokens are in use, it says who calls (`access/`); a few paths that hold no data are open
+    path     an encoded slash is part of a name to us and none to routers: nobody may choose which
+    length   a body larger than the limit is refused by its head, or while it is read; but a stream of records
+             may be of any length, since whoever serves it bounds each record and what is open of them
+    drain    while the sidecar shuts down, nothing but look-ups is taken on
+
+A request that passes costs one walk over its headers. Event loop only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from typing import Final
+
+from starlette.exceptions import HTTPException
+
+from service.admission.access import Access, authorizations_of
+from service.admission.admitted import Admission, Refuse
+from service.admission.caller import set_caller
+from service.admission.drain import Drain
+from service.admission.fetch_metadata import SITE, is_of_another_page
+from service.admission.quit import PATH as QUIT_PATH
+from service.admission.quit import Quit
+from service.admission.retry_after import RetryAfter
+from service.observe.http_metrics import OTHER, HttpMetrics
+from service.wire.asgi import (
+    ANSWER,
+    BODY,
+    UNIX,
+    ASGIApp,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    as_get,
+    head_of,
+    respond,
+    respond_with,
+)
+from service.wire.cors import Cors, is_form, is_preflight, preflight_headers
+from service.wire.error_formats import ErrorFaces
+from service.wire.errors import Problem
+
+CLOSE: Final = (b"connection", b"close")
+
+#: What has more is no length: zeros in front would hide a large one, or be too many for `int`.
+_MAX_LENGTH_DIGITS: Final = 19
+
+#: Spellings of Host that were found good, port and all: callers use one or two of them.
+_MAX_KNOWN_HOSTS: Final = 64
+
+
+class BodyTooLargeError(HTTPException):
+    """More came than may. Starlette's own kind, so that FastAPI lets it through where it reads a body."""
+
+    def __init__(self, max_body_bytes: int) -> None:
+        super().__init__(413, body_too_large_detail(max_body_bytes))
+
+
+def body_too_large_detail(max_body_bytes: int) -> str:
+    return f"the body is larger than {max_body_bytes} bytes (max_body_bytes)"
+
+
+_ENCODED_SLASH: Final = Problem(
+    400, "path: an encoded slash (%2F) is part of no topic's name", place="path", written="no"
+)
+_SHUTTING_DOWN: Final = Problem(
+    503, "the sidecar is shutting down", retriable=True, written="no", headers=(CLOSE,)
+)
+
+
+class Guards:
+    """The outermost ASGI callable."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        allowed_hosts: Sequence[str],
+        cors: Cors,
+        max_body_bytes: int,
+        drain: Drain,
+        faces: ErrorFaces,
+        metrics: HttpMetrics,
+        retry_after: RetryAfter,
+        access: Access | None = None,
+        open_paths: Container[str] = (),
+        is_stream: Callable[[Scope], bool] = lambda _: False,
+        quit_path: Quit | None = None,
+    ) -> None:
+        """`is_stream` tells by the head whose body is bounded record by record.
+
+        `access` is None where no tokens are in use; `open_paths` may be read without one. `quit_path` is
+        there where it has a token.
+        """
+        self._app = app
+        self._any_host = "*" in allowed_hosts
+        self._hosts = frozenset(host.lower().encode() for host in allowed_hosts)
+        self._known_hosts: set[bytes | None] = set()
+        self._cors = cors
+        self._max_body_bytes = max_body_bytes
+        self._drain = drain
+        self._faces = faces
+        self._metrics = metrics
+        self._retry_after = retry_after
+        self._access = access
+        self._open_paths = open_paths
+        self._is_stream = is_stream
+        self._quit = quit_path
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Judges, and hands on: no coroutine of its own, which each request would pay for."""
+        if scope["type"] != "http":
+            return self._app(scope, receive, send)
+        host = origin = length = site = None
+        twice = False
+        for name, value in scope["headers"]:
+            if name == b"host":
+                twice = twice or host is not None
+                host = value
+            elif name == b"origin":
+                twice = twice or origin is not None
+                origin = value
+            elif name == b"content-length":
+                length = value
+            elif name == SITE:
+                site = value
+        if self._cors.is_on:
+            send = self._cors.wrapped(scope, None if twice else origin, send)
+        if (
+            host not in self._known_hosts
+            or origin is not None
+            or length is not None
+            or site is not None
+            or twice
+        ):
+            problem = self._refusal(scope, host, origin, length, site, twice=twice)
+            if problem is not None:
+                return self._refuse(scope, send, problem)
+            if self._cors.allows(origin) and is_preflight(scope):
+                return self._allow(scope, send)
+        if self._quit is not None and scope["path"] == QUIT_PATH:
+            return self._quit(scope, send, self._refuse)
+        if self._access is not None and not self._is_open(scope):
+            admitted = _admitted(self._access, scope, receive, send, self._refuse)
+            if isinstance(admitted, Problem):
+                return self._refuse(scope, send, admitted)
+            receive, send = admitted.receive, admitted.send
+            scope.pop(ANSWER, None)
+            scope.pop(BODY, None)
+        if b"%" in scope["raw_path"] and b"%2f" in scope["raw_path"].lower():
+            return self._refuse(scope, send, _ENCODED_SLASH)
+        if scope["method"] != "GET":
+            if scope["method"] == "HEAD":
+                return self._app(as_get(scope), receive, head_of(send))
+            if self._drain.begun:
+                return self._refuse(scope, send, self._retry_after.on(_SHUTTING_DOWN))
+            if length is None and not self._is_stream(scope):
+                receive = self._counted(receive)
+                scope.pop(BODY, None)
+        return self._app(scope, receive, send)
+
+    # -- judging ---------------------------------------------------------------------------------------------
+
+    def _refusal(
+        self,
+        scope: Scope,
+        host: bytes | None,
+        origin: bytes | None,
+        length: bytes | None,
+        site: bytes | None,
+        *,
+        twice: bool,
+    ) -> Problem | None:
+        if twice:
+            return Problem(400, "Host or Origin stands twice", written="no", headers=(CLOSE,))
+        if UNIX not in scope and not self._knows_host(host):
+            detail = "this Host is not one that the sidecar answers to (allowed_hosts)"
+            return Problem(421, detail, written="no")
+        if origin is not None and not self._knows_origin(scope, origin, host):
+            return Problem(403, "this Origin may not call the sidecar (allowed_origins)", written="no")
+        if self._cors.allows(origin) and not self._is_own(scope, origin, host) and is_form(scope):
+            return Problem(
+                403, "another origin's page may call the sidecar by fetch, but not by a form", written="no"
+            )
+        if origin is None and site is not None and is_of_another_page(scope, site):
+            return Problem(403, "another site's page may not call the sidecar", written="no")
+        if length is not None and not self._fits(scope, length):
+            return Problem(413, body_too_large_detail(self._max_body_bytes), written="no", headers=(CLOSE,))
+        return None
+
+    def _fits(self, scope: Scope, length: bytes) -> bool:
+        """Whether it is a length at all, and none that is too large: who comes later takes it as it is."""
+        if not length.isdigit() or len(length) > _MAX_LENGTH_DIGITS:
+            return False
+        return int(length) <= self._max_body_bytes or self._is_stream(scope)
+
+    def _knows_host(self, host: bytes | None) -> bool:
+        known = self._any_host or (host is not None and without_port(host.lower()) in self._hosts)
+        if known and len(self._known_hosts) < _MAX_KNOWN_HOSTS:
+            self._known_hosts.add(host)
+        return known
+
+    def _knows_origin(self, scope: Scope, origin: bytes, host: bytes | None) -> bool:
+        return self._cors.allows(origin) or self._is_own(scope, origin, host)
+
+    def _is_own(self, scope: Scope, origin: bytes | None, host: bytes | None) -> bool:
+        if origin is None or host is None or UNIX in scope:
+            return False
+        return origin.lower() == f"{scope['scheme']}://".encode() + host.lower()
+
+    def _is_open(self, scope: Scope) -> bool:
+        return scope["path"] in self._open_paths and scope["method"] in ("GET", "HEAD")
+
+    # -- doing -----------------------------------------------------------------------------------------------
+
+    async def _refuse(self, scope: Scope, send: Send, problem: Problem) -> None:
+        self._metrics.tally(scope["method"], OTHER, problem.status).add(0.0)
+        told = self._faces.of(scope["path"])(problem)
+        headers = [*problem.all_headers(), *told.headers]
+        await respond_with(send, told.status, told.media_type, told.body, headers)
+
+    async def _allow(self, scope: Scope, send: Send) -> None:
+        """Tells a browser what an allowed origin's page may send."""
+        self._metrics.tally("OPTIONS", OTHER, 204).add(0.0)
+        await respond(send, 204, preflight_headers(scope), b"")
+
+    def _counted(self, receive: Receive) -> Receive:
+        """The same, for a body of unknown length: it is cut off where it gets too large."""
+        limit = self._max_body_bytes
+        received = 0
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > limit:
+                raise BodyTooLargeError(limit)
+            return message
+
+        return counted
+
+
+def _admitted(
+    access: Access, scope: Scope, receive: Receive, send: Send, refuse: Refuse
+) -> Admission | Problem:
+    """The request as its caller's, who is put into the scope; or why it is refused."""
+    judged = access.judge(authorizations_of(scope))
+    if isinstance(judged, Problem):
+        return judged
+    digest, caller = judged
+    set_caller(scope, caller)
+    return Admission(access, digest, caller, scope, receive, send, refuse)
+
+
+def without_port(host: bytes) -> bytes:
+    """`localhost:8085` → `localhost`, `[::1]:8085` → `[::1]`; what has no port there stays as it is."""
+    bare, colon, port = host.rpartition(b":")
+    # `localhost:x@evil.example` is no localhost, and the last colon of `[::1]` parts no port.
+    return bare if colon and (port.isdigit() or not port) else host
+
+
+def hosts_of(allowed: Iterable[str], api_host: str) -> tuple[str, ...]:
+    """The allowed hosts, and the address that the API listens on, where it is one."""
+    if api_host in ("", "0.0.0.0", "::"):  # noqa: S104 - compared, not bound
+        return tuple(allowed)
+    return (*allowed, f"[{api_host}]" if ":" in api_host else api_host)

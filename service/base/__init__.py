@@ -1,0 +1,1 @@
+"""What every part of the sidecar may use: settings, logs, names, counters, files."""

@@ -1,0 +1,595 @@
+"""The sidecar's settings: its own, and Kafka's by Kafka's names.
+
+    flag                      environment                    file (TOML)
+    --api-port 8085           PILOTFISH_API_PORT=8085        api_port = 8085
+    --kafka linger.ms=0       PILOTFISH_KAFKA_LINGER_MS=0    [kafka]
+                                                             linger.ms = 0
+
+A flag beats the environment, the environment the file. A Kafka setting can also come from a file of its
+own, named by `PILOTFISH_KAFKA_…_FILE`. That of a password, key or certificate is handed on to the client as
+`….file`, which reads it again when it changes; any other is read here, once. A name that nobody knows is
+refused with the nearest one that somebody does.
+
+`Settings(...)` reads nothing but its arguments; `load_settings` is the one place that looks at the
+environment and at files. Called once, by __main__.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from client_core import OPTIONS, ConfigError, ProducerConfig
+from service.base.environment import CONFIG_VARIABLE, KAFKA_PREFIX, PREFIX, TOKEN_VARIABLE
+from service.base.topic_names import fault_of_topic_name
+
+#: What the sidecar sets otherwise than Kafka. Batches form by themselves while requests are in flight, so a
+#: single record need not wait for company; and one without a key need not wait for a broker that died.
+SIDECAR_DEFAULTS: Final[Mapping[str, str]] = {
+    "idempotence.restart.enable": "true",
+    "linger.ms": "0",
+    "partitioner.lost.leader.probe.interval.ms": "300",
+}
+
+#: The dialects that can be spoken besides the native API.
+DIALECTS: Final = ("rest-v2", "rest-v3", "cloudevents", "dapr")
+
+#: What kubelet sets for a Service whose name begins with "pilotfish"; none of these is meant for us.
+_SERVICE_LINK: Final = re.compile(
+    r"(.*_)?SERVICE_(HOST|PORT(_\w+)?)|(.*_)?PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?"
+)
+
+
+_NAME: Final = re.compile(r"[\w.-]*")
+
+#: What is shown of a number that is refused: no setting needs more.
+_SHOWN_BITS: Final = 128
+
+#: The settings whose file the client itself reads and watches: `sasl.password` to `sasl.password.file`.
+_WATCHED_FILES: Final[Mapping[str, str]] = {
+    option.name: option.file_name for option in OPTIONS if option.file_name is not None
+}
+_KAFKA_NAMES: Final = frozenset(option.name for option in OPTIONS)
+
+#: What to do where no broker was named.
+_NO_BROKERS: Final = " Say --kafka bootstrap.servers=HOST:9092, or --embedded to try it out."
+
+
+class SettingsError(Exception):
+    """One or more settings can't be used: a line for each, with its name and the reason."""
+
+
+def _split(value: object) -> object:
+    """A list as one text with commas, as the environment has it."""
+    return (
+        [part for part in (p.strip() for p in value.split(",")) if part] if isinstance(value, str) else value
+    )
+
+
+def _topic_or_empty(value: str) -> str:
+    fault = fault_of_topic_name(value) if value else None
+    if fault is not None:
+        raise ValueError(fault)
+    return value
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+Milliseconds = Annotated[int, Field(ge=0, le=3_600_000)]
+
+
+class Settings(BaseSettings):
+    """Everything that can be set, checked. Immutable."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
+
+    api_host: str = Field(
+        default="127.0.0.1", description="Where the API listens. Loopback keeps everyone else out."
+    )
+    api_port: Port = Field(default=8085, description="The API's port; 0 takes a free one.")
+    admin_host: str = Field(
+        default="127.0.0.1", description="Where probes and metrics listen; 0.0.0.0 in the chart."
+    )
+    admin_port: Port = Field(
+        default=9464, description="The port of /livez /readyz /startupz /metrics; 0: a free one."
+    )
+    api_socket: str = Field(
+        default="",
+        description="A Unix domain socket on which the API listens as well, as a path; none if empty.",
+    )
+    api_socket_mode: Annotated[str, Field(pattern=r"^0?[0-7]{3}$")] = Field(
+        default="0600", description="Who may connect to api_socket, as chmod writes it."
+    )
+    api_tls_certificate_file: str = Field(
+        default="", description="PEM certificates with which the API's port speaks TLS; plain HTTP if empty."
+    )
+    api_tls_key_file: str = Field(default="", description="The PEM key of api_tls_certificate_file.")
+    api_tls_client_ca_file: str = Field(
+        default="", description="PEM certificates of those who sign clients; each client needs one then."
+    )
+    tokens_file: str = Field(
+        default="",
+        description="The callers' tokens, hashed, and what each may do (docs/access.md); anyone if empty.",
+    )
+    quit_token_file: str = Field(
+        default="",
+        description="A file with the token with which POST /quitquitquit ends the sidecar; 404 if empty.",
+    )
+    dialects: Annotated[
+        tuple[Literal["rest-v2", "rest-v3", "cloudevents", "dapr"], ...], NoDecode, BeforeValidator(_split)
+    ] = Field(default=DIALECTS, description="The APIs of others that are spoken besides the native one.")
+    dapr_app_id: str = Field(
+        default="pilotfish",
+        min_length=1,
+        description="What Dapr's envelopes name as their source, and Dapr's metadata as the id.",
+    )
+    dapr_pubsub_names: Names = Field(
+        default=("*",),
+        description="The pubsub components that Dapr's callers may publish to; * for any name.",
+    )
+    dapr_labels_max_bytes: int = Field(
+        default=65_536, ge=0, description="How much Dapr's callers may keep as labels of the metadata."
+    )
+    console: bool = Field(
+        default=True, description="Whether there are pages for people: the console at / and /docs."
+    )
+    allowed_hosts: Names = Field(
+        default=("localhost", "127.0.0.1", "[::1]"),
+        description="Host headers that the API answers to, without port; * for any.",
+    )
+    allowed_origins: Names = Field(
+        default=(),
+        description="Web origins that may call the API besides its own, such as https://ops.example.",
+    )
+    auto_create_topics: bool = Field(
+        default=False,
+        description="Whether a produce may make the brokers create an unknown topic. Look-ups never do.",
+    )
+    warm_topics: Names = Field(
+        default=(), description="Topics to know from the start on and never to forget."
+    )
+    service_name: str = Field(
+        default="",
+        description="The service that the sidecar is for, by which events and advice are told apart.",
+    )
+    advice: str = Field(
+        default="",
+        description="A file with the pipeline's advice (docs/advice.md), read at the start; none if empty.",
+    )
+    sidecar_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,128}$")] = Field(
+        default="", description="Who this sidecar is in its events; the host's name if empty."
+    )
+    events_topic: Annotated[str, AfterValidator(_topic_or_empty)] = Field(
+        default="", description="The Kafka topic that events go to (docs/events.md); none if empty."
+    )
+    events_folder: str = Field(
+        default="", description="The folder that events go to, as files of JSON lines; none if empty."
+    )
+    events_window_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = Field(
+        default=10_000, description="How long a time is summed up by one event of each partition produced to."
+    )
+    events_heartbeat_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = Field(
+        default=60_000, description="How often an event says that the sidecar lives."
+    )
+    events_max_waiting_bytes: int = Field(
+        default=8 * 1024 * 1024,
+        ge=65_536,
+        description="How many bytes of events may wait for the topic, and for the folder.",
+    )
+    events_file_max_bytes: int = Field(
+        default=16 * 1024 * 1024, ge=4_096, description="The size at which a file of events is finished."
+    )
+    events_file_max_age_ms: Annotated[int, Field(ge=1_000, le=86_400_000)] = Field(
+        default=600_000, description="The age at which a file of events is finished."
+    )
+    events_files: int = Field(
+        default=150, ge=1, description="How many finished files are kept; the oldest are deleted."
+    )
+    lookup_wait_ms: Milliseconds = Field(
+        default=5_000,
+        description="How long a look-up without max_block_ms waits for the brokers to answer.",
+    )
+    unknown_topic_memory_ms: Milliseconds = Field(
+        default=1_000,
+        description="How long a topic that the brokers do not know is answered without asking again.",
+    )
+    unknown_topics_per_second: int = Field(
+        default=200, ge=1, description="How many new unknown topic names may be asked for in a second."
+    )
+    listing_max_age_ms: Milliseconds = Field(
+        default=2_000,
+        description="How old the list of all topics may be before it is fetched again for who asks.",
+    )
+    topic_configs_max_age_ms: Milliseconds = Field(
+        default=60_000,
+        description="How old the configs of a topic may be before they are fetched again for who asks.",
+    )
+    topic_configs_wait_ms: Milliseconds = Field(
+        default=1_000,
+        description="How long the configs of a topic are waited for, before it is told without them.",
+    )
+    unknown_topic_wait_ms: Milliseconds = Field(
+        default=1_000,
+        description="How long a produce in one of the dialects waits for an unknown topic.",
+    )
+    max_body_bytes: int = Field(default=16 * 1024 * 1024, ge=1, description="The largest request body.")
+    max_records_per_request: int = Field(
+        default=100_000, ge=1, description="How many records one request may bring."
+    )
+    max_connections: int = Field(
+        default=10_000,
+        ge=1,
+        description="How many connections to the API may be open; fewer where the process may have fewer "
+        "files.",
+    )
+    request_timeout_ms: Annotated[int, Field(ge=1, le=3_600_000)] = Field(
+        default=30_000, description="How long a caller may take for the head of a request."
+    )
+    stall_timeout_ms: Annotated[int, Field(ge=1, le=3_600_000)] = Field(
+        default=30_000, description="How long a caller may take nothing of its answer before it is cut off."
+    )
+    max_unsent_bytes: int = Field(
+        default=64 * 1024 * 1024,
+        ge=1,
+        description="How many bytes of answers may wait for callers that do not take them.",
+    )
+    max_watchers: int = Field(default=100, ge=0, description="How many may watch metadata at once.")
+    watch_queue_events: int = Field(
+        default=1_000, ge=1, description="How far a watcher may fall behind before it is cut off."
+    )
+    watch_heartbeat_ms: Annotated[int, Field(ge=100, le=3_600_000)] = Field(
+        default=15_000, description="How often a watcher hears something where nothing changes."
+    )
+    watch_history_events: int = Field(
+        default=10_000, ge=1, description="How many changes are kept for watchers that come again."
+    )
+    watch_history_bytes: int = Field(
+        default=16 * 1024 * 1024, ge=1, description="How many bytes of them are kept at most."
+    )
+    watch_linger_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
+        default=60_000, description="How long changes are followed after the last watcher left."
+    )
+    watch_look_up_ms: Annotated[int, Field(ge=100, le=3_600_000)] = Field(
+        default=5_000, description="How often a topic is asked for that is watched and not there."
+    )
+    slow_after_ms: Annotated[int, Field(ge=1, le=3_600_000)] = Field(
+        default=1_000, description="From when on /v1/status calls a wait slow."
+    )
+    max_streams: int = Field(
+        default=100, ge=0, description="How many requests that bring records one by one may be open at once."
+    )
+    stream_open_records: int = Field(
+        default=20_000,
+        ge=1,
+        description="How many records of one stream may be unacknowledged, or acknowledged and not yet read.",
+    )
+    stream_open_bytes: int = Field(
+        default=8 * 1024 * 1024, ge=1, description="How many bytes of one stream may be unacknowledged."
+    )
+    stream_max_line_bytes: int = Field(
+        default=4 * 1024 * 1024, ge=1, description="The largest record of a stream, as it is written there."
+    )
+    stream_idle_timeout_ms: Annotated[int, Field(ge=1, le=86_400_000)] = Field(
+        default=300_000, description="How long a stream may bring nothing before it is ended."
+    )
+    idempotency_max_bytes: int = Field(
+        default=8 * 1024 * 1024,
+        ge=0,
+        description="How much may be kept to answer Idempotency-Key again; 0 refuses such keys.",
+    )
+    idempotency_max_keys: int = Field(
+        default=10_000, ge=1, description="How many such keys may be remembered."
+    )
+    idempotency_memory_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
+        default=600_000,
+        description="How long such an answer is kept where there is room; twice delivery.timeout.ms or more.",
+    )
+    spool_folder: str = Field(
+        default="",
+        description="The folder of the spool (docs/spool.md), on a disk that survives; no spool if empty.",
+    )
+    spool_max_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="How many bytes the spool may take, with what was set aside.",
+    )
+    spool_topic_wait_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = Field(
+        default=60_000,
+        description="How long spooled records are refused, or lack their topic, before they are set aside.",
+    )
+    max_waiting_requests: int = Field(
+        default=10_000,
+        ge=1,
+        description="How many requests may wait for metadata, memory or acknowledgements.",
+    )
+    max_waiting_bytes: int = Field(
+        default=64 * 1024 * 1024,
+        ge=1,
+        description="How many bytes of request bodies may wait to be delivered.",
+    )
+    drain_delay_ms: Milliseconds = Field(
+        default=0,
+        description="How long to go on serving after SIGTERM, where the app is stopped later.",
+    )
+    drain_timeout_ms: Milliseconds = Field(
+        default=20_000, description="How long to wait after SIGTERM for what was accepted to be acknowledged."
+    )
+    startup_require_metadata: Literal["wait", "strict", "none"] = Field(
+        default="wait",
+        description="startupz waits for metadata: for startup_max_wait_ms (wait), for ever (strict) "
+        "or not at all (none).",
+    )
+    startup_max_wait_ms: Milliseconds = Field(default=30_000, description="See startup_require_metadata.")
+    liveness_timeout_ms: Milliseconds = Field(
+        default=4_000, description="How long livez gives the poll loop and the event loop for one turn."
+    )
+    topic_metrics: bool = Field(default=False, description="Whether to count records by topic as well.")
+    topic_metrics_limit: int = Field(
+        default=100, ge=1, description='How many topics get a label of their own; the others share "_other".'
+    )
+    exemplars: bool = Field(
+        default=True,
+        description="Whether histograms of requests show the trace of a recent one, by its `traceparent`.",
+    )
+    access_log: bool = Field(default=False, description="A line for each request. Costs more than a look-up.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="What is logged."
+    )
+    log_format: Literal["logfmt", "json"] = Field(
+        default="logfmt", description="How lines of the log are written: for people and grep, or as JSON."
+    )
+    trace_headers: bool = Field(
+        default=True,
+        description="Whether a produce's traceparent and tracestate become headers of its records.",
+    )
+    tracing: Literal["off", "otlp"] = Field(
+        default="off",
+        description="Whether spans are made and sent by OTLP (docs/tracing.md); needs pilotfish[otel].",
+    )
+    kafka: dict[str, str] = Field(
+        default_factory=dict,
+        repr=False,
+        description="Kafka's producer settings by Kafka's names, such as linger.ms.",
+    )
+
+    @field_validator("advice")
+    @classmethod
+    def _advice_is_a_file(cls, value: str) -> str:
+        if value.startswith("topic:"):
+            raise ValueError(
+                "a sidecar only writes to topics and can't read advice from one; have it in a file, which "
+                "`pilotfish-pipeline advise --out FILE` or a consumer of that topic writes (docs/advice.md)"
+            )
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments only: `load_settings` does the reading, in the open."""
+        return (init_settings,)
+
+    def producer_config(self) -> ProducerConfig:
+        """Kafka's settings, checked; raises ConfigError."""
+        return ProducerConfig.from_mapping({**SIDECAR_DEFAULTS, **self.kafka})
+
+
+#: The sidecar's own settings; `kafka` is spelled differently in each source.
+OWN_NAMES: Final = tuple(name for name in Settings.model_fields if name != "kafka")
+
+
+def load_settings(
+    flags: Mapping[str, object], kafka_flags: Sequence[str] = (), config_file: str | None = None
+) -> Settings:
+    """Flags over environment over file. Raises SettingsError with a line for each fault."""
+    file = _from_file(config_file or os.environ.get(CONFIG_VARIABLE))
+    environment, kafka_environment = _from_environment(os.environ)
+    try:
+        kafka_of_file = _flattened(file.pop("kafka", {}))
+    except RecursionError as e:  # a.a.a.a... is a table within a table each
+        raise SettingsError("kafka: its tables nest too deeply to be settings") from e
+    kafka = _over(_over(kafka_of_file, kafka_environment), _from_kafka_flags(kafka_flags))
+    return check_settings({**file, **environment, **flags}, kafka)
+
+
+def check_settings(own: Mapping[str, object], kafka: Mapping[str, str]) -> Settings:
+    """The settings of these values alone. Raises SettingsError with a line for each fault."""
+    try:
+        settings = Settings.model_validate({**own, "kafka": dict(kafka)})
+        settings.producer_config()
+    except ValidationError as e:
+        raise SettingsError("\n".join(_explained(error) for error in e.errors())) from e
+    except ConfigError as e:
+        # Its message names the setting already.
+        remedy = _NO_BROKERS if "bootstrap.servers" not in kafka and e.name == "bootstrap.servers" else ""
+        raise SettingsError(f"kafka: {e.message}{remedy}") from e
+    return settings
+
+
+def _over(lower: Mapping[str, str], upper: Mapping[str, str]) -> dict[str, str]:
+    """One source over another: a secret beats the file for it as well as itself, and the other way round."""
+    beaten = {file for name, file in _WATCHED_FILES.items() if name in upper}
+    beaten |= {name for name, file in _WATCHED_FILES.items() if file in upper}
+    return {**{name: value for name, value in lower.items() if name not in beaten}, **upper}
+
+
+def settings_table() -> str:
+    """The sidecar's own settings as a Markdown table, for the docs."""
+    lines = ["| flag | environment | default | what it does |", "|---|---|---|---|"]
+    for name in OWN_NAMES:
+        field = Settings.model_fields[name]
+        default = _shown(field.default)
+        lines.append(f"| `--{_flag(name)}` | `{PREFIX}{name.upper()}` | {default} | {field.description} |")
+    return "\n".join(lines)
+
+
+def kafka_settings_table() -> str:
+    """The Kafka settings that are honoured, by Kafka's names, as a Markdown table."""
+    lines = ["| name | type | default | valid | what it does |", "|---|---|---|---|---|"]
+    for option in OPTIONS:
+        kafkas = option.default if option.kafka_default is None else option.kafka_default
+        default = SIDECAR_DEFAULTS.get(option.name, option.default)
+        shown = "must be given" if option.required else "none" if default is None else default or "empty"
+        if default != kafkas:
+            shown = f"{shown} ({'the library' if option.is_ours else 'Kafka'}: {kafkas})"
+        rule = option.taken or option.valid
+        valid = "" if rule is None else rule.text
+        name = f"`{option.name}`" if option.file_name is None else f"`{option.name}`, `{option.file_name}`"
+        lines.append(f"| {name} | {option.kind.name.lower()} | {shown} | {valid} | {option.doc} |")
+    return "\n".join(lines)
+
+
+def _flag(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, tuple):
+        return ", ".join(map(str, default))
+    return str(default)
+
+
+# -- the file ------------------------------------------------------------------------------------------------
+
+
+def _from_file(path: str | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    if not Path(path).is_file():
+        raise SettingsError(f"config: there is no file {path}")
+    try:
+        read = TomlConfigSettingsSource(Settings, toml_file=path)()
+    except (ValueError, RecursionError) as e:
+        raise SettingsError(f"config: {path} is not TOML: {e}") from e
+    for name in read:
+        if name not in Settings.model_fields:
+            raise SettingsError(f"{name} (in {path}): unknown setting{_hint(name, Settings.model_fields)}")
+    return read
+
+
+def _flattened(table: object, prefix: str = "") -> dict[str, str]:
+    """`linger.ms = 0` is a table in a table to TOML, `"linger.ms" = 0` is not: both mean linger.ms."""
+    if not isinstance(table, Mapping):
+        raise SettingsError("kafka: must be a table of Kafka's settings")
+    flat: dict[str, str] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat.update(_flattened(value, f"{prefix}{key}."))
+        else:
+            try:
+                flat[f"{prefix}{key}"] = _kafka_text(value)
+            except ValueError as e:  # thousands of digits, which TOML may write in hexadecimal
+                raise SettingsError(f"kafka: {prefix}{key}: {e}") from e
+    return flat
+
+
+def _kafka_text(value: object) -> str:
+    """A value as Kafka's properties files write it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(_kafka_text(item) for item in value)
+    return str(value)
+
+
+# -- the environment -----------------------------------------------------------------------------------------
+
+
+def _from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    own = EnvSettingsSource(Settings)()
+    own.pop("kafka", None)
+    kafka: dict[str, str] = {}
+    for variable, value in sorted(environ.items()):
+        if not variable.startswith(PREFIX) or variable in (CONFIG_VARIABLE, TOKEN_VARIABLE):
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if name in OWN_NAMES:
+            _refuse_service_link(variable, value)
+        elif _SERVICE_LINK.fullmatch(variable.removeprefix(PREFIX)):
+            continue
+        elif variable.startswith(KAFKA_PREFIX):
+            _take_kafka_variable(variable, value, kafka)
+        else:
+            raise SettingsError(f"{variable}: unknown setting{_hint(name, OWN_NAMES, PREFIX)}")
+    return own, kafka
+
+
+def _take_kafka_variable(variable: str, value: str, kafka: dict[str, str]) -> None:
+    name = variable.removeprefix(KAFKA_PREFIX).lower().replace("_", ".")
+    of_file = name.removesuffix(".file")
+    if of_file != name and of_file in _KAFKA_NAMES and of_file not in _WATCHED_FILES:
+        name = of_file
+        try:
+            value = Path(value).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, ValueError) as e:
+            raise SettingsError(f"{variable}: can't read the file: {e}") from e
+    if name in kafka:
+        raise SettingsError(f"{variable}: kafka {name} is given both plainly and as a file; choose one")
+    kafka[name] = value
+
+
+def _refuse_service_link(variable: str, value: str) -> None:
+    if value.startswith(("tcp://", "udp://")):
+        raise SettingsError(
+            f"{variable}: {value} was put there by Kubernetes for a Service of that name; "
+            "set enableServiceLinks: false on the pod, or rename the Service"
+        )
+
+
+# -- flags, errors -------------------------------------------------------------------------------------------
+
+
+def _from_kafka_flags(flags: Sequence[str]) -> dict[str, str]:
+    kafka: dict[str, str] = {}
+    for flag in flags:
+        name, equals, value = flag.partition("=")
+        if not equals or not name:
+            shown = _NAME.match(flag)
+            assert shown is not None
+            # Whatever follows the name may be a secret.
+            raise SettingsError(f"--kafka {shown[0]}: must be name=value, such as linger.ms=0")
+        kafka[name.strip()] = value
+    return kafka
+
+
+def _explained(error: Any) -> str:
+    """One of pydantic's errors as `name: reason, got value`."""
+    name = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"{name}: unknown setting{_hint(name, Settings.model_fields)}"
+    value = error["input"]
+    got = f", got {value!r}" if isinstance(value, str | float) or _is_short(value) else ""
+    return f"{name}: {error['msg']}{got}"
+
+
+def _hint(name: str, known: Sequence[str] | Mapping[str, object], prefix: str = "") -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    if not near:
+        return ""
+    return f"; did you mean {prefix}{near[0].upper()}?" if prefix else f"; did you mean {near[0]}?"
+
+
+def _is_short(value: object) -> bool:
+    """Whether it is a number that Python can spell: TOML's hexadecimal ones may have any length."""
+    return isinstance(value, int) and value.bit_length() <= _SHOWN_BITS

@@ -1,0 +1,370 @@
+"""The event log: from what happens in the client to event v1, on a thread of its own.
+
+    client ──▶ inbox ──▶ windows, comparison of snapshots, heartbeats ──▶ one outbox per sink ──▶ sinks
+
+A turn takes what came, does a piece of what there is to do, and lets the sinks hand on what they can. Where
+much is to be told (a hundred thousand partitions at the start), turns are short and there are pauses between
+them: the interpreter has other threads to run. Snapshots are compared only while some sink takes lines; what
+can't wait, windows and heartbeats, pushes out the oldest lines where none does.
+
+Threads: `wants` and `emit` on the client's, `turn` on the log's or a test's, `start` and `close` on anyone's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from client_core import FOREVER_MS, Clock, NodeReady, UncaughtErrors
+from service.base.producer_protocol import Producer
+from service.events.event_metrics import Channel
+from service.events.event_v1 import (
+    TYPE_NAMES,
+    ConnectionEvent,
+    Event,
+    HeartbeatEvent,
+    Origin,
+    PartitionEvent,
+    RefreshEvent,
+    WindowEvent,
+    encode,
+    time_text,
+)
+from service.events.inbox import (
+    ConnectionNotice,
+    FailedNotice,
+    Inbox,
+    LeftOut,
+    Notice,
+    SnapshotNotice,
+)
+from service.events.outbox import Line, Outbox, all_untold
+from service.events.produce_windows import ProduceWindow
+from service.events.sink import Sink
+from service.events.told_metadata import PIECE, ToldMetadata
+
+_log: Final = logging.getLogger(__name__)
+
+#: How long what came may lie before it is looked at, and lines before they are in the file.
+TICK_MS: Final = 1_000
+#: Between two turns where there is more to do: others run meanwhile.
+PAUSE_MS: Final = 2
+#: Finished batches that one turn adds to their window: about 2 ms.
+FINISHED_PER_TURN: Final = 1_000
+
+
+#: In the place of an event: there are no more.
+_IT_ENDED: Final = Event(observed_at="")
+
+
+class EventLogConfig(NamedTuple):
+    """The settings of the event log."""
+
+    window_ms: int
+    heartbeat_ms: int
+    max_waiting_bytes: int
+    version: str
+
+
+class EventLog:
+    """A Subscriber of the client's events. `start()` it before the client, `close()` it after."""
+
+    def __init__(
+        self, origin: Origin, config: EventLogConfig, clock: Clock, sinks: Sequence[Sink] = ()
+    ) -> None:
+        self._origin = origin
+        self._config = config
+        self._clock = clock
+        self._producer: Producer | None = None
+        self._condition = threading.Condition()
+        self._called = False
+        self._close_by_ms: int | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pilotfish-events", daemon=True)
+        self._inbox = Inbox(clock, self.call)
+        #: What the client calls: the inbox's own, without a step in between.
+        self.wants: Final = self._inbox.wants
+        self.emit: Final = self._inbox.emit
+        self._channels: list[Channel] = []
+        for sink in sinks:
+            self.add_sink(sink)
+        self._queued = dict.fromkeys(TYPE_NAMES, 0)
+        self._seq = 0
+        self._began_ms = clock.now_ms()
+        self._cluster_id: str | None = None
+        self._told = ToldMetadata()
+        self._telling: Iterator[Event | None] = iter(())
+        self._window = ProduceWindow(self._began_ms)
+        self._window_events: list[WindowEvent] = []
+        self._heartbeat_at_ms = self._began_ms
+        self._uncaught = UncaughtErrors(_log, "the event log")
+
+    def __repr__(self) -> str:
+        sinks = ", ".join(channel.sink.name for channel in self._channels)
+        return f"<EventLog {self._origin.sidecar_id} to {sinks} seq={self._seq}>"
+
+    # -- any thread ------------------------------------------------------------------------------------------
+
+    def add_sink(self, sink: Sink) -> None:
+        """One more place that lines go to. Before the start."""
+        self._channels.append(Channel(sink, Outbox(self._config.max_waiting_bytes)))
+
+    def follow(self, producer: Producer) -> None:
+        """Says whose events are told. Before the start."""
+        self._producer = producer
+        self._inbox.follow(lambda: producer.cache)
+
+    def start(self) -> None:
+        """Starts the thread. Once."""
+        self._thread.start()
+
+    def call(self) -> None:
+        """Has the log look at what came now, and not at its next tick."""
+        with self._condition:
+            self._called = True
+            self._condition.notify_all()
+
+    def close(self, timeout_ms: int) -> None:
+        """Tells what is left, and that it was the last; waits so long at most. Idempotent.
+
+        A sink that hangs is left behind, with its thread: it ends with the process.
+        """
+        with self._condition:
+            if self._close_by_ms is None:
+                self._close_by_ms = self._clock.now_ms() + timeout_ms
+            self._condition.notify_all()
+        if self._thread.ident is not None and not self._ended.wait(timeout_ms / 1000):
+            _log.warning("not all events were handed on within %d ms", timeout_ms)
+
+    @property
+    def failed_turns(self) -> int:
+        """Turns that ended with a bug, of the log or of one of its sinks."""
+        return self._uncaught.count
+
+    @property
+    def queued(self) -> Mapping[str, int]:
+        """Events by type, since the start."""
+        return self._queued
+
+    @property
+    def left_out(self) -> LeftOut:
+        """What came faster than it could be told."""
+        left_out = self._inbox.left_out
+        return left_out._replace(batches=left_out.batches + self._window.left_out)
+
+    @property
+    def channels(self) -> Sequence[Channel]:
+        return self._channels
+
+    @property
+    def dropped(self) -> int:
+        """Events that were numbered and that a sink never got."""
+        return sum(outbox.dropped for _, outbox in self._channels)
+
+    @property
+    def files_deleted(self) -> int:
+        """Finished files that gave way to newer ones."""
+        return sum(sink.deleted for sink, _ in self._channels)
+
+    # -- the thread ------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._guarded(self.begin)
+            while self._close_by_ms is None:
+                self._wait_until(self._guarded(self.turn))
+                if self._uncaught.untold:
+                    self._uncaught.sum_up_when_due(self._clock.now_ms())
+            self._guarded(lambda: self.end(self._close_by_ms or 0))
+            self._uncaught.end(self._clock.now_ms())
+        finally:
+            self._ended.set()
+
+    def _guarded(self, step: Callable[[], int | None]) -> int | None:
+        try:
+            return step()
+        except BaseException as error:  # noqa: BLE001 -- outermost, and a sink's: a bug must not end the log
+            self._uncaught.tell(error, self._clock.now_ms())
+            return None
+
+    def _wait_until(self, due_ms: int | None) -> None:
+        deadline_ms = self._clock.now_ms() + TICK_MS if due_ms is None else due_ms
+        with self._condition:
+            self._clock.wait_for(
+                self._condition, lambda: self._called or self._close_by_ms is not None, deadline_ms
+            )
+            self._called = False
+
+    def begin(self) -> None:
+        """Called once, before the first turn. Event log's thread, or a test in its stead.
+
+        The first event of a boot is a heartbeat, however soon the boot ends.
+        """
+        for sink, _ in self._channels:
+            sink.begin()
+        self._beat(self._clock.now_ms())
+
+    def turn(self) -> int:
+        """Does a piece of what there is to do; returns the now_ms by which it is to be called again."""
+        now_ms = self._clock.now_ms()
+        if now_ms >= self._heartbeat_at_ms:
+            self._beat(now_ms)
+        has_more = self._take_finished()
+        window_ends_ms = self._window.started_ms + self._config.window_ms
+        if now_ms >= window_ends_ms:
+            self._close_window(now_ms)
+            window_ends_ms = now_ms + self._config.window_ms
+        has_more |= self._tell_windows(PIECE)
+        has_more |= self._tell_metadata()
+        self._turn_sinks(now_ms)
+        due_ms = PAUSE_MS if has_more else TICK_MS
+        return min(now_ms + due_ms, window_ends_ms, self._heartbeat_at_ms)
+
+    def end(self, deadline_ms: int) -> None:
+        """Tells what is left, then that this was the last event, and closes the sinks; until the deadline."""
+        while self._take_finished():
+            self._turn_sinks(self._clock.now_ms())
+        self._close_window(self._clock.now_ms())
+        while self._tell_windows(PIECE) or self._tell_metadata():
+            self._turn_sinks(self._clock.now_ms())
+            if self._clock.now_ms() >= deadline_ms:
+                break
+        self._heartbeat(self._clock.now_ms())
+        for sink, outbox in self._channels:
+            self._guarded(partial(sink.close, outbox, deadline_ms))
+            lost = outbox.take(FOREVER_MS)
+            outbox.lose(lost)
+            if lost:
+                _log.warning("%d events were not handed on to the %s before the end", len(lost), sink.name)
+
+    def _turn_sinks(self, now_ms: int) -> None:
+        """Each by itself: a bug in one must not keep lines from the other."""
+        for sink, outbox in self._channels:
+            self._guarded(partial(sink.turn, outbox, now_ms))
+
+    # -- what there is to tell -------------------------------------------------------------------------------
+
+    def _take_finished(self) -> bool:
+        """Adds finished batches to their window; whether more of them wait."""
+        finished = self._inbox.take_finished(FINISHED_PER_TURN)
+        self._window.add(finished)
+        return len(finished) == FINISHED_PER_TURN
+
+    def _close_window(self, now_ms: int) -> None:
+        self._window_events += self._window.close(now_ms, self._clock.wall_ms())
+
+    def _tell_windows(self, most: int) -> bool:
+        """Tells rows of windows that are over; whether there are more."""
+        for event in self._window_events[:most]:
+            self._queue(event)
+        del self._window_events[:most]
+        return bool(self._window_events)
+
+    def _tell_metadata(self) -> bool:
+        """Tells a piece of how snapshots differ, and notices; whether there may be more to tell at once.
+
+        While no sink has room there is not: it calls when it has, or the next tick finds out.
+        """
+        had_room = False
+        while any(outbox.has_room for _, outbox in self._channels):
+            had_room = True
+            event = next(self._telling, _IT_ENDED)
+            if event is None:
+                break
+            if event is not _IT_ENDED:
+                self._queue(event)
+                continue
+            notice = self._inbox.take_notice()
+            if notice is None:
+                return False
+            self._telling = self._events_of(notice)
+        return had_room
+
+    def _events_of(self, notice: Notice) -> Iterator[Event | None]:
+        match notice:
+            case SnapshotNotice():
+                yield from self._snapshot_events(notice)
+            case FailedNotice():
+                yield self._failure_event(notice)
+            case ConnectionNotice():
+                yield _connection_event(notice)
+
+    def _snapshot_events(self, notice: SnapshotNotice) -> Iterator[Event | None]:
+        changed, cache = 0, notice.cache
+        if cache is not None:
+            self._cluster_id = cache.cluster_id
+            untold = all_untold(outbox.take_untold() for _, outbox in self._channels)
+            for event in self._told.tell(notice, cache, untold):
+                changed += isinstance(event, PartitionEvent)
+                yield event
+        refreshed = notice.refreshed
+        if refreshed is not None:
+            yield RefreshEvent(
+                observed_at=time_text(notice.wall_ms),
+                duration_us=refreshed.duration_ms * 1000,
+                broker=refreshed.node_id,
+                topics=refreshed.topics,
+                partitions=refreshed.partitions,
+                changed=changed,
+                reason=refreshed.reason,
+                outcome="ok",
+                metadata_version=refreshed.update_version,
+            )
+
+    def _failure_event(self, notice: FailedNotice) -> Event:
+        failed, cache = notice.failed, self._told.cache
+        return RefreshEvent(
+            observed_at=time_text(notice.wall_ms),
+            duration_us=failed.duration_ms * 1000,
+            broker=failed.node_id,
+            topics=len(cache.topics),
+            partitions=cache.partition_total,
+            changed=0,
+            reason=failed.reason,
+            outcome=failed.outcome,
+            metadata_version=cache.update_version,
+        )
+
+    def _beat(self, now_ms: int) -> None:
+        self._heartbeat_at_ms = now_ms + self._config.heartbeat_ms
+        self._heartbeat(now_ms)
+
+    def _heartbeat(self, now_ms: int) -> None:
+        if self._producer is None:
+            return
+        metadata = self._producer.status().metadata
+        self._queue(
+            HeartbeatEvent(
+                observed_at=time_text(self._clock.wall_ms()),
+                uptime_ms=now_ms - self._began_ms,
+                dropped=self.dropped,
+                topics=metadata.topics,
+                partitions=metadata.partitions,
+                metadata_max_age_ms=metadata.max_age_ms,
+                version=self._config.version,
+            )
+        )
+
+    def _queue(self, event: Event) -> None:
+        """Numbers an event, and puts it down for each of the sinks."""
+        self._seq += 1
+        event.sidecar_id, event.service, event.boot_id = self._origin
+        event.seq = self._seq
+        if event.cluster_id is None:
+            event.cluster_id = self._cluster_id
+        self._queued[event.type] += 1
+        line = Line(encode(event), event.topic if isinstance(event, PartitionEvent) else None)
+        for _, outbox in self._channels:
+            outbox.put(line)
+
+
+def _connection_event(notice: ConnectionNotice) -> Event:
+    observed_at, event = time_text(notice.wall_ms), notice.event
+    if isinstance(event, NodeReady):
+        return ConnectionEvent(observed_at=observed_at, broker=event.node_id, state="ready", reason=None)
+    return ConnectionEvent(
+        observed_at=observed_at, broker=event.node_id, state="disconnected", reason=event.reason
+    )

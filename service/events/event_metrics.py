@@ -1,0 +1,78 @@
+"""What Prometheus is told of the event log. All families are there without one too, and empty.
+
+A scrape reads plain numbers of the log's parts, on the admin thread; nothing is counted twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:  # a sidecar without an event log loads none of it
+    from service.events.inbox import LeftOut
+    from service.events.outbox import Outbox
+    from service.events.sink import Sink
+
+
+class Channel(NamedTuple):
+    """A sink, and what waits for it."""
+
+    sink: Sink
+    outbox: Outbox
+
+
+class CountedLog(Protocol):
+    """What is read of an event log."""
+
+    @property
+    def queued(self) -> Mapping[str, int]: ...
+
+    @property
+    def left_out(self) -> LeftOut: ...
+
+    @property
+    def channels(self) -> Sequence[Channel]: ...
+
+    @property
+    def files_deleted(self) -> int: ...
+
+    @property
+    def failed_turns(self) -> int: ...
+
+
+class EventMetrics(Collector):
+    """A collector over an event log, or over none."""
+
+    def __init__(self, log: CountedLog | None) -> None:
+        self._log: Final = log
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, for Prometheus. Admin thread."""
+        events = _counter("events", "Events told, before any is lost.", "type")
+        dropped = _counter("events_dropped", "Events that a sink never got.", "sink")
+        written = _counter("events_written", "Events that a sink has.", "sink")
+        left_out = _counter("events_left_out", "What came too fast to become events.", "what")
+        waiting = GaugeMetricFamily(
+            "pilotfish_events_waiting_bytes", "Bytes of events that wait for a sink.", labels=("sink",)
+        )
+        deleted = _counter("events_files_deleted", "Finished files that gave way to newer ones.")
+        failed = _counter("events_failed_turns", "Turns of the event log that ended with a bug.")
+        if self._log is not None:
+            for kind, count in self._log.queued.items():
+                events.add_metric((kind,), count)
+            for sink, outbox in self._log.channels:
+                dropped.add_metric((sink.name,), outbox.dropped)
+                written.add_metric((sink.name,), sink.written)
+                waiting.add_metric((sink.name,), outbox.waiting_bytes + sink.in_flight_bytes)
+            for what, count in self._log.left_out._asdict().items():
+                left_out.add_metric((what,), count)
+            deleted.add_metric((), self._log.files_deleted)
+            failed.add_metric((), self._log.failed_turns)
+        yield from (events, dropped, written, left_out, waiting, deleted, failed)
+
+
+def _counter(name: str, help_text: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(f"pilotfish_{name}", help_text, labels=labels)

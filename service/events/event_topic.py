@@ -1,0 +1,239 @@
+"""Lines into a Kafka topic, through a producer of their own: its buffer, its batches, its connections.
+
+Records have the sidecar's id for a key, so that the events of one sidecar stay in their order in one
+partition. What is submitted and not yet acknowledged is bounded. A line that could not be sent goes back to
+the outbox, and nothing is tried for a while. It may be in the topic all the same: readers take a number of a
+boot once. The producer's own events go nowhere, or each event would cause others.
+
+Event log's thread, but for `_done`, which the producer's I/O thread calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from client_core import (
+    FOREVER_MS,
+    ConfigError,
+    InvalidRecordError,
+    KafkaError,
+    KafkaProducer,
+    ProducerConfig,
+    ProducerRecord,
+    RecordFailure,
+    RecordTooLargeError,
+    Result,
+    UnknownTopicOrPartitionError,
+)
+from service.base.producer_protocol import Producer
+from service.base.settings import SIDECAR_DEFAULTS, Settings
+from service.events.outbox import Line, Outbox
+
+_log: Final = logging.getLogger(__name__)
+
+#: Lines of one submit, and of all that are on their way: a few batches.
+CHUNK_BYTES: Final = 128 * 1024
+MOST_IN_FLIGHT_BYTES: Final = 1024 * 1024
+
+#: How long a topic that is not known yet is waited for, and the pause after something could not be sent.
+TOPIC_WAIT_MS: Final = 10_000
+PAUSE_MS: Final = 5_000
+
+#: What a line that is to be sent at the end may still wait where nothing could be sent before.
+_CLOSE_WITH_FAULT_MS: Final = 1_000
+
+#: How long the batches of events wait to be filled, where delivery.timeout.ms leaves room for it.
+_LINGER_MS: Final = 1_000
+
+#: What the producer of events has otherwise than the sidecar's own. Lines are alike: they pack tenfold.
+_OF_EVENTS: Final[Mapping[str, str]] = {
+    "compression.type": "zstd",
+    "batch.size": str(CHUNK_BYTES),
+    "buffer.memory": str(4 * MOST_IN_FLIGHT_BYTES),
+    "partitioner.ignore.keys": "false",
+}
+
+#: Errors of a record that no other attempt mends.
+_HOPELESS: Final = (RecordTooLargeError, InvalidRecordError)
+
+
+def events_config(settings: Settings) -> ProducerConfig:
+    """Kafka's settings for the producer of events: the sidecar's, in small. Raises ConfigError."""
+    own = settings.producer_config()
+    linger_ms = min(_LINGER_MS, max(own.delivery_timeout_ms - own.request_timeout_ms, 0))
+    return ProducerConfig.from_mapping(
+        {
+            **SIDECAR_DEFAULTS,
+            **settings.kafka,
+            **_OF_EVENTS,
+            "linger.ms": str(linger_ms),
+            "client.id": f"{own.client_id}-events",
+        }
+    )
+
+
+class EventTopic:
+    """A sink."""
+
+    name: Final = "topic"
+    deleted: Final = 0
+
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str,
+        key: str,
+        *,
+        delivery_timeout_ms: int,
+        create: bool,
+        call: Callable[[], None],
+    ) -> None:
+        """Takes the producer over, starts and closes it. `call` wakes the event log: something was answered.
+
+        `create`: asking for the topic may create it.
+        """
+        self._producer = producer
+        self._topic = topic
+        self._key = key.encode()
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._create = create
+        self._call = call
+        self._answered: deque[tuple[Sequence[Line], Result]] = deque()
+        self._resumes_ms = 0
+        self._fault: str | None = None
+        self.in_flight_bytes = 0
+        self.written = 0
+        self._refused = 0
+
+    def begin(self) -> None:
+        """Starts the producer."""
+        self._producer.start()
+
+    def turn(self, outbox: Outbox, now_ms: int) -> None:
+        """Takes back what could not be sent, and submits as much as may be on its way."""
+        self._hear(outbox, now_ms)
+        while now_ms >= self._resumes_ms and self.in_flight_bytes < MOST_IN_FLIGHT_BYTES:
+            lines = outbox.take(CHUNK_BYTES)
+            if not lines:
+                return
+            self._submit(outbox, lines, now_ms)
+
+    def close(self, outbox: Outbox, deadline_ms: int) -> None:
+        """Sends what is left until the deadline; what was not acknowledged by then is in the outbox again."""
+        clock = self._producer.clock
+        if self._fault is not None:
+            deadline_ms = min(deadline_ms, clock.now_ms() + _CLOSE_WITH_FAULT_MS)
+        self._resumes_ms = 0
+        heard = threading.Condition()
+        self._call = lambda: _notify(heard)
+        while True:
+            now_ms = clock.now_ms()
+            self.turn(outbox, now_ms)
+            if not outbox or now_ms >= deadline_ms or self._resumes_ms:
+                break
+            with heard:
+                clock.wait_for(heard, lambda: bool(self._answered), deadline_ms)
+        # Which sends what still lingers.
+        self._producer.close(max(deadline_ms - clock.now_ms(), 0))
+        self._hear(outbox, FOREVER_MS)
+
+    # -- sending ---------------------------------------------------------------------------------------------
+
+    def _submit(self, outbox: Outbox, lines: list[Line], now_ms: int) -> None:
+        waiting_bytes = sum(len(line.data) for line in lines)
+        records = [ProducerRecord(self._topic, line.data, key=self._key) for line in lines]
+        self.in_flight_bytes += waiting_bytes
+        try:
+            self._producer.submit(
+                self._topic,
+                records,
+                block_deadline_ms=now_ms + TOPIC_WAIT_MS,
+                deadline_ms=now_ms + TOPIC_WAIT_MS + self._delivery_timeout_ms,
+                done=lambda result: self._done(lines, result),
+                create=self._create,
+            )
+        except RecordTooLargeError:
+            self.in_flight_bytes -= waiting_bytes
+            self._submit_one_by_one(outbox, lines, now_ms)
+
+    def _submit_one_by_one(self, outbox: Outbox, lines: list[Line], now_ms: int) -> None:
+        """Nothing of a request is sent where one record is too large; this one is the one, or among them."""
+        if len(lines) > 1:
+            for line in lines:
+                self._submit(outbox, [line], now_ms)
+            return
+        self._refuse(outbox, lines, "larger than max.request.size")
+
+    def _done(self, lines: Sequence[Line], result: Result) -> None:
+        """Producer's I/O thread."""
+        self._answered.append((lines, result))
+        self._call()
+
+    def _hear(self, outbox: Outbox, now_ms: int) -> None:
+        """What became of what was submitted."""
+        failed: list[Line] = []
+        while self._answered:
+            lines, result = self._answered.popleft()
+            self.in_flight_bytes -= sum(len(line.data) for line in lines)
+            for line, outcome in zip(lines, result.outcomes, strict=True):
+                if not isinstance(outcome, RecordFailure):
+                    self.written += 1
+                    self._recovered()
+                elif isinstance(outcome.error, _HOPELESS):
+                    self._refuse(outbox, [line], str(outcome.error))
+                else:
+                    failed.append(line)
+                    self._tell(outcome.error)
+        if failed:
+            self._resumes_ms = now_ms + PAUSE_MS
+            outbox.put_back(failed)
+
+    # -- faults ----------------------------------------------------------------------------------------------
+
+    def _refuse(self, outbox: Outbox, lines: list[Line], why: str) -> None:
+        outbox.lose(lines)
+        if not self._refused:
+            _log.warning("events_topic %s: an event is lost, and so will be its like: %s", self._topic, why)
+        self._refused += len(lines)
+
+    def _tell(self, error: KafkaError) -> None:
+        if isinstance(error.__cause__, UnknownTopicOrPartitionError):
+            self._warn("it is not there: make it (docs/events.md says how); events wait")
+        else:
+            self._warn(f"{error}; events wait")
+
+    def _warn(self, fault: str) -> None:
+        """Once, until something was acknowledged."""
+        if self._fault is None:
+            _log.warning("events_topic %s: %s", self._topic, fault)
+        self._fault = fault
+
+    def _recovered(self) -> None:
+        if self._fault is not None:
+            self._fault = None
+            _log.info("events_topic %s: events are acknowledged again", self._topic)
+
+
+def _notify(condition: threading.Condition) -> None:
+    with condition:
+        condition.notify_all()
+
+
+def make_event_topic(settings: Settings, key: str, call: Callable[[], None]) -> EventTopic:
+    """A sink over a producer of its own, which is not started yet. Raises ConfigError."""
+    try:
+        config = events_config(settings)
+    except ConfigError as error:
+        raise ConfigError(f"{error.message} (of the producer of events)", name=error.name) from error
+    return EventTopic(
+        KafkaProducer(config, resolves_later=True),
+        settings.events_topic,
+        key,
+        delivery_timeout_ms=config.delivery_timeout_ms,
+        create=settings.auto_create_topics,
+        call=call,
+    )

@@ -1,0 +1,261 @@
+"""Examples for the OpenAPI document: what each call answers where all is well, and each refusal.
+
+A test holds every one of them against the schema beside it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+_BROKER: Final = {"id": 1, "host": "broker-1.kafka", "port": 9092, "rack": "a"}
+_LEADER: Final = {"topic": "orders", "partition": 3, "leader": _BROKER, "leader_epoch": 7}
+_PARTITION: Final = {
+    "partition": 3,
+    "leader": _BROKER,
+    "leader_epoch": 7,
+    "replicas": [1, 2, 3],
+    "isr": [1, 2],
+    "offline_replicas": [3],
+    "error": None,
+}
+_ID: Final = "EhwSLMtZRYGLz4eh3kXvZA"
+_VERSION: Final = "5f2c9a10-42"
+_FAILED: Final = {
+    "error": {
+        "kafka_error": "MESSAGE_TOO_LARGE",
+        "code": 10,
+        "message": "The record is 1048600 bytes when serialized, more than max.request.size (1048576).",
+        "retriable": False,
+        "written": "no",
+    }
+}
+_RECEIPT: Final = {"partition": 3, "offset": 7, "timestamp": 1767258000000}
+_SOME: Final = {"topic": "orders", "results": [_RECEIPT, _FAILED]}
+_SPOOLED: Final = {
+    "topic": "orders",
+    "spooled": 2,
+    "first_sequence": 17,
+    "last_sequence": 18,
+    "status": "/v1/status",
+}
+_TIMES: Final = {"count": 1200, "p50_ms": 4, "p99_ms": 21, "max_ms": 38}
+_IDLE: Final = {"batches": 0, "records": 0, "partitions": 0, "oldest_ms": None}
+_PHASE: Final = {"waiting": 0, "oldest_ms": None, "recent": _TIMES}
+_SECONDS: Final = ("records", "failed_records", "bytes", "mean_ms", "max_ms")
+_STATUS: Final[dict[str, Any]] = {
+    "state": "running",
+    "draining": False,
+    "version": _VERSION,
+    "at": "2026-01-01T09:00:00.000Z",
+    "slow": [
+        {
+            "node": 2,
+            "phase": "delivery",
+            "detail": "broker 2 has not answered 5 requests, the oldest for 3.2 s; 1,200 records wait for it",
+        }
+    ],
+    "waiting_requests": 12,
+    "waiting_bytes": 3400,
+    "watchers": 1,
+    "loop_turns": 481516,
+    "loop_age_ms": 3,
+    "waiting_for_metadata": 0,
+    "waiting_for_buffer": 0,
+    "in_flight_batches": 5,
+    "producer_id": 4711,
+    "metadata": {
+        "update_version": 42,
+        "request_version": 1,
+        "age_ms": 17000,
+        "max_age_ms": 300000,
+        "refresh_in_progress": False,
+        "topics": 3,
+        "partitions": 36,
+        "last_error": None,
+        "last_error_age_ms": None,
+    },
+    "buffer": {
+        "total_bytes": 33554432,
+        "available_bytes": 33472512,
+        "waiters": 0,
+        "batches": 5,
+        "records": 1200,
+        "oldest_batch_age_ms": 3200,
+    },
+    "nodes": [
+        {
+            "id": 2,
+            "host": "broker-2.kafka",
+            "port": 9092,
+            "state": "ready",
+            "in_flight_requests": 5,
+            "oldest_in_flight_age_ms": 3200,
+            "backoff_left_ms": 0,
+            "throttle_left_ms": 0,
+            "last_error": None,
+            "last_error_age_ms": None,
+            "produce": _TIMES,
+            "waiting": _IDLE,
+            "on_the_wire": {"batches": 5, "records": 1200, "partitions": 5, "oldest_ms": 3200},
+            "last_failure": None,
+        }
+    ],
+    "leaderless": _IDLE,
+    "phases": dict.fromkeys(("metadata", "buffer", "queue", "delivery"), _PHASE),
+    "waits": [],
+    "produce": {
+        "requests": 31400,
+        "failed_requests": 2,
+        "records": 92600,
+        "failed_records": 2,
+        "bytes": 5350000,
+        "latency": _TIMES,
+        "per_second": dict.fromkeys(_SECONDS, [5] * 60),
+    },
+    "spool": {
+        "entries": 1840,
+        "bytes": 734003,
+        "max_bytes": 268435456,
+        "oldest_age_ms": 95000,
+        "set_aside": 0,
+        "damaged_files": 0,
+        "last_error": "TOPIC_AUTHORIZATION_FAILED",
+        "last_error_age_ms": 400,
+        "refused": [
+            {
+                "topic": "orders",
+                "records": 1840,
+                "reason": "forbidden",
+                "detail": "TopicAuthorizationError: Not authorized to access topics: [orders]",
+                "refused_ms": 9400,
+            }
+        ],
+    },
+    "leader_changes": [
+        {
+            "at": "2026-01-01T08:59:00.000Z",
+            "topic": "orders",
+            "partition": 3,
+            "old_leader": 3,
+            "new_leader": 1,
+            "leader_epoch": 7,
+        }
+    ],
+}
+
+_PARTITION_V2: Final = {
+    "partition": 3,
+    "leader": 1,
+    "replicas": [
+        {"broker": 1, "leader": True, "in_sync": True},
+        {"broker": 2, "leader": False, "in_sync": True},
+    ],
+}
+_PRODUCED_V2: Final = {
+    "offsets": [{"partition": 3, "offset": 7, "error_code": None, "error": None}],
+    "key_schema_id": None,
+    "value_schema_id": None,
+}
+
+#: By method, path and status.
+ANSWERS: Final[Mapping[tuple[str, str, str], object]] = {
+    ("get", "/v1/cluster", "200"): {"cluster_id": "5L6g3nShT-eMCtK--X86sw", "brokers": [_BROKER]},
+    ("get", "/v1/brokers/{broker_id}", "200"): {
+        **_BROKER,
+        "leads": [{"topic": "orders", "partitions": [0, 3]}],
+    },
+    ("get", "/v1/topics", "200"): {
+        "topics": [
+            {"name": "orders", "id": _ID, "internal": False, "partition_count": 12, "error": None},
+        ]
+    },
+    ("get", "/v1/topics/{topic}", "200"): {
+        "name": "orders",
+        "id": _ID,
+        "internal": False,
+        "partitions": [_PARTITION],
+    },
+    ("get", "/v1/topics/{topic}/partitions/{partition}", "200"): _PARTITION,
+    ("get", "/v1/topics/{topic}/leader", "200"): _LEADER,
+    ("post", "/v1/leaders", "200"): {"results": [_LEADER]},
+    ("post", "/v1/spool/requeue", "200"): {"requeued": 288},
+    ("post", "/v1/metadata/refresh", "200"): {"version": _VERSION, "waited_ms": 12},
+    ("get", "/v1/status", "200"): _STATUS,
+    ("get", "/v1/watch", "200"): {
+        "version": "5f2c9a10-8",
+        "reset": False,
+        "changes": [
+            {
+                "id": "5f2c9a10-8",
+                "event": "broker",
+                "data": {"change": "left", "at": "2026-01-01T09:00:00.000Z", "broker": _BROKER},
+            }
+        ],
+    },
+    ("post", "/v1/topics/{topic}/records", "202"): _SPOOLED,
+    ("post", "/v1/topics/{topic}/records", "207"): _SOME,
+    ("get", "/topics", "200"): ["orders", "payments"],
+    ("get", "/topics/{topic}", "200"): {
+        "name": "orders",
+        "configs": {"cleanup.policy": "delete"},
+        "partitions": [_PARTITION_V2],
+    },
+    ("post", "/topics/{topic}", "200"): _PRODUCED_V2,
+    ("get", "/topics/{topic}/partitions", "200"): [_PARTITION_V2],
+    ("get", "/topics/{topic}/partitions/{partition}", "200"): _PARTITION_V2,
+    ("post", "/topics/{topic}/partitions/{partition}", "200"): _PRODUCED_V2,
+    ("get", "/brokers", "200"): {"brokers": [1, 2, 3]},
+    ("post", "/cloudevents/{topic}", "202"): {"topic": "orders", "results": [_RECEIPT]},
+    ("post", "/cloudevents/{topic}", "207"): _SOME,
+    ("get", "/v1.0/metadata", "200"): {
+        "id": "pilotfish",
+        "runtimeVersion": "0.1.0",
+        "enabledFeatures": [],
+        "actors": [],
+        "components": [
+            {"name": "pubsub", "type": "pubsub.kafka", "version": "v1", "capabilities": ["BULK_PUBSUB"]}
+        ],
+        "extended": {"colour": "blue"},
+        "subscriptions": [],
+        "httpEndpoints": [],
+    },
+}
+
+#: By method and path.
+BODIES: Final[Mapping[tuple[str, str], object]] = {
+    ("post", "/v1/leaders"): {
+        "lookups": [{"topic": "orders", "partition": 3}, {"topic": "payments", "key": "customer-7"}]
+    },
+}
+
+_MISSING: Final = {"kafka_error": "UNKNOWN_TOPIC_OR_PARTITION", "code": 3, "retriable": True}
+_LATE: Final = {"kafka_error": "REQUEST_TIMED_OUT", "code": 7, "retriable": True}
+_PROBLEMS: Final[Mapping[int, Mapping[str, object]]] = {
+    400: {"detail": "records[3].key: bad base64", "place": "records[3].key"},
+    401: {"detail": "a token is needed: Authorization: Bearer …"},
+    403: {
+        "detail": "not authorized to access topic orders",
+        "kafka_error": "TOPIC_AUTHORIZATION_FAILED",
+        "code": 29,
+    },
+    404: {"detail": "Topic orders does not exist", **_MISSING, "phase": "metadata", "waited_ms": 120},
+    429: {"detail": "67108864 bytes are waiting already; try again", "retriable": True, "written": "no"},
+    503: {"detail": "No broker answered.", **_LATE, "written": "no", "phase": "metadata", "waited_ms": 60000},
+    504: {"detail": "No acknowledgement came in time.", **_LATE, "written": "unknown", "phase": "delivery"},
+}
+
+
+def problem(status: int, description: str) -> dict[str, object]:
+    """A problem document of that status; its detail is the description where there is none of its own."""
+    return {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": description,
+        "kafka_error": None,
+        "code": None,
+        "retriable": False,
+        **_PROBLEMS.get(status, {}),
+    }

@@ -1,0 +1,204 @@
+"""The shapes of requests and answers, for the OpenAPI document and for query parameters.
+
+Answers from metadata are spelled in answers.py and produce answers in produce_answers.py; these models
+describe them, and tests hold the two equal. Only the query models are used at run time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from service.lookup.lookups import Demands
+from service.wire.payload import Format
+from service.wire.schemas import (
+    FailedItem,
+    Int32,
+    Milliseconds,
+    Query,
+    WaitQuery,
+)
+from service.wire.strict_json import MAX_INT32
+
+#: As in spool/aside.py, of which nothing is loaded without a spool; what can't be read can't be put back.
+SetAsideReason = Literal["too_large", "forbidden", "topic_gone", "partition_gone", "invalid", "refused"]
+
+
+class RequeueQuery(WaitQuery):
+    topic: str | None = Field(None, description="Only records of this topic.")
+    reason: SetAsideReason | None = Field(None, description="Only records set aside for this reason.")
+
+
+class LookupQuery(WaitQuery):
+    max_age_ms: Milliseconds | None = Field(None, description="Wait for a refresh if the answer is older.")
+    min_version: str | None = Field(
+        None, description="Wait for this Pilotfish-Metadata-Version; one of another process is 412."
+    )
+
+    def demands(self) -> Demands:
+        return Demands(self.max_block_ms, self.max_age_ms, self.min_version)
+
+
+class LeaderQuery(LookupQuery):
+    partition: Int32 | None = Field(None, description="The partition to look up.")
+    key: str | None = Field(None, description="The key whose partition to look up, by Java's murmur2.")
+    key_format: Format = Field(Format.TEXT, description="How the key is written here or in Pilotfish-Key.")
+
+
+class ListQuery(Query):
+    prefix: str = Field("", description="Only topics whose names begin so.")
+    internal: bool = Field(False, description="Whether to list Kafka's internal topics too.")
+    max_block_ms: Milliseconds | None = Field(None, description="How long to wait for the list at most.")
+    max_age_ms: Milliseconds | None = Field(None, description="Fetch the list again if it is older.")
+
+    def demands(self) -> Demands:
+        return Demands(self.max_block_ms, self.max_age_ms)
+
+
+class Broker(BaseModel):
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class ClusterAnswer(BaseModel):
+    cluster_id: str | None
+    brokers: list[Broker]
+
+
+class Leads(BaseModel):
+    topic: str
+    partitions: list[int]
+
+
+class BrokerAnswer(Broker):
+    leads: list[Leads] = Field(description="Among the topics that this sidecar knows.")
+
+
+class Partition(BaseModel):
+    partition: int
+    leader: Broker | None
+    leader_epoch: int | None
+    replicas: list[int]
+    isr: list[int]
+    offline_replicas: list[int]
+    error: str | None = Field(description="The partition's error by Kafka's name, if it has one.")
+
+
+class TopicAnswer(BaseModel):
+    name: str
+    id: str | None = Field(description="As Kafka's tools print it; null from brokers before 2.8.")
+    internal: bool
+    partitions: list[Partition]
+
+
+class ListedTopic(BaseModel):
+    name: str
+    id: str | None
+    internal: bool
+    partition_count: int
+    error: str | None
+
+
+class TopicsAnswer(BaseModel):
+    topics: list[ListedTopic]
+
+
+class LeaderAnswer(BaseModel):
+    topic: str
+    partition: int
+    leader: Broker | None
+    leader_epoch: int | None
+
+
+class LeadersAnswer(BaseModel):
+    results: list[LeaderAnswer | FailedItem]
+
+
+class RequeueAnswer(BaseModel):
+    requeued: int = Field(description="How many records are to be delivered again.")
+
+
+class RefreshAnswer(BaseModel):
+    version: str = Field(description="As in Pilotfish-Metadata-Version; good for min_version.")
+    waited_ms: int
+
+
+class SpooledAnswer(BaseModel):
+    topic: str
+    spooled: int = Field(description="How many records are in the spool now: all that the request brought.")
+    first_sequence: int = Field(description="The number of the first of them; the others follow it.")
+    last_sequence: int
+    status: str = Field(description="Where to look what became of the spool.")
+
+
+# -- bodies that are read by msgspec, not by pydantic --------------------------------------------------------
+
+_FORMATS = [form.value for form in Format]
+
+PRODUCE_BODY: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["records"],
+    "properties": {
+        "key_format": {"enum": _FORMATS, "default": Format.TEXT.value},
+        "value_format": {"enum": _FORMATS, "default": Format.JSON.value},
+        "records": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["value"],
+                "properties": {
+                    "key": {"description": "In key_format; null or absent for none."},
+                    "value": {"description": "In value_format; null is a tombstone."},
+                    "partition": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_INT32},
+                    "timestamp": {
+                        "type": ["integer", "null"],
+                        "minimum": 0,
+                        "description": "Milliseconds since 1970; now if null or absent.",
+                    },
+                    "headers": {
+                        "type": ["array", "null"],
+                        "items": {
+                            "type": "object",
+                            "additionalProperties": False,
+                            "required": ["key", "value"],
+                            "properties": {
+                                "key": {"type": "string"},
+                                "value": {"type": ["string", "null"], "contentEncoding": "base64"},
+                            },
+                        },
+                    },
+                },
+            },
+        },
+    },
+}
+
+LOOKUPS_BODY: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["lookups"],
+    "properties": {
+        "lookups": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 1000,
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["topic"],
+                "properties": {
+                    "topic": {"type": "string"},
+                    "partition": {"type": "integer", "minimum": 0},
+                    "key": {"description": "In key_format; instead of a partition."},
+                    "key_format": {"enum": _FORMATS, "default": Format.TEXT.value},
+                },
+            },
+        }
+    },
+}

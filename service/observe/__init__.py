@@ -1,0 +1,1 @@
+"""What the sidecar says of itself: metrics, traces, and why it is slow."""

@@ -1,0 +1,360 @@
+"""The client's events as counters and histograms: what happened in client_core, for Prometheus.
+
+`ClientMetrics` is the EventSink that KafkaProducer gets: one short lock per event, one dictionary look-up,
+a few additions. What the client is doing at this moment is status_metrics.py's. Brokers that left take their
+series with them, and bootstrap addresses share the label "bootstrap". Names and meanings: docs/metrics.md,
+with the JMX name of each.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from client_core import Errors
+from client_core import events as e
+from service.base.fast_metrics import (
+    BYTES,
+    RATIOS,
+    RECORDS,
+    SECONDS,
+    Counter,
+    Family,
+    Histogram,
+    counter_family,
+    counters,
+    gauge,
+    histogram_family,
+    histograms,
+)
+
+REASONS: Final = ("initial", "expired", "topic_missing", "leader_error", "disconnect", "bootstrap", "manual")
+OUTCOMES: Final = ("success", "error", "timeout", "no_node")
+
+#: What records are given up for, as a rule: there at 0 from the start, so that the first one given up shows
+#: in a rate. What else there may be appears when it comes.
+USUAL_ERRORS: Final = (
+    Errors.REQUEST_TIMED_OUT,
+    Errors.NETWORK_EXCEPTION,
+    Errors.UNKNOWN_SERVER_ERROR,
+    Errors.UNKNOWN_TOPIC_OR_PARTITION,
+    Errors.NOT_LEADER_OR_FOLLOWER,
+    Errors.NOT_ENOUGH_REPLICAS,
+    Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    Errors.MESSAGE_TOO_LARGE,
+    Errors.RECORD_LIST_TOO_LARGE,
+    Errors.INVALID_RECORD,
+    Errors.INVALID_TIMESTAMP,
+    Errors.CORRUPT_MESSAGE,
+    Errors.POLICY_VIOLATION,
+    Errors.KAFKA_STORAGE_ERROR,
+    Errors.TOPIC_AUTHORIZATION_FAILED,
+    Errors.CLUSTER_AUTHORIZATION_FAILED,
+    Errors.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    Errors.UNKNOWN_PRODUCER_ID,
+    Errors.INVALID_PRODUCER_EPOCH,
+)
+
+#: Brokers that left and are remembered, since the last of their connections end later.
+MOST_DEPARTED: Final = 1_000
+
+#: Reasons of `NodeDisconnected` that say nothing about whether a broker can be reached.
+_CLOSED_BY_US: Final = frozenset({"idle", "local"})
+
+#: What topics beyond the limit are counted under.
+OTHER_TOPICS: Final = "_other"
+
+
+def broker_label(node_id: int) -> str:
+    """A broker's id; what is connected to before ids are known is "bootstrap"."""
+    return "bootstrap" if node_id < 0 else str(node_id)
+
+
+class ClientMetrics(Collector):
+    """An EventSink that counts, and a collector of what it counted. Any thread: one short lock."""
+
+    def __init__(
+        self,
+        *,
+        by_topic: bool = False,
+        topic_limit: int = 100,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._lock = threading.Lock()
+        self._monotonic_s = monotonic_s
+        self._counters: list[Family[Counter]] = []
+        self._histograms: list[Family[Histogram]] = []
+        #: The one that left last stands last.
+        self._departed: dict[int, None] = {}
+        # What was sent to each broker and received from it, until it departs.
+        self._traffic: dict[int, tuple[Counter, Counter]] = {}
+        self._by_topic = by_topic
+        self._topic_limit = topic_limit
+        self._topics: set[str] = set()
+        self._last_refresh_s: float | None = None
+        self._leaderless: int | None = None
+        self._certificate_expires_at_s: int | None = None
+        # Brokers with a connection that is ready; bootstrap connections are left without an event.
+        self._ready: set[int] = set()
+        #: Since when every attempt to connect has failed; None while a broker is reached, or none is tried.
+        self._unreachable_since_s: float | None = None
+        #: When the certificate of our own listener expires, where it has one. Read when a scrape comes.
+        self.listener_expires_at_s: Callable[[], int] | None = None
+
+        counter, histogram = self._counter, self._histogram
+        self._refreshes = counter(
+            "metadata_refreshes", "Metadata refreshes by why and how they ended.", "reason", "outcome"
+        )
+        self._refresh_seconds = histogram(
+            "metadata_refresh_duration_seconds", "From sending a metadata request to applying it.", SECONDS
+        )
+        self._leader_changes = counter(
+            "metadata_leader_changes", "Partitions that got another leader or epoch."
+        )
+        self._rebootstraps = counter(
+            "metadata_rebootstraps", "Times the client began again with bootstrap.servers."
+        )
+        self._metadata_wait = histogram(
+            "metadata_wait_seconds", "How long callers waited for metadata.", SECONDS, "outcome"
+        )
+        self._connections = counter("broker_connections", "Connections that became ready.", "broker")
+        self._disconnects = counter(
+            "broker_disconnects", "Connections that ended or failed.", "broker", "reason"
+        )
+        self._request_seconds = histogram(
+            "request_duration_seconds", "From sending a request to its response.", SECONDS, "api"
+        )
+        self._request_errors = counter("request_errors", "Requests that failed as a whole.", "api", "error")
+        self._request_timeouts = counter("request_timeouts", "Requests without a response in time.", "api")
+        self._sent_bytes = counter("network_sent_bytes", "Bytes of requests sent.", "broker")
+        self._received_bytes = counter("network_received_bytes", "Bytes of responses received.", "broker")
+        self._throttle = histogram("produce_throttle_seconds", "Pauses that brokers asked for.", SECONDS)
+        self._records_sent = counter("records_sent", "Records acknowledged.").child()
+        self._record_errors = counter("record_errors", "Records given up.", "error")
+        self._record_retries = counter("record_retries", "Records sent again.")
+        self._batch_splits = counter("batch_splits", "Batches split because they were too large.")
+        self._batch_bytes = histogram("batch_size_bytes", "Bytes of a batch as it was sent.", BYTES).child()
+        self._batch_records = histogram(
+            "batch_records", "Records of a batch as it was sent.", RECORDS
+        ).child()
+        self._queue_seconds = histogram(
+            "record_queue_duration_seconds", "From a batch's first record to sending it.", SECONDS
+        ).child()
+        self._compression = histogram(
+            "batch_compression_ratio", "Bytes sent per byte of records.", RATIOS
+        ).child()
+        self._buffer_wait = histogram("buffer_pool_wait_seconds", "Waits for buffer memory.", SECONDS)
+        self._buffer_exhausted = counter(
+            "buffer_exhausted", "Waits for buffer memory that ended without any."
+        )
+        self._topic_records = counter("topic_records_sent", "Records acknowledged, by topic.", "topic")
+        self._topic_errors = counter("topic_record_errors", "Records given up, by topic.", "topic")
+        self._credential_reloads = counter(
+            "credential_reloads", "Changed files with credentials, by whether they could be read.", "outcome"
+        )
+        self._create_alerted()
+        self._takers: dict[type, Callable[[Any], None]] = {
+            e.MetadataRefreshed: self._on_refreshed,
+            e.MetadataRefreshFailed: self._on_refresh_failed,
+            e.Rebootstrapped: lambda _: self._rebootstraps.child().add(),
+            e.LeadersChanged: lambda event: self._leader_changes.child().add(len(event)),
+            e.BrokersChanged: self._on_brokers,
+            e.NodeReady: self._on_node_ready,
+            e.NodeDisconnected: self._on_disconnected,
+            e.RequestCompleted: self._on_request,
+            e.NodeThrottled: lambda event: self._throttle.child().observe(event.throttle_ms / 1000),
+            e.BatchSent: self._on_batch_sent,
+            e.BatchRetried: lambda event: self._record_retries.child().add(event.records),
+            e.BatchSplit: lambda _: self._batch_splits.child().add(),
+            e.ProduceFinished: self._on_produce_finished,
+            e.WaitFinished: self._on_wait,
+            e.SecretReloaded: self._on_secret_reloaded,
+            e.CertificateLoaded: self._on_certificate_loaded,
+        }
+
+    def has_left(self, node_id: int) -> bool:
+        """Whether it is a broker that the cluster has no more. Any thread: a plain read."""
+        return node_id in self._departed
+
+    def wants(self, kind: type) -> bool:
+        """See `event_fan_out.Subscriber`."""
+        return kind in self._takers
+
+    def emit(self, event: e.Event, /) -> None:
+        """Counts one event."""
+        take = self._takers.get(type(event))
+        if take is not None:
+            with self._lock:
+                take(event)
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, for Prometheus. Admin thread."""
+        with self._lock:
+            last_refresh_s, leaderless = self._last_refresh_s, self._leaderless
+            expires_at_s = self._certificate_expires_at_s
+            unreachable_since_s = self._unreachable_since_s
+        for counter in self._counters:
+            yield counter_family(counter)
+        for histogram in self._histograms:
+            yield histogram_family(histogram)
+        if last_refresh_s is not None:
+            yield gauge(
+                "metadata_last_refresh_success_timestamp_seconds",
+                "When metadata was last refreshed.",
+                last_refresh_s,
+            )
+        if leaderless is not None:
+            yield gauge("metadata_leaderless_partitions", "Known partitions without a leader.", leaderless)
+        yield gauge(
+            "brokers_unreachable_seconds",
+            "For how long all attempts to connect to a broker have failed; 0 when the last one succeeded.",
+            0.0 if unreachable_since_s is None else self._monotonic_s() - unreachable_since_s,
+        )
+        expiry = GaugeMetricFamily(
+            "pilotfish_tls_certificate_expiry_timestamp_seconds",
+            "When our own certificate expires.",
+            labels=(),
+        )
+        if expires_at_s is not None:
+            expiry.add_metric((), expires_at_s)
+        if self.listener_expires_at_s is not None:
+            expiry.add_sample(expiry.name, {"listener": "api"}, self.listener_expires_at_s())
+        yield expiry
+
+    # -- events, under the lock ------------------------------------------------------------------------------
+
+    def _on_refreshed(self, event: e.MetadataRefreshed) -> None:
+        self._refreshes.child(event.reason, "success").add()
+        self._refresh_seconds.child().observe(event.duration_ms / 1000)
+        self._last_refresh_s = time.time()
+        self._leaderless = event.leaderless_partitions
+
+    def _on_refresh_failed(self, event: e.MetadataRefreshFailed) -> None:
+        self._refreshes.child(event.reason, event.outcome).add()
+
+    def _on_brokers(self, event: e.BrokersChanged) -> None:
+        for node_id in event.joined:
+            self._departed.pop(node_id, None)
+        for node_id in event.left:
+            self._depart(node_id)
+            self._traffic.pop(node_id, None)
+            for family in (self._connections, self._disconnects, self._sent_bytes, self._received_bytes):
+                family.forget("broker", broker_label(node_id))
+
+    def _depart(self, node_id: int) -> None:
+        if len(self._departed) >= MOST_DEPARTED:
+            del self._departed[next(iter(self._departed))]
+        self._departed[node_id] = None
+
+    def _on_node_ready(self, event: e.NodeReady) -> None:
+        self._unreachable_since_s = None
+        if event.node_id >= 0:
+            self._ready.add(event.node_id)
+        if event.node_id not in self._departed:
+            self._connections.child(broker_label(event.node_id)).add()
+
+    def _on_disconnected(self, event: e.NodeDisconnected) -> None:
+        self._ready.discard(event.node_id)
+        if not self._ready and self._unreachable_since_s is None and event.reason not in _CLOSED_BY_US:
+            self._unreachable_since_s = self._monotonic_s()
+        if event.node_id not in self._departed:
+            self._disconnects.child(broker_label(event.node_id), event.reason).add()
+
+    def _on_request(self, event: e.RequestCompleted) -> None:
+        self._request_seconds.child(event.api).observe(event.latency_ms / 1000)
+        if event.error is not Errors.NONE:
+            self._request_errors.child(event.api, event.error.name).add()
+        if event.error is Errors.REQUEST_TIMED_OUT:
+            self._request_timeouts.child(event.api).add()
+        traffic = self._traffic.get(event.node_id)
+        if traffic is None:
+            if event.node_id in self._departed:
+                return
+            broker = broker_label(event.node_id)
+            traffic = self._sent_bytes.child(broker), self._received_bytes.child(broker)
+            self._traffic[event.node_id] = traffic
+        sent, received = traffic
+        sent.value += event.sent_bytes
+        received.value += event.received_bytes
+
+    def _on_batch_sent(self, event: e.BatchSent) -> None:
+        self._batch_bytes.observe(event.batch_bytes)
+        self._batch_records.observe(event.records)
+        self._queue_seconds.observe(event.queue_ms / 1000)
+        if event.raw_bytes:
+            self._compression.observe(event.batch_bytes / event.raw_bytes)
+
+    def _on_produce_finished(self, event: e.ProduceFinished) -> None:
+        acknowledged = event.error is Errors.NONE
+        if acknowledged:
+            self._records_sent.value += event.records
+        else:
+            self._record_errors.child(event.error.name).add(event.records)
+        if self._by_topic:
+            family = self._topic_records if acknowledged else self._topic_errors
+            family.child(self._topic_label(event.topic)).add(event.records)
+
+    def _on_wait(self, event: e.WaitFinished) -> None:
+        if event.phase == "metadata":
+            self._metadata_wait.child(event.outcome).observe(event.waited_ms / 1000)
+            return
+        if event.phase != "buffer":
+            return
+        self._buffer_wait.child().observe(event.waited_ms / 1000)
+        if event.outcome == "timeout":
+            self._buffer_exhausted.child().add()
+
+    def _on_secret_reloaded(self, event: e.SecretReloaded) -> None:
+        self._credential_reloads.child("success" if event.failure is None else "failure").add()
+
+    def _on_certificate_loaded(self, event: e.CertificateLoaded) -> None:
+        self._certificate_expires_at_s = event.expires_at_s
+
+    # -- making ----------------------------------------------------------------------------------------------
+
+    def _topic_label(self, topic: str) -> str:
+        if topic not in self._topics:
+            if len(self._topics) >= self._topic_limit:
+                return OTHER_TOPICS
+            self._topics.add(topic)
+        return topic
+
+    def _counter(self, name: str, help_text: str, *labels: str) -> Family[Counter]:
+        family = counters(f"pilotfish_{name}", help_text, *labels)
+        self._counters.append(family)
+        return family
+
+    def _histogram(
+        self, name: str, help_text: str, bounds: tuple[float, ...], *labels: str
+    ) -> Family[Histogram]:
+        family = histograms(f"pilotfish_{name}", help_text, bounds, *labels)
+        self._histograms.append(family)
+        return family
+
+    def _create_alerted(self) -> None:
+        """The series that alerts look at begin at 0, or their first rate would be missed."""
+        for reason in REASONS:
+            for outcome in OUTCOMES:
+                self._refreshes.child(reason, outcome)
+        for outcome in ("success", "timeout", "error"):
+            self._metadata_wait.child(outcome)
+        for error in USUAL_ERRORS:
+            self._record_errors.child(error.name)
+        for outcome in ("success", "failure"):
+            self._credential_reloads.child(outcome)
+        for family in (
+            self._leader_changes,
+            self._rebootstraps,
+            self._record_retries,
+            self._batch_splits,
+            self._buffer_exhausted,
+            self._buffer_wait,
+            self._throttle,
+            self._refresh_seconds,
+        ):
+            family.child()

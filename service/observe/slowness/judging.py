@@ -1,0 +1,397 @@
+"""What makes a produce slow right now: a picture of the client in, sentences for an operator out. Pure.
+
+Nothing is slow before it has taken `slow_after_ms`, but a node that is much slower than the others. The most
+important finding comes first: what stops everything, then what stops a node or a partition, then what is
+merely slow; within one kind by how many records wait. What was slow is told only where nothing is slow now,
+and what was slow a while ago only where nothing was since: else the node that is well again would be named
+beside the one that is not. Topics that the caller may not read are counted and not named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from statistics import median
+from typing import Final, NamedTuple
+
+from client_core import Backlog, BatchCount, ClientStatus, NodeStatus, Phase, TopicWait
+from service.observe.slowness.collector import PRODUCE, RUN_GAP_MS, NodeSlowness
+from service.observe.slowness.recent_times import LATEST_S, NOTHING_RECENT
+
+#: Names of topics and partitions in one sentence.
+_NAMED: Final = 3
+
+#: Sentences about topics that requests wait for.
+_TOPICS_TOLD: Final = 10
+
+#: A node is called slower than the others when half of its answers took so long and so many times as long as
+#: theirs: well above what racks and zones make of it.
+_SLOWER_FROM_MS: Final = 100
+_TIMES_SLOWER: Final = 5
+_ENOUGH_TO_COMPARE: Final = 3
+
+
+class Finding(NamedTuple):
+    """One cause. `node` is None where it is none of a node; `phase` says where the records are.
+
+    Phases: client, metadata, buffer, queue (waiting in a batch), delivery (on the wire).
+    """
+
+    node: int | None
+    phase: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All that a judgement goes by. Ages are counted at `now_ms`."""
+
+    now_ms: int
+    status: ClientStatus
+    backlog: Backlog
+    nodes: Mapping[int, NodeSlowness]
+    slow_after_ms: int
+    linger_ms: int
+    needs_producer_id: bool
+    may_read: Callable[[str], bool]
+
+
+class _Rank(IntEnum):
+    """How much a finding stops, the most first."""
+
+    CLIENT = 0
+    NO_METADATA = 1
+    UNREACHABLE = 2
+    PRODUCER_ID = 3
+    LEADERLESS = 4
+    NODE = 5
+    BUFFER = 6
+    TOPIC = 7
+    STALE = 8
+    SLOWER = 9
+    LATELY = 10
+    BEFORE = 11
+
+
+#: What may be said of single nodes.
+_OF_NODES: Final = frozenset({_Rank.UNREACHABLE, _Rank.NODE, _Rank.SLOWER, _Rank.LATELY, _Rank.BEFORE})
+
+
+class _Ranked(NamedTuple):
+    rank: _Rank
+    weight: int
+    finding: Finding
+
+
+def judge(picture: Picture) -> list[Finding]:
+    """What is slow and why, the most important first; nothing where all is well."""
+    slower = _slower_than_the_others(picture)
+    found = [
+        *_client(picture),
+        *_metadata(picture),
+        *_producer_id(picture),
+        *(ranked for node in picture.status.nodes for ranked in _node(picture, node, slower)),
+        *_leaderless(picture),
+        *_buffer(picture),
+        *_topics(picture),
+    ]
+    gravest = min((ranked.rank for ranked in found if ranked.rank in _OF_NODES), default=_Rank.BEFORE)
+    is_over = [rank for rank in (_Rank.LATELY, _Rank.BEFORE) if rank > gravest]
+    found = [ranked for ranked in found if ranked.rank not in is_over]
+    found.sort(key=lambda ranked: (ranked.rank, -ranked.weight))
+    return [ranked.finding for ranked in found]
+
+
+# -- the whole -----------------------------------------------------------------------------------------------
+
+
+def _client(picture: Picture) -> Iterator[_Ranked]:
+    if picture.status.state == "failed":
+        detail = "the client's I/O thread has died: restart the sidecar; its log says why"
+        yield _Ranked(_Rank.CLIENT, 0, Finding(None, "client", detail))
+
+
+def _metadata(picture: Picture) -> Iterator[_Ranked]:
+    status, metadata = picture.status, picture.status.metadata
+    if metadata.age_ms is None:
+        errors = [
+            (node.last_error_age_ms or 0, _aged(node.last_error, node.last_error_age_ms))
+            for node in status.nodes
+            if node.last_error
+        ]
+        error = min(errors)[1] if errors else _aged(metadata.last_error, metadata.last_error_age_ms)
+        if error is None and not _is_slow(picture, _oldest_ms(picture, picture.backlog.topic_waits)):
+            return  # it has only just begun
+        said = f": {error}" if error else ""
+        waiting = f"; {_number(status.waiting_for_metadata)} requests and look-ups wait"
+        detail = f"no broker of bootstrap.servers has answered yet{said}{waiting}"
+        yield _Ranked(_Rank.NO_METADATA, 0, Finding(None, "metadata", detail))
+    elif metadata.last_error_age_ms is not None and (
+        metadata.last_error_age_ms < metadata.age_ms and metadata.age_ms >= picture.slow_after_ms
+    ):
+        error = _aged(metadata.last_error, metadata.last_error_age_ms)
+        detail = (
+            f"metadata can't be refreshed ({error}): what is known is "
+            f"{_seconds(metadata.age_ms)} old; leaders may have moved since"
+        )
+        yield _Ranked(_Rank.STALE, 0, Finding(None, "metadata", detail))
+
+
+def _producer_id(picture: Picture) -> Iterator[_Ranked]:
+    status, queued = picture.status, _sum(picture.backlog.queued.values())
+    if not picture.needs_producer_id or status.producer_id is not None or status.metadata.age_ms is None:
+        return
+    if _is_slow(picture, _age_ms(picture, queued)):
+        detail = (
+            "no broker has given a producer id yet (InitProducerId), without which an idempotent producer "
+            f"sends nothing; {_records_wait(queued)} for it"
+        )
+        yield _Ranked(_Rank.PRODUCER_ID, queued.records, Finding(None, "queue", detail))
+
+
+# -- nodes ---------------------------------------------------------------------------------------------------
+
+
+def _node(picture: Picture, node: NodeStatus, slower: Mapping[int, str]) -> Iterator[_Ranked]:
+    """The one thing to say of a node: the first of these that holds."""
+    waiting = picture.backlog.by_node.get(node.id, BatchCount())
+    for rank, cause in _causes(picture, node, waiting, slower.get(node.id)):
+        if cause is not None:
+            yield _Ranked(rank, waiting.records, Finding(node.id, *cause))
+            return
+
+
+def _causes(
+    picture: Picture, node: NodeStatus, waiting: BatchCount, slower: str | None
+) -> Iterator[tuple[_Rank, tuple[str, str] | None]]:
+    """Phase and detail of each thing that may be wrong, the gravest first."""
+    who = f"node {node.id}" if node.id >= 0 else f"{node.host}:{node.port} of bootstrap.servers"
+    they_wait = f"; {_records_wait(waiting)} for it" if waiting.records else ""
+    if _is_slow(picture, _age_ms(picture, waiting)):
+        yield _Rank.UNREACHABLE, _not_connected(node, who, they_wait)
+        yield _Rank.NODE, _throttled(node, who, they_wait)
+        yield _Rank.NODE, _refusing(picture, node, who, they_wait)
+    yield _Rank.NODE, _busy(picture, node, who, they_wait)
+    queued = picture.backlog.queued.get(node.id, BatchCount())
+    age_ms = _age_ms(picture, queued)
+    if age_ms is not None and age_ms >= picture.linger_ms + picture.slow_after_ms:
+        detail = f"{_records_wait(queued)} in batches for {who}, the oldest for {_seconds(age_ms)}"
+        yield _Rank.NODE, ("queue", detail)
+    yield _Rank.SLOWER, None if slower is None else ("delivery", f"{who} {slower}")
+    yield _Rank.LATELY, _slow_lately(picture, node, who)
+    yield _Rank.BEFORE, _slow_before(picture, node, who)
+
+
+def _not_connected(node: NodeStatus, who: str, they_wait: str) -> tuple[str, str] | None:
+    address = f"{who} ({node.host}:{node.port})"
+    said = f": {_aged(node.last_error, node.last_error_age_ms)}" if node.last_error else ""
+    if node.state == "authentication_failed":
+        return "queue", f"{address} does not accept who we are{said}{they_wait}"
+    if node.state == "disconnected":
+        again = f"; next attempt in {_seconds(node.backoff_left_ms)}" if node.backoff_left_ms else ""
+        return "queue", f"{address} is not connected{said}{again}{they_wait}"
+    if node.state != "ready":
+        return "queue", f"{address} is being connected to ({node.state}){said}{they_wait}"
+    return None
+
+
+def _throttled(node: NodeStatus, who: str, they_wait: str) -> tuple[str, str] | None:
+    if not node.throttle_left_ms:
+        return None
+    left = _seconds(node.throttle_left_ms)
+    return "queue", f"{who} asked for a pause (a quota), of which {left} are left{they_wait}"
+
+
+def _refusing(picture: Picture, node: NodeStatus, who: str, they_wait: str) -> tuple[str, str] | None:
+    """The node answers, and refuses batches for a reason that may pass."""
+    known = picture.nodes.get(node.id)
+    failure = None if known is None else known.last_failure
+    if failure is None or failure.api != PRODUCE or picture.now_ms - failure.last_ms > RUN_GAP_MS:
+        return None
+    since = _seconds(picture.now_ms - failure.since_ms)
+    return "delivery", f"{who} fails with {failure.error} ({failure.detail}) for {since}{they_wait}"
+
+
+def _busy(picture: Picture, node: NodeStatus, who: str, they_wait: str) -> tuple[str, str] | None:
+    age_ms = node.oldest_in_flight_age_ms
+    if age_ms is None or not _is_slow(picture, age_ms):
+        return None
+    requests = f"{_number(node.in_flight_requests)} request{'s' * (node.in_flight_requests != 1)}"
+    return "delivery", f"{who} has {requests} in flight, the oldest for {_seconds(age_ms)}{they_wait}"
+
+
+def _slow_lately(picture: Picture, node: NodeStatus, who: str) -> tuple[str, str] | None:
+    known = picture.nodes.get(node.id)
+    for api, times in () if known is None else known.latest.items():
+        if times.p99_ms is not None and times.max_ms is not None and _is_slow(picture, times.p99_ms):
+            phase = "delivery" if api == PRODUCE else "metadata"
+            requests = f"{_number(times.count)} {api} request{'s' * (times.count != 1)}"
+            said = f"answers late: of {requests} in the last {LATEST_S} s the longest took"
+            return phase, f"{who} {said} {_seconds(times.max_ms)}"
+    return None
+
+
+def _slower_than_the_others(picture: Picture) -> Mapping[int, str]:
+    """Of each node that is far slower than the others lately: how slow. Few requests say nothing."""
+    p50_ms = {
+        node.id: times.p50_ms
+        for node in picture.status.nodes
+        if (known := picture.nodes.get(node.id)) is not None
+        and (times := known.latest.get(PRODUCE, NOTHING_RECENT)).p50_ms is not None
+        and times.count >= _ENOUGH_TO_COMPARE
+    }
+    slower: dict[int, str] = {}
+    for node_id, own_ms in p50_ms.items():
+        others_ms = [other_ms for other, other_ms in p50_ms.items() if other != node_id]
+        if not others_ms or own_ms < _SLOWER_FROM_MS:
+            continue
+        usual_ms = median(others_ms)
+        if own_ms >= _TIMES_SLOWER * usual_ms:
+            slower[node_id] = (
+                "answers far later than the others: half of its Produce requests of the last "
+                f"{LATEST_S} s took {_number(own_ms)} ms or more, those of the others "
+                f"{_number(round(usual_ms))} ms"
+            )
+    return slower
+
+
+def _slow_before(picture: Picture, node: NodeStatus, who: str) -> tuple[str, str] | None:
+    known = picture.nodes.get(node.id)
+    recent = NOTHING_RECENT if known is None else known.produce
+    if recent.p99_ms is None or recent.max_ms is None or recent.p99_ms < picture.slow_after_ms:
+        return None
+    return "delivery", (
+        f"{who} was slow in the last minute: {_number(recent.count)} Produce requests, one in a hundred took "
+        f"{_seconds(recent.p99_ms)} or more, the longest {_seconds(recent.max_ms)}"
+    )
+
+
+# -- partitions and topics -----------------------------------------------------------------------------------
+
+
+def _leaderless(picture: Picture) -> Iterator[_Ranked]:
+    waiting = picture.backlog.queued.get(None, BatchCount())
+    if picture.status.metadata.age_ms is None or not _is_slow(picture, _age_ms(picture, waiting)):
+        return
+    visible = [
+        str(partition) for partition in picture.backlog.leaderless if picture.may_read(partition.topic)
+    ]
+    detail = f"{_records_wait(waiting)} for a leader: {_named(visible, len(picture.backlog.leaderless))}"
+    yield _Ranked(_Rank.LEADERLESS, waiting.records, Finding(None, "queue", detail))
+
+
+def _buffer(picture: Picture) -> Iterator[_Ranked]:
+    waits = [wait for wait in picture.backlog.topic_waits if wait.phase is Phase.BUFFER]
+    oldest_ms = _oldest_ms(picture, waits)
+    if oldest_ms is None or oldest_ms < picture.slow_after_ms:
+        return
+    requests = sum(wait.requests for wait in waits)
+    by_node = picture.backlog.by_node.items()
+    late = [item for item in by_node if _is_slow(picture, _age_ms(picture, item[1]))]
+    fullest = max(late or by_node, key=lambda item: item[1].records, default=None)
+    because = ""
+    if fullest is not None:
+        whom = "a leader" if fullest[0] is None else f"node {fullest[0]}"
+        because = f"; most of what fills it waits for {whom} ({_records(fullest[1])})"
+    detail = (
+        f"buffer.memory ({_number(picture.status.buffer.total_bytes)} bytes) is full: {_requests(requests)} "
+        f"for it, the oldest for {_seconds(oldest_ms)}{because}"
+    )
+    node_id = None if fullest is None else fullest[0]
+    yield _Ranked(_Rank.BUFFER, requests, Finding(node_id, "buffer", detail))
+
+
+def _topics(picture: Picture) -> Iterator[_Ranked]:
+    """Requests that wait for topics or partitions which the brokers do not know."""
+    if picture.status.metadata.age_ms is None:
+        return
+    waits = [
+        wait
+        for wait in picture.backlog.topic_waits
+        if wait.phase is Phase.METADATA and _is_slow(picture, picture.now_ms - wait.oldest_submitted_ms)
+    ]
+    waits.sort(key=lambda wait: -wait.requests)
+    told = [wait for wait in waits if picture.may_read(wait.topic)][:_TOPICS_TOLD]
+    for wait in told:
+        since = _seconds(picture.now_ms - wait.oldest_submitted_ms)
+        what = (
+            f"a partition that topic {wait.topic} does not have"
+            if wait.lacks_partition
+            else (f"topic {wait.topic}, which the brokers do not show us")
+        )
+        detail = f"{_requests(wait.requests)} for {what}, the oldest for {since}"
+        yield _Ranked(_Rank.TOPIC, wait.requests, Finding(None, "metadata", detail))
+    others = len(waits) - len(told)
+    if others:
+        requests = sum(wait.requests for wait in waits) - sum(wait.requests for wait in told)
+        detail = f"{_requests(requests)} for {_number(others)} other topic{'s' * (others != 1)}"
+        yield _Ranked(_Rank.TOPIC, 0, Finding(None, "metadata", detail))
+
+
+# -- ages ----------------------------------------------------------------------------------------------------
+
+
+def _is_slow(picture: Picture, age_ms: int | None) -> bool:
+    return age_ms is not None and age_ms >= picture.slow_after_ms
+
+
+def _age_ms(picture: Picture, batches: BatchCount) -> int | None:
+    oldest_ms = batches.oldest_created_ms
+    return None if oldest_ms is None else max(picture.now_ms - oldest_ms, 0)
+
+
+def _oldest_ms(picture: Picture, waits: Sequence[TopicWait]) -> int | None:
+    oldest_ms = min((wait.oldest_submitted_ms for wait in waits), default=None)
+    return None if oldest_ms is None else max(picture.now_ms - oldest_ms, 0)
+
+
+def _sum(counts: Iterable[BatchCount]) -> BatchCount:
+    """Of disjoint partitions."""
+    listed = list(counts)
+    oldest = [count.oldest_created_ms for count in listed if count.oldest_created_ms is not None]
+    return BatchCount(
+        sum(count.batches for count in listed),
+        sum(count.records for count in listed),
+        sum(count.partitions for count in listed),
+        min(oldest, default=None),
+    )
+
+
+# -- words ---------------------------------------------------------------------------------------------------
+
+
+def _number(number: int) -> str:
+    return f"{number:,}"
+
+
+def _aged(error: str | None, age_ms: int | None) -> str | None:
+    """An error with the time that has passed since: one of long ago is no cause of what is slow now."""
+    return error if error is None or age_ms is None else f"{error}, {_seconds(age_ms)} ago"
+
+
+def _seconds(ms: int) -> str:
+    return f"{ms / 1000:.1f} s"
+
+
+def _requests(requests: int) -> str:
+    return "1 request waits" if requests == 1 else f"{_number(requests)} requests wait"
+
+
+def _records(batches: BatchCount) -> str:
+    records = "1 record" if batches.records == 1 else f"{_number(batches.records)} records"
+    partitions = "1 partition" if batches.partitions == 1 else f"{_number(batches.partitions)} partitions"
+    return f"{records} of {partitions}"
+
+
+def _records_wait(batches: BatchCount) -> str:
+    return f"{_records(batches)} wait{'s' * (batches.records == 1)}"
+
+
+def _named(visible: Sequence[str], total: int) -> str:
+    """Some names, and how many more there are."""
+    named = ", ".join(visible[:_NAMED])
+    others = total - min(len(visible), _NAMED)
+    if not others:
+        return named
+    return f"{named} and {_number(others)} more" if named else f"{_number(others)} partitions"

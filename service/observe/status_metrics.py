@@ -1,0 +1,135 @@
+"""What the client is doing at this moment, for Prometheus: gauges, and counters that are the client's own.
+
+Nothing is set anywhere: `StatusCollector` reads `status()`, `loop_work()` and the clock when a scrape comes,
+on the admin thread. Neither waits for anybody. Connections to brokers that left the cluster are not shown,
+those to bootstrap addresses share the label "bootstrap". What happened is metrics.py's.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from client_core import LoopWork, NodeStatus
+from service.base.fast_metrics import gauge
+from service.base.producer_protocol import Producer
+from service.observe.metrics import broker_label
+
+STATES: Final = ("disconnected", "connecting", "checking_api_versions", "ready", "authentication_failed")
+
+
+class StatusCollector(Collector):
+    """A collector over a producer's status.
+
+    `longest_sleep_ms` is how long its poll loop sleeps at most; `has_left` says of which brokers nothing is
+    to be shown any more.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        *,
+        version: str,
+        longest_sleep_ms: int,
+        has_left: Callable[[int], bool],
+    ) -> None:
+        self._producer = producer
+        self._version = version
+        self._longest_sleep_ms = longest_sleep_ms
+        self._has_left = has_left
+
+    def collect(self) -> Iterator[Metric]:
+        """The gauges, for Prometheus. Admin thread."""
+        status = self._producer.status()
+        metadata, buffer = status.metadata, status.buffer
+        build = GaugeMetricFamily("pilotfish_build_info", "This build.", labels=("version", "python"))
+        build.add_metric((self._version, platform.python_version()), 1)
+        yield build
+        yield gauge("metadata_update_version", "The last update applied.", metadata.update_version)
+        yield gauge(
+            "metadata_request_version", "Times that new topics were asked for.", metadata.request_version
+        )
+        if metadata.age_ms is not None:
+            yield gauge("metadata_age_seconds", "Since the last successful refresh.", metadata.age_ms / 1000)
+        yield gauge(
+            "metadata_max_age_seconds", "At what age it is fetched again.", metadata.max_age_ms / 1000
+        )
+        yield gauge("metadata_topics", "Topics known.", metadata.topics)
+        yield gauge("metadata_partitions", "Partitions known.", metadata.partitions)
+        cluster_id = self._producer.cache.cluster_id
+        if cluster_id is not None:
+            cluster = GaugeMetricFamily("pilotfish_cluster_info", "The cluster.", labels=("cluster_id",))
+            cluster.add_metric((cluster_id,), 1)
+            yield cluster
+        yield gauge("buffer_pool_size_bytes", "buffer.memory.", buffer.total_bytes)
+        yield gauge("buffer_pool_available_bytes", "What of it is free.", buffer.available_bytes)
+        yield gauge("buffer_pool_waiters", "Callers that wait for it.", buffer.waiters)
+        yield CounterMetricFamily(
+            "pilotfish_poll_loop_iterations",
+            "Turns of the poll loop.",
+            value=status.loop_turns,
+        )
+        yield from _loop_metrics(self._producer.loop_work())
+        yield gauge(
+            "poll_loop_max_sleep_seconds",
+            "How long the poll loop sleeps at most when nothing happens.",
+            self._longest_sleep_ms / 1000,
+        )
+        yield gauge(
+            "poll_loop_age_seconds",
+            "Since the poll loop last turned; an idle one sleeps for up to poll_loop_max_sleep_seconds.",
+            status.loop_age_ms / 1000,
+        )
+        yield gauge(
+            "poll_loop_last_iteration_timestamp_seconds",
+            "When the poll loop last turned; an idle one sleeps for long.",
+            time.time() - status.loop_age_ms / 1000,
+        )
+        yield from _broker_gauges([node for node in status.nodes if not self._has_left(node.id)])
+
+
+def _loop_metrics(work: LoopWork) -> Iterator[Metric]:
+    """The client's own tallies of its turns, so that a turn costs no event."""
+    yield CounterMetricFamily(
+        "pilotfish_poll_loop_failed_iterations",
+        "Turns of the poll loop that ended with a bug; the log has the stack.",
+        value=work.failed_turns,
+    )
+    bounds = [*(str(bound_ms / 1000) for bound_ms in work.bounds_ms), "+Inf"]
+    yield HistogramMetricFamily(
+        "pilotfish_poll_loop_iteration_duration_seconds",
+        "How long turns of the poll loop worked, without their sleep.",
+        buckets=[(bound, float(count)) for bound, count in zip(bounds, accumulate(work.counts), strict=True)],
+        sum_value=work.total_ms / 1000,
+    )
+
+
+def _broker_gauges(nodes: Sequence[NodeStatus]) -> Iterator[Metric]:
+    """Gauges of the connections; those to bootstrap addresses are added up under one label."""
+    in_flight: dict[str, int] = {}
+    backoff_ms: dict[str, int] = {}
+    states: dict[str, set[str]] = {}
+    for node in nodes:
+        broker = broker_label(node.id)
+        in_flight[broker] = in_flight.get(broker, 0) + node.in_flight_requests
+        backoff_ms[broker] = max(backoff_ms.get(broker, 0), node.backoff_left_ms)
+        states.setdefault(broker, set()).add(node.state)
+    requests = _by_broker("broker_in_flight_requests", "Requests that wait for a response.")
+    backoffs = _by_broker("broker_reconnect_backoff_seconds", "Until the next attempt to connect.")
+    connections = _by_broker("broker_connection_state", "1 for the state that a connection is in.", "state")
+    for broker, count in in_flight.items():
+        requests.add_metric((broker,), count)
+        backoffs.add_metric((broker,), backoff_ms[broker] / 1000)
+        for state in STATES:
+            connections.add_metric((broker, state), float(state in states[broker]))
+    yield from (requests, backoffs, connections)
+
+
+def _by_broker(name: str, help_text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"pilotfish_{name}", help_text, labels=("broker", *labels))

@@ -1,0 +1,244 @@
+"""The admin listener: /metrics /livez /readyz /startupz, on a thread and an event loop of its own.
+
+Apart from the API, so that a busy or stuck API loop neither fails a probe that asks about something else
+nor waits for a scrape. It touches nothing but the producer's status and tallies that are safe to read.
+
+No web page may read it: what another page makes a browser ask is refused, and on loopback, where a browser
+may be, Host must be one that the sidecar answers to, or a name that was made to point there would do. On
+other addresses kubelet and Prometheus come by whatever name they were given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Callable, Container, Coroutine, Iterable
+from ipaddress import ip_address
+from typing import Any, Final
+
+import uvicorn
+from prometheus_client import GC_COLLECTOR, CollectorRegistry, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from client_core import SystemClock, UncaughtErrors
+from service.admission.fetch_metadata import SITE, is_of_another_page
+from service.admission.guards import hosts_of, without_port
+from service.base.settings import Settings
+from service.base.version import pilotfish_version
+from service.observe.exposition import encoder_for
+from service.observe.status_metrics import StatusCollector
+from service.process.app import App
+from service.process.health import Health
+from service.sidecar.sidecar import Sidecar
+from service.wire.asgi import ASGIApp, Receive, Scope, Send, header, respond_with
+
+_log: Final = logging.getLogger(__name__)
+
+#: Before a listener that ended by itself is begun again.
+_PAUSE_S: Final = 1.0
+
+_TEXT: Final = b"text/plain; charset=utf-8"
+
+
+class _CallersCollector(Collector):
+    """Who waits in the sidecar itself, and whose answers go on."""
+
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._room = sidecar.room
+        self._feed = sidecar.feed
+        self._streams = sidecar.streams
+
+    def collect(self) -> list[Metric]:
+        return [
+            GaugeMetricFamily("pilotfish_waiting_requests", "Requests that wait.", value=self._room.requests),
+            GaugeMetricFamily(
+                "pilotfish_waiting_bytes",
+                "Bytes of bodies that wait to be delivered.",
+                value=self._room.bytes,
+            ),
+            GaugeMetricFamily("pilotfish_watchers", "Callers of /v1/watch.", value=self._feed.watchers),
+            GaugeMetricFamily(
+                "pilotfish_produce_streams",
+                "Open streams of records: NDJSON, and REST Proxy v3.",
+                value=self._streams.open_now,
+            ),
+        ]
+
+
+def make_registry(app: App, collectors: Iterable[Collector] = ()) -> CollectorRegistry:
+    """Everything there is to scrape, of this app and its server, and nothing else in the process."""
+    sidecar = app.sidecar
+    registry = CollectorRegistry()
+    registry.register(app.client_metrics)
+    registry.register(
+        StatusCollector(
+            sidecar.producer,
+            version=pilotfish_version(),
+            longest_sleep_ms=sidecar.config.request_timeout_ms,
+            has_left=app.client_metrics.has_left,
+        )
+    )
+    registry.register(sidecar.http)
+    registry.register(_CallersCollector(sidecar))
+    registry.register(app.advice)
+    registry.register(app.event_metrics)
+    registry.register(app.spool_metrics)
+    registry.register(app.trace_metrics)
+    for collector in collectors:
+        registry.register(collector)
+    registry.register(GC_COLLECTOR)
+    ProcessCollector(registry=registry)
+    return registry
+
+
+class AdminApp:
+    """The ASGI application of the admin listener."""
+
+    def __init__(
+        self, registry: CollectorRegistry, health: Health, hosts: Container[bytes] | None = None
+    ) -> None:
+        """`hosts`: what Host may be, without its port and in small letters; None for anything."""
+        self._registry = registry
+        self._health = health
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        if not self._is_known_host(scope):
+            detail = b"this Host is not one that the sidecar answers to (allowed_hosts)\n"
+            await respond_with(send, 421, _TEXT, detail, [])
+            return
+        site = header(scope, SITE)
+        if header(scope, b"origin") is not None or (site is not None and is_of_another_page(scope, site)):
+            await respond_with(send, 403, _TEXT, b"no web page may read this\n", [])
+            return
+        if scope["method"] not in ("GET", "HEAD"):
+            await respond_with(send, 405, _TEXT, b"only GET\n", [(b"allow", b"GET, HEAD")])
+            return
+        match scope["path"]:
+            case "/metrics":
+                accept = (header(scope, b"accept") or b"").decode("latin-1")
+                encode, content_type = encoder_for(accept)
+                await respond_with(send, 200, content_type.encode(), encode(self._registry), [])
+            case "/livez":
+                await _probe(send, await self._health.fault_of_life())
+            case "/readyz":
+                await _probe(send, self._health.fault_of_readiness())
+            case "/startupz":
+                await _probe(send, self._health.fault_of_startup())
+            case _:
+                await respond_with(send, 404, _TEXT, b"there are /metrics /livez /readyz /startupz\n", [])
+
+    def _is_known_host(self, scope: Scope) -> bool:
+        host = header(scope, b"host")
+        return self._hosts is None or (host is not None and without_port(host.lower()) in self._hosts)
+
+
+async def _probe(send: Send, fault: str | None) -> None:
+    status, said = (200, "ok") if fault is None else (503, fault)
+    await respond_with(send, status, _TEXT, f"{said}\n".encode(), [(b"cache-control", b"no-store")])
+
+
+class AdminThread:
+    """Serves an admin app on a bound socket until it is stopped, and closes that then.
+
+    `watch` runs beside it, on the same loop. Whatever ends the server or the watch, both begin anew.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        bound: socket.socket,
+        *,
+        watch: Callable[[], Coroutine[Any, Any, None]] | None = None,
+        pause_s: float = _PAUSE_S,
+    ) -> None:
+        self._config = uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=1,
+        )
+        self._server: uvicorn.Server | None = None
+        self._bound = bound
+        self._watch = watch
+        self._pause_s = pause_s
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pilotfish-admin", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Lets open answers end, for so long at most."""
+        self._stopped.set()
+        if self._server is not None:
+            self._server.should_exit = True
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        clock = SystemClock()
+        uncaught = UncaughtErrors(_log, "the admin listener")
+        with self._bound:
+            while not self._stopped.is_set():
+                try:
+                    self._serve()
+                except BaseException as error:  # noqa: BLE001 -- without this thread nobody probes or scrapes
+                    uncaught.tell(error, clock.now_ms())
+                if not self._stopped.wait(self._pause_s):
+                    _log.warning("the admin listener has ended by itself and begins anew")
+
+    def _serve(self) -> None:
+        self._server = server = uvicorn.Server(self._config)
+        if self._stopped.is_set():
+            return  # by somebody who knew of no server to stop
+        bound = self._bound.dup()  # the server closes what it was given
+        with bound:
+            asyncio.run(self._serve_and_watch(server, bound))
+
+    async def _serve_and_watch(self, server: uvicorn.Server, bound: socket.socket) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            watch = tasks.create_task(self._watch()) if self._watch is not None else None
+            await server.serve(sockets=[bound])
+            if watch is not None:
+                watch.cancel()
+
+
+def admin_hosts(settings: Settings) -> frozenset[bytes] | None:
+    """What Host may be on the admin listener; None where it listens beyond loopback, or any will do."""
+    address = settings.admin_host
+    if "*" in settings.allowed_hosts or not _is_loopback(address):
+        return None
+    names = hosts_of((*settings.allowed_hosts, "localhost", "127.0.0.1", "[::1]"), address)
+    return frozenset(name.lower().encode() for name in names)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def start_admin(
+    app: App, bound: socket.socket, listening: Callable[[], bool], collectors: Iterable[Collector] = ()
+) -> AdminThread:
+    """The admin listener of an app, running. Called on the app's own event loop.
+
+    `collectors` are those of the server; the app's own are known.
+    """
+    health = Health(app.sidecar, asyncio.get_running_loop(), listening)
+    registry = make_registry(app, [*collectors, health.standstills])
+    admin_app = AdminApp(registry, health, admin_hosts(app.sidecar.settings))
+    admin = AdminThread(admin_app, bound, watch=health.watch)
+    admin.start()
+    return admin

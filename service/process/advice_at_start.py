@@ -1,0 +1,184 @@
+"""The advice that a sidecar starts with: read once, put in force when the brokers have named their cluster.
+
+    read (constructor) ── cluster known ──> topics looked up, refresh interval lowered
+                                             └── each refresh: those that are there are marked as used
+
+Nothing waits for it, and nothing fails for it: what can't be used is told in one log line and by
+`pilotfish_advice_info`, and the sidecar goes on without. Until the first metadata the cluster is not known,
+and advice for another cluster warms nothing.
+
+An advised topic is no warm topic of the settings, which is asked for until the sidecar ends, be it there or
+not. It is looked up, which creates nothing and is let go of if it isn't there; from then on it is kept known
+by being used. One that is deleted is forgotten after metadata.max.idle.ms.
+
+`emit` runs on the client's I/O thread, `collect` on the admin thread, all else on the event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from client_core import Event, MetadataRefreshed, Result
+from service.base.producer_protocol import Producer
+from service.base.watched_file import FileFaultError, FileTooLargeError, read_file
+from service.process.advice_document import MAX_BYTES, Advice, AdviceIgnoredError, Outcome, parse_advice
+from service.wire.freshness import rfc3339
+
+_log: Final = logging.getLogger(__name__)
+
+#: However often leaders move: a refresh of many topics in less than this would be a load of its own.
+SHORTEST_MAX_AGE_MS: Final = 10_000
+
+#: How long advised topics are looked for, before it is told which of them are there. Nobody waits for it.
+_LOOK_UP_MS: Final = 30_000
+
+#: An event loop's call_soon_threadsafe.
+Post = Callable[[Callable[[], None]], object]
+
+
+class AdviceAtStart(Collector):
+    """The advice of one file for one service, or none where no file was named."""
+
+    def __init__(self, path: str, service: str) -> None:
+        """Reads the file. Never raises."""
+        self._path = path
+        self._by_cluster: Mapping[str, Advice] = {}
+        self._in_force: Advice | None = None
+        self._producer: Producer | None = None
+        self._post: Post | None = None
+        self._is_posted = False
+        #: None: no advice was asked for.
+        self.outcome: Outcome | None = None
+        #: How many advised topics were there when metadata was last refreshed.
+        self.topics_kept = 0
+        if path:
+            self._read(service)
+
+    def _read(self, service: str) -> None:
+        try:
+            self._by_cluster = parse_advice(read_file(Path(self._path), MAX_BYTES), service)
+            self.outcome = Outcome.WAITING
+        except FileTooLargeError as fault:
+            self._ignore(Outcome.TOO_LARGE, str(fault))
+        except FileFaultError as fault:
+            self._ignore(Outcome.UNREADABLE, str(fault))
+        except AdviceIgnoredError as ignored:
+            self._ignore(ignored.outcome, f"{self._path}: {ignored}")
+
+    def _ignore(self, outcome: Outcome, reason: str) -> None:
+        self.outcome = outcome
+        self._by_cluster = {}
+        _log.warning("advice: %s; the sidecar goes on without it", reason)
+
+    # -- the client's events ---------------------------------------------------------------------------------
+
+    def wants(self, kind: type) -> bool:
+        """See `event_fan_out.Subscriber`."""
+        return kind is MetadataRefreshed and self.outcome is Outcome.WAITING
+
+    def emit(self, event: Event, /) -> None:
+        """Posts to the event loop that metadata was refreshed, if that is not under way already."""
+        post = self._post
+        if post is None or self._is_posted:
+            return
+        self._is_posted = True
+        try:
+            post(self._take_notice)
+        except RuntimeError:
+            _log.debug("metadata was refreshed after the event loop had closed")
+
+    # -- the event loop --------------------------------------------------------------------------------------
+
+    def begin(self, producer: Producer, post: Post) -> None:
+        """From now on the advice is for this producer; its events must come to `emit`."""
+        self._producer = producer
+        self._is_posted = False
+        self._post = post
+        if producer.status().metadata.age_ms is not None:
+            self._take_notice()
+
+    def end(self) -> None:
+        """Has nothing posted any more."""
+        self._post = None
+
+    def _take_notice(self) -> None:
+        # First, so that a refresh from here on is posted again: the snapshot is read after this.
+        self._is_posted = False
+        producer = self._producer
+        if producer is None or self._post is None:
+            return
+        if self.outcome is Outcome.WAITING:
+            try:
+                self._put_in_force(producer)
+            except AdviceIgnoredError as ignored:
+                self._ignore(ignored.outcome, f"{self._path}: {ignored}")
+        self._keep_topics()
+
+    def _put_in_force(self, producer: Producer) -> None:
+        advice = self._of_cluster(producer.cache.cluster_id)
+        advice.check_age(producer.clock.wall_ms())
+        self._in_force = advice
+        self.outcome = Outcome.USED
+        producer.lower_metadata_max_age(max(advice.refresh_max_age_ms, SHORTEST_MAX_AGE_MS))
+        if not advice.warm_topics:
+            self._tell(advice)
+            return
+        deadline_ms = producer.clock.now_ms() + _LOOK_UP_MS
+        producer.request_topics(
+            advice.warm_topics, deadline_ms=deadline_ms, create=False, done=self._looked_up
+        )
+
+    def _of_cluster(self, cluster_id: str | None) -> Advice:
+        advice = None if cluster_id is None else self._by_cluster.get(cluster_id)
+        if advice is None:
+            raise AdviceIgnoredError(
+                Outcome.OTHER_CLUSTER,
+                f"advice: for cluster {', '.join(sorted(self._by_cluster))}, and this one is {cluster_id}",
+            )
+        return advice
+
+    def _looked_up(self, _: Result) -> None:
+        self._keep_topics()
+        if self._in_force is not None:
+            self._tell(self._in_force)
+
+    def _keep_topics(self) -> None:
+        """Marks the advised topics that are there as used."""
+        if self._in_force is None or self._producer is None:
+            return
+        topics = self._producer.cache.topics
+        tables = [topics[name] for name in self._in_force.warm_topics if name in topics]
+        for table in tables:
+            table.use.touched = True
+        self.topics_kept = len(tables)
+
+    def _tell(self, advice: Advice) -> None:
+        assert self._producer is not None, "advice is in force for a producer"
+        _log.info(
+            "advice: %s: %s, computed at %s: %d of %d topics are there and kept known; metadata is refreshed "
+            "every %d ms",
+            self._path,
+            advice.place,
+            rfc3339(advice.computed_ms),
+            self.topics_kept,
+            len(advice.warm_topics),
+            self._producer.status().metadata.max_age_ms,
+        )
+
+    # -- the admin thread ------------------------------------------------------------------------------------
+
+    def collect(self) -> Iterator[Metric]:
+        """The gauges, for Prometheus."""
+        info = GaugeMetricFamily("pilotfish_advice_info", "What became of the advice.", labels=("outcome",))
+        if self.outcome is not None:
+            info.add_metric((self.outcome.value,), 1)
+        yield info
+        yield GaugeMetricFamily(
+            "pilotfish_advice_topics", "Topics kept known on advice.", value=self.topics_kept
+        )

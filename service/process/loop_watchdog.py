@@ -1,0 +1,66 @@
+"""Loops that did not turn when they were asked to: each told once, with where every thread stands.
+
+    turns ──asked, and did not turn──▶ stands still: told, counted ──turned──▶ turns: told, and ready anew
+
+Probes, and the sidecar's own watch, go on asking a loop that stands, and kubelet restarts the container after
+some of them: the log then holds one dump of the stacks, from when it began. Admin thread only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+from service.process.stacks import ThreadStack, stacks
+
+_log: Final = logging.getLogger(__name__)
+
+#: The loops that are asked.
+POLL_LOOP: Final = "poll loop"
+EVENT_LOOP: Final = "event loop"
+
+
+class Standstills(Collector):
+    """Which loops stand still, and how often each came to that."""
+
+    def __init__(self, take_stacks: Callable[[], Sequence[ThreadStack]] = stacks) -> None:
+        self._stacks = take_stacks
+        self._standing: set[str] = set()
+        self._count = {POLL_LOOP: 0, EVENT_LOOP: 0}
+
+    def judged(self, *, turned: Iterable[str], stand: Iterable[str], after_ms: int) -> None:
+        """Somebody saw that these turned, and that those did not within that time."""
+        for loop in turned:
+            if loop in self._standing:
+                self._standing.discard(loop)
+                _log.warning("the %s turns again", loop)
+        new = [loop for loop in stand if loop not in self._standing]
+        if not new:
+            return
+        for loop in new:
+            self._standing.add(loop)
+            self._count[loop] += 1
+        standing = self._stacks()
+        _log.error(
+            "the %s did not turn within %d ms; where each of %d threads stands:",
+            " and the ".join(new),
+            after_ms,
+            len(standing),
+        )
+        for thread, calls in standing:  # a line each: all in one would be cut in its middle
+            _log.error("thread %s stands at\n%s", thread, calls)
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """For Prometheus."""
+        family = CounterMetricFamily(
+            "pilotfish_loop_standstills",
+            "Times that a loop did not turn when it was asked to; the log has all stacks.",
+            labels=("loop",),
+        )
+        for loop, count in self._count.items():
+            family.add_metric((loop.split()[0],), count)
+        yield family

@@ -1,0 +1,241 @@
+"""One sidecar as a process: the API on the main thread's event loop, the admin listener, and an orderly end.
+
+SIGTERM or SIGINT, or POST /quitquitquit: go on for drain_delay_ms, then refuse new work, let the producer
+deliver what it accepted within drain_timeout_ms, name on stderr what it could not, answer who still waits,
+and exit 0. What is left to do behind that takes less than 5 s. A second signal ends the process at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final
+
+from client_core import CloseReport, ConfigError
+from service.base.logs import set_up_logging
+from service.base.settings import Settings, SettingsError
+from service.base.version import pilotfish_version
+from service.base.watched_file import FileFaultError
+from service.listener.api_server import ApiServer, connections_that_fit
+from service.listener.connections import Connections, Limits
+from service.listener.listener_tls import ListenerTls, tls_of
+from service.listener.listeners import Listener
+from service.listener.unix_socket import UnixSocket, bind_unix_socket
+from service.observe.metrics import ClientMetrics
+from service.process.admin import start_admin
+from service.process.app import App, create_app
+from service.process.garbage import Garbage, map_large_blocks
+
+_log: Final = logging.getLogger(__name__)
+
+#: A thread that is busy keeps the others out for this long. At the interpreter's 5 ms a request that
+#: crosses threads four times may wait 20 ms; at 0.5 ms the switches themselves still cost nothing that can
+#: be measured.
+SWITCH_INTERVAL_S: Final = 0.0005
+
+_BACKLOG: Final = 2048
+
+#: A second signal within this time is the first one again; nobody changes their mind so fast.
+_SAME_SIGNAL_S: Final = 0.5
+
+#: Between two looks at whether the first metadata is there.
+_LOOK_S: Final = 0.02
+
+#: The exit code of a setting that can't be used, as of a wrong call.
+WRONG_SETTING: Final = 2
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+def serve(settings: Settings, when_started: Callable[[str], None] | None = None) -> int:
+    """Runs a sidecar until it is told to end; answers the exit code.
+
+    `when_started` is told the API's URL once the API listens and metadata is there.
+    """
+    set_up_logging(settings.log_level, settings.log_format)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    with ExitStack() as stack:
+        try:
+            api = stack.enter_context(bound_socket(settings.api_host, settings.api_port, "api_port"))
+            admin = stack.enter_context(bound_socket(settings.admin_host, settings.admin_port, "admin_port"))
+            unix = None
+            if settings.api_socket:
+                unix = bind_unix_socket(settings.api_socket, int(settings.api_socket_mode, 8), _BACKLOG)
+                stack.callback(unix.close)
+        except OSError as e:
+            _log.error("%s", e)
+            return 1
+        _log.info("settings: %r", settings)
+        try:
+            tls = tls_of(settings)
+            app = create_app(settings)
+        except ConfigError as e:
+            _log.error("kafka: %s", e.message)
+            return WRONG_SETTING
+        except (FileFaultError, SettingsError) as e:
+            _log.error("%s", e)
+            return WRONG_SETTING
+        _log.info("kafka: %r", app.sidecar.config)  # which masks its secrets
+        server = SidecarServer(app, api, admin, unix=unix, tls=tls, when_started=when_started)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(server.run())
+
+
+def bound_socket(host: str, port: int, name: str) -> socket.socket:
+    """A socket that listens; raises OSError naming the setting."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as e:
+        reason = os.strerror(e.errno) if e.errno else str(e)
+        taken = e.errno == errno.EADDRINUSE
+        flag, variable = f"--{name.replace('_', '-')}", f"PILOTFISH_{name.upper()}"
+        remedy = f"; choose another with {flag} or {variable}" if taken else ""
+        raise OSError(f"{name}: can't listen on {host}:{port}: {reason}{remedy}") from e
+
+
+def report_certificate(tls: ListenerTls, metrics: ClientMetrics) -> None:
+    """Counts there how often the certificate is read again, and says when the one in force expires."""
+    tls.report_to(metrics.emit)
+    metrics.listener_expires_at_s = lambda: tls.expires_at_s
+
+
+class SidecarServer:
+    """The running sidecar. Main thread only."""
+
+    def __init__(
+        self,
+        app: App,
+        api: socket.socket,
+        admin: socket.socket,
+        *,
+        unix: UnixSocket | None = None,
+        tls: ListenerTls | None = None,
+        when_started: Callable[[str], None] | None = None,
+    ) -> None:
+        """`api` speaks TLS where there is any; the Unix domain socket never does."""
+        self._app = app
+        self._when_started = when_started
+        self._drain = app.sidecar.drain
+        self._admin_socket = admin
+        self._tls = tls
+        scheme, context = ("http", None) if tls is None else ("https", tls.context)
+        self._url = f"{scheme}://{_address(api)}"
+        self._listeners = [Listener(api, self._url, context=context)]
+        if unix is not None:
+            self._listeners.append(Listener(unix.socket, unix.path, close=unix.close))
+        limits = Limits.of(app.sidecar.settings)
+        limits = limits._replace(max_connections=connections_that_fit(limits.max_connections))
+        self._connections = Connections(limits)
+        self._api = ApiServer(
+            app,
+            self._listeners,
+            self._connections,
+            access_log=app.sidecar.settings.access_log,
+            cors=app.cors,
+        )
+        self._asked_to_end = asyncio.Event()
+        self._drain.when_asked(self._asked_to_end.set)
+        #: When the first signal came; POST /quitquitquit is none.
+        self._signalled_at_s: float | None = None
+
+    async def run(self) -> int:
+        """Serves until a signal comes, or POST /quitquitquit asks for the end."""
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._on_signal, number)
+        if self._tls is not None:
+            report_certificate(self._tls, self._app.client_metrics)
+            self._tls.watch(loop)
+        admin = start_admin(self._app, self._admin_socket, lambda: self._api.started, [self._connections])
+        garbage = Garbage(loop, lambda: self._app.sidecar.room.requests)
+        garbage.begin()
+        map_large_blocks()
+        serving = loop.create_task(self._api.serve())
+        _log.info(
+            "pilotfish %s serves on %s, metrics and probes on http://%s",
+            pilotfish_version(),
+            " and ".join(listener.name for listener in self._listeners),
+            _address(self._admin_socket),
+        )
+        asked = loop.create_task(self._asked_to_end.wait())
+        telling = loop.create_task(self._tell_start())
+        try:
+            await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                _log.error("the API ended by itself", exc_info=serving.exception())
+                return 1
+            await self._end(serving)
+            return 0
+        finally:
+            garbage.end()
+            asked.cancel()
+            telling.cancel()
+            if self._tls is not None:
+                self._tls.close()
+            admin.stop(timeout_s=2)
+
+    async def _tell_start(self) -> None:
+        if self._when_started is None:
+            return
+        producer = self._app.sidecar.producer
+        while not self._api.started or producer.status().metadata.age_ms is None:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(_LOOK_S)
+        self._when_started(self._url)
+
+    async def _end(self, serving: asyncio.Task[None]) -> None:
+        await asyncio.sleep(self._app.sidecar.settings.drain_delay_ms / 1000)
+        self._drain.begin()
+        self._connections.end_with_answers()
+        _log.info("no new work is taken on; delivering what was accepted")
+        report_unacknowledged(await self._app.close_producer())
+        self._api.should_exit = True
+        await serving
+        _log.info("pilotfish has ended in order")
+
+    def _on_signal(self, number: int) -> None:
+        name = signal.Signals(number).name
+        now_s = asyncio.get_running_loop().time()
+        if self._signalled_at_s is None:
+            self._signalled_at_s = now_s
+            is_first = self._drain.ask()
+            _log.info("%s: shutting down%s", name, "" if is_first else ", as was asked for before")
+        elif (
+            now_s - self._signalled_at_s >= _SAME_SIGNAL_S
+        ):  # else timeout(1) or a shell told us and our group
+            _log.error("%s again: ending at once, what is not acknowledged is lost", name)
+            os._exit(128 + number)
+
+
+def report_unacknowledged(report: CloseReport) -> None:
+    """Logs by name what was accepted and had not been delivered when the drain was over: one line each."""
+    for left in report.unacknowledged:
+        where = left.topic if left.partition is None else f"{left.topic}-{left.partition}"
+        _log.error("not acknowledged when the drain time was over: %d records of %s", left.records, where)
+    if report.flushed:
+        _log.info("everything that was accepted is acknowledged")
+    elif not report.unacknowledged:
+        _log.info(
+            "everything that was still open is acknowledged; %d records had failed before the drain",
+            report.failed_earlier,
+        )
+
+
+def _address(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it runs, asyncio's own loop elsewhere."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

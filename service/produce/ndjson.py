@@ -1,0 +1,234 @@
+"""application/x-ndjson on the native produce path: a line in for each record, a line out for each outcome.
+
+    in    {"key":"customer-7","value":{"total":12.5}}
+    out   {"index":0,"partition":3,"offset":17,"timestamp":1700000000000}
+    last  {"summary":{"records":1,"acknowledged":1,"failed":0,"ended":"complete"}}
+
+What can be refused by the head is an ordinary problem document. After that the status is said, and whatever
+goes wrong is told in the line of its record: one that can't be read, or is too long, too. A stream whose last
+line is missing was cut off: the outcome of what was not told is unknown. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from service.admission.caller import caller_of
+from service.admission.guards import CLOSE
+from service.produce.body_threads import Aside, is_light
+from service.produce.line_splitter import LineSplitter
+from service.produce.produce_answers import line_of
+from service.produce.produce_query import DELIVERY, format_of, is_spooled, parameters, times_of
+from service.produce.producing import Producing, Told
+from service.produce.record_stream import IDLE, Item, RecordStream, Streams, converse
+from service.produce.records_codec import LineCodec
+from service.wire.asgi import HeaderPairs, Receive, Scope, header
+from service.wire.errors import Problem, problem_of_body, refused
+from service.wire.media_type import JSON, NDJSON, check_media_type, media_type_of
+from service.wire.payload import Format
+from service.wire.streaming import AskedBody, Outlet, StreamedAnswer
+from service.wire.strict_json import BodyError
+from service.wire.waiting import CallerGoneError
+
+PARAMETERS: Final = ("key_format", "value_format")
+
+#: Lines that are read and submitted in one go, and how long they may be together, but for one that is longer:
+#: about 2 ms, within which nobody else has a turn.
+_LINES_AT_ONCE: Final = 500
+_BYTES_AT_ONCE: Final = 64 * 1024
+
+#: A begun line that is shorter is not counted among what waits: it is still in a buffer of the connection.
+_HELD_UNCOUNTED_BYTES: Final = 64 * 1024
+
+_JSON_HEADER: Final = (b"content-type", JSON)
+_PATH: Final = ("/v1/topics/", "/records")
+
+
+def is_ndjson(scope: Scope) -> bool:
+    """Whether a request says that its body is NDJSON."""
+    if _JSON_HEADER in scope["headers"]:  # nearly always, and found without a step of ours
+        return False
+    return media_type_of(header(scope, b"content-type")) == NDJSON
+
+
+def is_ndjson_stream(scope: Scope) -> bool:
+    """Whether this module will serve the request: the guards do not bound its body as a whole."""
+    before, after = _PATH
+    path: str = scope["path"]
+    is_ours = scope["method"] == "POST" and path.startswith(before) and path.endswith(after)
+    return is_ours and path.count("/") == before.count("/") + after.count("/") and is_ndjson(scope)
+
+
+class NdjsonProduce:
+    """Serves the streams of one sidecar."""
+
+    def __init__(
+        self,
+        producing: Producing,
+        streams: Streams,
+        body_threads: Aside,
+    ) -> None:
+        self._producing = producing
+        self._streams = streams
+        self._body_threads = body_threads
+        self._status = 200 if producing.acknowledges else 202
+
+    def answer(self, topic: str, scope: Scope, receive: Receive) -> StreamedAnswer:
+        """The open stream, as the answer that it is; it must be called. Raises ProblemError."""
+        producing = self._producing
+        caller = caller_of(scope)
+        producing.check(topic, caller)
+        given = parameters(scope["query_string"], (DELIVERY, *PARAMETERS))
+        if is_spooled(given):
+            detail = "a stream is not spooled; send the records as application/json"
+            raise refused(422, detail, place=f"query.{DELIVERY}")
+        times = times_of(given, producing.times)
+        codec = LineCodec(
+            topic,
+            format_of(given, "key_format", Format.TEXT),
+            format_of(given, "value_format", Format.JSON),
+        )
+        check_media_type(header(scope, b"content-type"), header(scope, b"content-encoding"), NDJSON)
+        if header(scope, b"idempotency-key") is not None:
+            detail = "is for requests that are answered as a whole, not for a stream"
+            raise refused(400, detail, place="Idempotency-Key")
+        body = AskedBody(scope, receive)
+        stream = self._streams.open(topic, caller, lambda: times)
+
+        async def serve(outlet: Outlet) -> None:
+            await _Conversation(self._streams, self._body_threads, stream, codec, body, outlet).hold()
+
+        return StreamedAnswer(
+            self._headers(scope),
+            serve,
+            stall_ms=self._streams.limits.stall_timeout_ms,
+            status=self._status,
+            watch=False,
+            begin=body.ask,
+            held=stream,
+        )
+
+    @staticmethod
+    def _headers(scope: Scope) -> HeaderPairs:
+        headers = [(b"content-type", NDJSON), (b"cache-control", b"no-store")]
+        if header(scope, b"content-length") is None:
+            # Whoever goes on after an early end would never hear of it on a connection that goes on, too.
+            headers.append(CLOSE)
+        return headers
+
+
+class _Conversation:
+    """One stream: what is read, and what is told."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        body_threads: Aside,
+        stream: RecordStream,
+        codec: LineCodec,
+        receive: Receive,
+        outlet: Outlet,
+    ) -> None:
+        self._aside = body_threads
+        self._drain = streams.drain
+        self._idle_s = streams.limits.idle_timeout_ms / 1000
+        self._max_line_bytes = streams.limits.max_line_bytes
+        self._stream = stream
+        self._codec = codec
+        self._receive = receive
+        self._outlet = outlet
+        self._lines = LineSplitter(self._max_line_bytes)
+        self._failed = 0
+
+    async def hold(self) -> None:
+        """Reads and tells until the end, and sums up. Raises CallerGoneError."""
+        await converse(self._stream, self._drain, self._receive, self._read, self._tell)
+        records, failed = self._stream.records, self._failed
+        summary = {
+            "records": records,
+            "acknowledged": records - failed,
+            "failed": failed,
+            "ended": self._stream.ended,
+        }
+        await self._outlet.write(msgspec.json.encode({"summary": summary}) + b"\n")
+
+    async def _tell(self, outcomes: Sequence[tuple[int, Told]]) -> None:
+        self._failed += sum(isinstance(told, Problem) for _, told in outcomes)
+        await self._outlet.write(b"".join([line_of(index, told) for index, told in outcomes]))
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        more = True
+        while more:
+            try:
+                async with asyncio.timeout(self._idle_s):
+                    message = await self._receive()
+            except TimeoutError:
+                self._stream.finish(IDLE)
+                return
+            if message["type"] == "http.disconnect":
+                raise CallerGoneError("the caller closed the connection within its stream")
+            more = message.get("more_body", False)
+            lines = self._lines.feed(message.get("body", b""))
+            if not more:
+                lines += self._lines.end()
+            problem = await self._count_what_is_held()
+            await self._put(lines)
+            if problem is not None:
+                await self._stream.put([problem], 0)
+
+    async def _put(self, lines: Sequence[bytes | None]) -> None:
+        start = 0
+        while start < len(lines):
+            if start:
+                await asyncio.sleep(0)  # a read may bring thousands: others get their turn between
+            some, body_bytes = _some(lines, start)
+            start += len(some)
+            is_heavy = not all(line is None or is_light(line) for line in some)
+            items = await self._aside.do(partial(self._items, some)) if is_heavy else self._items(some)
+            await self._stream.put(items, body_bytes)
+
+    def _items(self, lines: Sequence[bytes | None]) -> list[Item]:
+        first = self._stream.records
+        whole = [line for line in lines if line is not None]
+        parsed = (
+            self._codec.parse(whole, first) if len(whole) == len(lines) else self._one_by_one(lines, first)
+        )
+        return [problem_of_body(one) if isinstance(one, BodyError) else one for one in parsed]
+
+    def _one_by_one(self, lines: Sequence[bytes | None], first: int) -> Sequence[Item | BodyError]:
+        return [
+            self._codec.parse([line], index)[0] if line is not None else self._too_long(index)
+            for index, line in enumerate(lines, first)
+        ]
+
+    def _too_long(self, index: int) -> BodyError:
+        detail = f"the line is longer than {self._max_line_bytes} bytes (stream_max_line_bytes)"
+        return BodyError(413, f"records[{index}]", detail)
+
+    async def _count_what_is_held(self) -> Problem | None:
+        """Counts a long line that has begun; where there is no room for it, it is passed over and fails."""
+        held_bytes = self._lines.held_bytes
+        problem = await self._stream.hold(held_bytes if held_bytes > _HELD_UNCOUNTED_BYTES else 0)
+        if problem is not None:
+            self._lines.pass_over()
+        return problem
+
+
+def _some(lines: Sequence[bytes | None], start: int) -> tuple[Sequence[bytes | None], int]:
+    """The lines from `start` on that are read in one go, one at least, and their length."""
+    body_bytes = 0
+    end = start
+    for line in lines[start : start + _LINES_AT_ONCE]:
+        size = 0 if line is None else len(line)
+        if body_bytes and body_bytes + size > _BYTES_AT_ONCE:
+            break
+        body_bytes += size
+        end += 1
+    return lines[start:end], body_bytes

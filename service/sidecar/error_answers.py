@@ -1,0 +1,79 @@
+"""How FastAPI's side answers what goes wrong in a route: each error as a Problem, in the face of its path.
+
+Coroutines, though they await nothing, or each of them would take a pool thread. Event loop only.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
+
+from service.admission.retry_after import RetryAfter
+from service.wire.asgi import HeaderPairs, Scope
+from service.wire.error_formats import ErrorFaces
+from service.wire.errors import Problem, ProblemError, problem_of_body, problem_of_bug
+from service.wire.responses import of_refusal
+from service.wire.strict_json import BodyError
+from service.wire.waiting import CALLER_GONE, CallerGoneError
+
+_log: Final = logging.getLogger(__name__)
+
+
+def answer_errors(api: FastAPI, faces: ErrorFaces, retry_after: RetryAfter) -> None:
+    """Has the API's errors answered in these faces."""
+
+    def answered(request: Request, problem: Problem) -> Response:
+        problem = retry_after.on(problem)
+        return of_refusal(faces.of(request.url.path)(problem), problem)
+
+    async def on_problem(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ProblemError)
+        return answered(request, error.problem)
+
+    async def on_body(request: Request, error: Exception) -> Response:
+        assert isinstance(error, BodyError)
+        return answered(request, problem_of_body(error))
+
+    async def on_caller_gone(_: Request, error: Exception) -> Response:
+        return Response(status_code=CALLER_GONE)
+
+    async def on_invalid(request: Request, error: Exception) -> Response:
+        """A parameter that can't be used, named by where it stands."""
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        return answered(request, Problem(422, f"{place}: {first['msg']}", place=place))
+
+    async def on_http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        headers: HeaderPairs = [(n.lower().encode(), v.encode()) for n, v in (error.headers or {}).items()]
+        if error.status_code == 405:
+            headers = [(b"allow", _methods_of(api, request.scope))]
+        return answered(request, Problem(error.status_code, str(error.detail), headers=tuple(headers)))
+
+    async def on_bug(request: Request, error: Exception) -> Response:
+        _log.error("a request failed in a way that nobody foresaw", exc_info=error)
+        return answered(request, problem_of_bug())
+
+    api.add_exception_handler(ProblemError, on_problem)
+    api.add_exception_handler(BodyError, on_body)
+    api.add_exception_handler(CallerGoneError, on_caller_gone)
+    api.add_exception_handler(RequestValidationError, on_invalid)
+    api.add_exception_handler(HTTPException, on_http)
+    api.add_exception_handler(Exception, on_bug)
+
+
+def _methods_of(api: FastAPI, scope: Scope) -> bytes:
+    """The methods of all routes to a path: the router names those of the first one only."""
+    methods: set[str] = set()
+    for route in api.routes:
+        if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
+            methods |= route.methods or set()
+    if "GET" in methods:
+        methods.add("HEAD")  # which the guards answer for every path that has a GET
+    return ", ".join(sorted(methods)).encode()

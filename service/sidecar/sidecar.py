@@ -1,0 +1,164 @@
+"""What a request has at hand: one Sidecar per app, made by create_app and found by every route.
+
+Nothing here is global, so two apps in one process do not know each other. Event loop only, but for `drain`,
+which the admin thread reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, cast
+from urllib.parse import unquote_to_bytes
+
+from fastapi import Depends, Request
+
+from client_core import ProducerConfig
+from service.admission.admission_control import WaitingRoom
+from service.admission.drain import Drain
+from service.admission.retry_after import RetryAfter
+from service.base.producer_protocol import Producer
+from service.base.settings import Settings
+from service.lookup.listing import Listing
+from service.lookup.lookup_table import LookupTable
+from service.lookup.lookups import Lookups
+from service.lookup.topic_configs import ConfigsOfTopics
+from service.lookup.unknown_topics import UnknownTopics
+from service.observe.http_metrics import HttpMetrics
+from service.observe.slowness.collector import Slowness
+from service.produce.body_threads import Aside
+from service.produce.idempotency import IdempotencyKeys, KeyLimits
+from service.produce.producing import Producing
+from service.produce.record_stream import StreamLimits, Streams
+from service.sidecar.status_report import StatusReport
+from service.watch.feed import ChangeFeed, make_feed
+from service.watch.notice import SnapshotNotice
+from service.wire.errors import refused
+from service.wire.json_items import BodyLimits
+from service.wire.long_answers import Slices
+
+if TYPE_CHECKING:
+    from service.spool.spool import Spool
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """The parts of one running app."""
+
+    settings: Settings
+    config: ProducerConfig
+    limits: BodyLimits
+    aside: Aside
+    producer: Producer
+    boot: str
+    slices: Slices
+    table: LookupTable
+    lookups: Lookups
+    listing: Listing
+    configs: ConfigsOfTopics
+    room: WaitingRoom
+    unknown: UnknownTopics
+    producing: Producing
+    streams: Streams
+    keys: IdempotencyKeys
+    http: HttpMetrics
+    drain: Drain
+    retry_after: RetryAfter
+    feed: ChangeFeed
+    status: StatusReport
+    spool: Spool | None
+
+
+def build_sidecar(
+    settings: Settings,
+    producer: Producer,
+    boot: str,
+    slowness: Slowness,
+    notice: SnapshotNotice,
+    spool: Spool | None,
+) -> Sidecar:
+    """The parts, put together over a producer, among whose event sinks `slowness` and `notice` must be."""
+    config = settings.producer_config()
+    room = WaitingRoom(
+        producer.clock,
+        settings.max_waiting_requests,
+        settings.max_waiting_bytes,
+        shared_bytes=config.buffer_memory,
+    )
+    unknown = UnknownTopics(settings.unknown_topic_memory_ms, settings.unknown_topics_per_second)
+    http = HttpMetrics(exemplars=settings.exemplars)
+    drain, slices = Drain(), Slices()
+    retry_after = RetryAfter(producer.clock, room, drain, config, settings)
+    lookups = Lookups(
+        producer, config, boot=boot, lookup_wait_ms=settings.lookup_wait_ms, room=room, unknown=unknown
+    )
+    feed = make_feed(producer, lookups, drain, settings, boot, notice)
+    aside = Aside()
+    producing = Producing(producer, config, settings, unknown, retry_after, aside)
+    return Sidecar(
+        settings=settings,
+        config=config,
+        limits=BodyLimits.of(settings.max_records_per_request, config.max_request_size),
+        aside=aside,
+        producer=producer,
+        boot=boot,
+        slices=slices,
+        table=LookupTable(producer, boot, slices),
+        lookups=lookups,
+        listing=Listing(
+            producer,
+            max_age_ms=settings.listing_max_age_ms,
+            wait_ms=settings.lookup_wait_ms,
+            slices=slices,
+        ),
+        configs=ConfigsOfTopics(
+            producer, max_age_ms=settings.topic_configs_max_age_ms, wait_ms=settings.topic_configs_wait_ms
+        ),
+        room=room,
+        unknown=unknown,
+        producing=producing,
+        streams=Streams(producer, producing, room, drain, http, limits=StreamLimits.of(settings)),
+        keys=IdempotencyKeys(producer.clock, _key_limits(settings, config), http.keys_forgotten_early),
+        http=http,
+        drain=drain,
+        retry_after=retry_after,
+        feed=feed,
+        status=StatusReport(
+            producer=producer,
+            config=config,
+            boot=boot,
+            slow_after_ms=settings.slow_after_ms,
+            slowness=slowness,
+            room=room,
+            http=http,
+            drain=drain,
+            watchers=lambda: feed.watchers,
+            spool=None if spool is None else spool.status,
+        ),
+        spool=spool,
+    )
+
+
+def _key_limits(settings: Settings, config: ProducerConfig) -> KeyLimits:
+    """A key outlives every record that the request under it could still have on its way."""
+    hold_ms = max(settings.idempotency_memory_ms, 2 * config.delivery_timeout_ms)
+    return KeyLimits(settings.idempotency_max_bytes, settings.idempotency_max_keys, hold_ms)
+
+
+async def sidecar_of(request: Request) -> Sidecar:
+    """The app's parts. Refuses a query that FastAPI would take for something else.
+
+    Of what stands twice it would take the last, and what is not UTF-8 would become a replacement character.
+    A coroutine, though it awaits nothing: what is none would be sent to a pool thread.
+    """
+    names = [name for name, _ in request.query_params.multi_items()]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise refused(400, "stands twice", place=f"query.{twice}")
+    try:
+        unquote_to_bytes(request.scope["query_string"]).decode()
+    except UnicodeDecodeError as e:
+        raise refused(400, "invalid UTF-8", place="query") from e
+    return cast("Sidecar", request.app.state.sidecar)
+
+
+SidecarDep = Annotated[Sidecar, Depends(sidecar_of)]

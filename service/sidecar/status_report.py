@@ -1,0 +1,225 @@
+"""The answer to GET /v1/status: the client's status, what was observed lately, and the judgement on both.
+
+A caller sees no name of a topic that it may not read. Costs a walk over the batches that are not
+acknowledged, and over the topics that are known: a poll per second is nothing. Event loop only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from client_core import Backlog, BatchCount, Phase, ProducerConfig, TopicWait
+from service.admission.admission_control import WaitingRoom
+from service.admission.caller import Caller
+from service.admission.drain import Drain
+from service.base.producer_protocol import Producer
+from service.observe.http_metrics import PRODUCE_OUTCOMES, HttpMetrics
+from service.observe.slowness.collector import Failure, LeaderMove, NodeSlowness, Observed, Slowness
+from service.observe.slowness.judging import Picture, judge
+from service.observe.slowness.recent_times import NOTHING_RECENT, Second
+from service.wire.freshness import rfc3339, version_text
+
+_encode: Final = msgspec.json.Encoder().encode
+
+#: How many topics that requests wait for are listed; those with the most requests.
+_WAITS_LISTED: Final = 50
+
+#: How old a status may be that several watchers share; they ask at most four times a second.
+SHARED_MS: Final = 100
+
+_QUIET: Final = NodeSlowness(NOTHING_RECENT, None)
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReport:
+    """What the answer is made of. `watchers` says how many watch now, `spool` its own part."""
+
+    producer: Producer
+    config: ProducerConfig
+    boot: str
+    slow_after_ms: int
+    slowness: Slowness
+    room: WaitingRoom
+    http: HttpMetrics
+    drain: Drain
+    watchers: Callable[[], int]
+    spool: Callable[[Callable[[str], bool]], dict[str, Any]] | None
+    #: When the last body for a caller was made, and the body.
+    _shared: dict[Caller, tuple[int, bytes]] = field(default_factory=dict)
+
+    def body(self, caller: Caller) -> bytes:
+        """The JSON as this caller may see it, at this moment."""
+        return _encode(self.document(caller))
+
+    def shared_body(self, caller: Caller) -> bytes:
+        """The same, at most SHARED_MS old: for many who are told it in one rhythm."""
+        now_ms = self.producer.clock.now_ms()
+        kept = self._shared.get(caller)
+        if kept is not None and now_ms - kept[0] < SHARED_MS:
+            return kept[1]
+        for other, (made_ms, _) in list(self._shared.items()):
+            if now_ms - made_ms >= SHARED_MS:
+                del self._shared[other]
+        body = self.body(caller)
+        self._shared[caller] = now_ms, body
+        return body
+
+    def document(self, caller: Caller) -> dict[str, Any]:
+        """The same before it is bytes."""
+        clock, may_read = self.producer.clock, caller.read.allow
+        observed, backlog, status = self.slowness.observed(), self.producer.backlog(), self.producer.status()
+        now_ms = clock.now_ms()
+        picture = Picture(
+            now_ms=now_ms,
+            status=status,
+            backlog=backlog,
+            nodes=observed.nodes,
+            slow_after_ms=self.slow_after_ms,
+            linger_ms=self.config.linger_ms,
+            needs_producer_id=self.config.enable_idempotence,
+            may_read=may_read,
+        )
+        client = asdict(status)
+        nodes = [node | _of_node(node["id"], backlog, observed, now_ms) for node in client.pop("nodes")]
+        return {
+            "state": client.pop("state"),
+            "draining": self.drain.begun,
+            "version": version_text(self.boot, self.producer.cache.update_version),
+            "at": rfc3339(clock.wall_ms()),
+            "slow": [finding._asdict() for finding in judge(picture)],
+            "waiting_requests": self.room.requests,
+            "waiting_bytes": self.room.bytes,
+            "watchers": self.watchers(),
+            **client,
+            "nodes": nodes,
+            "leaderless": _batches(backlog.queued.get(None), now_ms),
+            "phases": _phases(picture, observed),
+            "waits": _waits(backlog.topic_waits, may_read, now_ms),
+            "produce": self._produce(observed, now_ms),
+            "spool": None if self.spool is None else self.spool(may_read),
+            "leader_changes": _leader_changes(observed.leader_moves, may_read),
+        }
+
+    def _produce(self, observed: Observed, now_ms: int) -> dict[str, Any]:
+        counts = {outcome: self.http.produced(outcome).count for outcome in PRODUCE_OUTCOMES}
+        return {
+            "requests": sum(counts.values()),
+            "failed_requests": counts["error"],
+            "records": observed.records,
+            "failed_records": observed.failed_records,
+            "bytes": observed.delivered_bytes,
+            "latency": asdict(observed.produce),
+            "per_second": _columns(observed.seconds),
+        }
+
+
+def _of_node(node_id: int, backlog: Backlog, observed: Observed, now_ms: int) -> dict[str, Any]:
+    known = observed.nodes.get(node_id, _QUIET)
+    return {
+        "produce": asdict(known.produce),
+        "waiting": _batches(backlog.queued.get(node_id), now_ms),
+        "on_the_wire": _batches(backlog.in_flight.get(node_id), now_ms),
+        "last_failure": _failure(known.last_failure, now_ms),
+    }
+
+
+def _batches(count: BatchCount | None, now_ms: int) -> dict[str, int | None]:
+    count = count or BatchCount()
+    return {
+        "batches": count.batches,
+        "records": count.records,
+        "partitions": count.partitions,
+        "oldest_ms": _age_ms(count.oldest_created_ms, now_ms),
+    }
+
+
+def _failure(failure: Failure | None, now_ms: int) -> dict[str, Any] | None:
+    if failure is None:
+        return None
+    return {
+        "api": failure.api,
+        "error": failure.error,
+        "detail": failure.detail,
+        "age_ms": _age_ms(failure.last_ms, now_ms),
+        "since_ms": _age_ms(failure.since_ms, now_ms),
+        "times": failure.times,
+    }
+
+
+def _phases(picture: Picture, observed: Observed) -> dict[str, Any]:
+    """Who waits in each phase, in requests where nothing is appended yet and in records from then on."""
+    status, backlog = picture.status, picture.backlog
+    by_phase: dict[Phase, list[int]] = {Phase.METADATA: [], Phase.BUFFER: []}
+    for wait in backlog.topic_waits:
+        by_phase[wait.phase].append(wait.oldest_submitted_ms)
+    waiting = {
+        "metadata": (status.waiting_for_metadata, min(by_phase[Phase.METADATA], default=None)),
+        "buffer": (
+            max(status.waiting_for_buffer, status.buffer.waiters),
+            min(by_phase[Phase.BUFFER], default=None),
+        ),
+        "queue": _records_and_oldest(backlog.queued),
+        "delivery": _records_and_oldest(backlog.in_flight),
+    }
+    return {
+        phase: {
+            "waiting": number,
+            "oldest_ms": _age_ms(oldest_ms, picture.now_ms),
+            "recent": asdict(observed.phases[phase]),
+        }
+        for phase, (number, oldest_ms) in waiting.items()
+    }
+
+
+def _records_and_oldest(counts: Mapping[Any, BatchCount]) -> tuple[int, int | None]:
+    oldest = [c.oldest_created_ms for c in counts.values() if c.oldest_created_ms is not None]
+    return sum(count.records for count in counts.values()), min(oldest, default=None)
+
+
+def _waits(waits: Sequence[TopicWait], may_read: Callable[[str], bool], now_ms: int) -> list[dict[str, Any]]:
+    visible = sorted((wait for wait in waits if may_read(wait.topic)), key=lambda wait: -wait.requests)
+    return [
+        {
+            "topic": wait.topic,
+            "phase": wait.phase.value,
+            "lacks_partition": wait.lacks_partition,
+            "requests": wait.requests,
+            "oldest_ms": _age_ms(wait.oldest_submitted_ms, now_ms),
+        }
+        for wait in visible[:_WAITS_LISTED]
+    ]
+
+
+def _columns(seconds: Sequence[Second]) -> dict[str, list[int | None]]:
+    """One list per thing, all of one length, the oldest second first. Times are null where nothing ended."""
+    return {
+        "records": [s.records for s in seconds],
+        "failed_records": [s.failed_records for s in seconds],
+        "bytes": [s.delivered_bytes for s in seconds],
+        "mean_ms": [s.total_ms // s.batches if s.batches else None for s in seconds],
+        "max_ms": [s.max_ms if s.batches else None for s in seconds],
+    }
+
+
+def _leader_changes(moves: Sequence[LeaderMove], may_read: Callable[[str], bool]) -> list[dict[str, Any]]:
+    """The latest first."""
+    return [
+        {
+            "at": rfc3339(move.at_wall_ms),
+            "topic": move.topic,
+            "partition": move.change.partition,
+            "old_leader": move.change.old_leader_id,
+            "new_leader": move.change.new_leader_id,
+            "leader_epoch": move.change.leader_epoch,
+        }
+        for move in reversed(moves)
+        if may_read(move.topic)
+    ]
+
+
+def _age_ms(then_ms: int | None, now_ms: int) -> int | None:
+    return None if then_ms is None else max(now_ms - then_ms, 0)

@@ -1,0 +1,1 @@
+"""HTTP and JSON, as every API of the sidecar uses them: ASGI, errors, strict JSON, streams."""

@@ -1,0 +1,133 @@
+"""Answers of FastAPI's routes: prepared bytes, fresh ones with an ETag, and problems. Event loop only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol, Self
+
+from fastapi import Request, Response
+
+from service.wire.asgi import HeaderPairs
+from service.wire.error_formats import Refusal
+from service.wire.errors import PROBLEM_TYPE, Problem
+from service.wire.freshness import CACHE_CONTROL, etag_of, matches
+from service.wire.long_answers import LongAnswer, LongBody
+from service.wire.media_type import JSON
+from service.wire.schemas import ProblemAnswer, error_answers
+
+#: The problem answers of a route, for the OpenAPI document.
+problems: Final = error_answers(
+    ProblemAnswer,
+    {
+        400: "The request is malformed; `place` says where.",
+        404: "The topic or partition does not exist: the broker said so.",
+        408: "The body did not come in time.",
+        412: "`min_version` is of another process.",
+        413: "The body or a record is too large.",
+        415: "The media type is not served.",
+        422: "The request says what can't be done; `place` says where.",
+        429: "Too much waits in this sidecar already; nothing was written.",
+        500: "Kafka refused for a reason that a retry won't mend.",
+        503: "No broker is reachable, or memory or the spool was full, or the sidecar is shutting down; "
+        "nothing was sent.",
+        504: "A deadline ran out after something was sent: the outcome is unknown.",
+    },
+    PROBLEM_TYPE.decode(),
+)
+
+
+class Prepared(Protocol):
+    """An answer whose headers are made: its body in pieces, and its ETag."""
+
+    @property
+    def etag(self) -> bytes: ...
+    @property
+    def headers(self) -> HeaderPairs: ...
+    @property
+    def headers_304(self) -> HeaderPairs: ...
+    @property
+    def chunks(self) -> Sequence[bytes]: ...
+
+
+class Ready(NamedTuple):
+    """A body that never changes, and its ETag."""
+
+    body: bytes
+    etag: bytes
+
+    @classmethod
+    def of(cls, body: bytes) -> Self:
+        return cls(body, etag_of(body))
+
+
+def of_ready(request: Request, ready: Ready) -> Response:
+    """A JSON answer that never changes, or 304 where the caller holds it."""
+    headers_304 = [(b"etag", ready.etag), CACHE_CONTROL]
+    if _holds(request, ready.etag):
+        return _plain(304, headers_304, b"")
+    return _plain(200, [*_head(JSON, ready.body), *headers_304], ready.body)
+
+
+def of_prepared(request: Request, entry: Prepared) -> Response:
+    """A prepared answer, or 304 where the caller holds it."""
+    if _holds(request, entry.etag):
+        return _plain(304, entry.headers_304, b"")
+    return of_chunks(entry.headers, entry.chunks)
+
+
+def of_body(request: Request, body: bytes, freshness: HeaderPairs, media_type: bytes = JSON) -> Response:
+    """An answer made on the spot, or 304."""
+    etag = etag_of(body)
+    headers_304 = [(b"etag", etag), CACHE_CONTROL, *freshness]
+    if _holds(request, etag):
+        return _plain(304, headers_304, b"")
+    return _plain(200, [*_head(media_type, body), *headers_304], body)
+
+
+def of_long(request: Request, body: LongBody, freshness: HeaderPairs, media_type: bytes = JSON) -> Response:
+    """The same for a body in pieces."""
+    headers_304 = [(b"etag", body.etag), CACHE_CONTROL, *freshness]
+    if _holds(request, body.etag):
+        return _plain(304, headers_304, b"")
+    return of_chunks([*_head_of(media_type, body.length), *headers_304], body.chunks)
+
+
+def of_chunks(headers: HeaderPairs, chunks: Sequence[bytes]) -> Response:
+    """A response in pieces, whose headers are all there already; a single piece goes out with its head."""
+    return _plain(200, headers, chunks[0]) if len(chunks) == 1 else LongAnswer(200, headers, chunks)
+
+
+def of_json(body: bytes) -> Response:
+    """An answer that is of this moment only: no ETag, no age."""
+    return _plain(200, [*_head(JSON, body), (b"cache-control", b"no-store")], body)
+
+
+def of_refusal(refusal: Refusal, problem: Problem) -> Response:
+    """A problem in the face that its caller can read."""
+    headers = [*_head(refusal.media_type, refusal.body), *problem.all_headers(), *refusal.headers]
+    return _plain(refusal.status, headers, refusal.body)
+
+
+def as_is(status: int, headers: HeaderPairs, body: bytes) -> Response:
+    """A response whose headers are all there already."""
+    return _plain(status, headers, body)
+
+
+def _head(media_type: bytes, body: bytes) -> HeaderPairs:
+    return _head_of(media_type, len(body))
+
+
+def _head_of(media_type: bytes, length: int) -> HeaderPairs:
+    return [(b"content-type", media_type), (b"content-length", b"%d" % length)]
+
+
+def _plain(status: int, headers: HeaderPairs, body: bytes) -> Response:
+    response = Response(status_code=status)
+    response.body = body
+    response.raw_headers = headers
+    return response
+
+
+def _holds(request: Request, etag: bytes) -> bool:
+    asked = (value for name, value in request.scope["headers"] if name == b"if-none-match")
+    return any(matches(value, etag) for value in asked)

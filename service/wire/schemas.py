@@ -1,0 +1,107 @@
+"""What all APIs share in the OpenAPI document: the parameters of queries, and the shape of errors.
+
+The query models are used at run time; the others describe what `errors.py` spells, and tests hold the two
+equal. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from service.wire.strict_json import MAX_INT32
+from service.wire.waiting import MAX_WAIT_MS
+
+#: Examples of answers: by method, path and status.
+Examples = Mapping[tuple[str, str, str], object]
+
+
+def digits_only(value: object) -> object:
+    """pydantic would take 1.0, 1_0 and blanks around for whole numbers."""
+    if isinstance(value, str) and not (value.isascii() and value.isdigit()):
+        raise ValueError("must be a whole number in plain digits")
+    return value
+
+
+# The bounds stand first, or the document would not know them for an integer's.
+Milliseconds = Annotated[int, Field(ge=0, le=MAX_WAIT_MS), BeforeValidator(digits_only)]
+Int32 = Annotated[int, Field(ge=0, le=MAX_INT32), BeforeValidator(digits_only)]
+
+
+def error_answers(
+    model: type[BaseModel], descriptions: Mapping[int, str], media_type: str = "application/json"
+) -> Callable[..., dict[int | str, dict[str, Any]]]:
+    """A function from statuses to what a route's `responses` say of them, for the OpenAPI document.
+
+    The model is named and not given: FastAPI would make a validator for each answer of each route, half of
+    what a start costs. openapi.py adds it to the document.
+    """
+    content = {media_type: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
+
+    def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+        return {
+            status: {"description": descriptions[status], "content": deepcopy(content)} for status in statuses
+        }
+
+    return described
+
+
+class Query(BaseModel):
+    """Unknown parameters are refused: a misspelt deadline must not become none."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class NoQuery(Query):
+    """A call that takes no parameters."""
+
+
+class WaitQuery(Query):
+    max_block_ms: Milliseconds | None = Field(
+        None, description="How long to wait for metadata at most (Kafka's max.block.ms, for this request)."
+    )
+
+
+class Receipt(BaseModel):
+    partition: int
+    offset: int | None = Field(description="Null where the broker did not say it.")
+    timestamp: int
+
+
+class ItemError(BaseModel):
+    kafka_error: str | None
+    code: int | None
+    message: str
+    retriable: bool
+    written: Literal["no", "unknown"] | None = None
+    phase: Literal["metadata", "buffer", "delivery"] | None = None
+    waited_ms: int | None = None
+
+
+class FailedItem(BaseModel):
+    error: ItemError
+
+
+class ProduceAnswer(BaseModel):
+    topic: str
+    results: list[Receipt | FailedItem] = Field(description="One per record, in order.")
+
+
+class ProblemAnswer(BaseModel):
+    """RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    kafka_error: str | None
+    code: int | None
+    retriable: bool
+    written: Literal["no", "unknown"] | None = None
+    phase: Literal["metadata", "buffer", "delivery"] | None = None
+    waited_ms: int | None = None
+    place: str | None = None
+    results: list[Receipt | FailedItem] | None = None

@@ -1,0 +1,131 @@
+"""Answers that go on: chunks are written as they come, to a caller who takes them, or not at all.
+
+A caller who takes nothing for `stall_ms` is cut off: what waits for it would grow, and its place is somebody
+else's. One who leaves ends the stream. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from typing import Final, TypeVar
+
+from starlette.responses import Response
+
+from service.wire.asgi import ABORT, HeaderPairs, Message, Receive, Scope, Send, header
+from service.wire.waiting import CallerGoneError
+
+T = TypeVar("T")
+
+
+class Outlet:
+    """Where the chunks of one answer go."""
+
+    def __init__(self, scope: Scope, send: Send, stall_ms: int) -> None:
+        self._send = send
+        self._stall_ms = stall_ms
+        self._abort: Final[Callable[[], None] | None] = scope.get(ABORT)
+
+    async def write(self, chunk: bytes) -> None:
+        """Hands a chunk on; returns when the connection has room for more.
+
+        Raises CallerGoneError where the caller takes nothing for stall_ms; the connection is cut then.
+        """
+        try:
+            async with asyncio.timeout(self._stall_ms / 1000):
+                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except TimeoutError as e:
+            if self._abort is not None:
+                self._abort()
+            raise CallerGoneError(f"the caller took nothing for {self._stall_ms} ms") from e
+
+
+class StreamedAnswer(Response):
+    """A response whose body is what `write` puts into the outlet.
+
+    With `watch` the caller's leaving cancels `write`; without it, `write` reads the body itself and will see.
+    """
+
+    def __init__(
+        self,
+        headers: HeaderPairs,
+        write: Callable[[Outlet], Awaitable[None]],
+        *,
+        stall_ms: int,
+        status: int = 200,
+        watch: bool = True,
+        begin: Callable[[], Awaitable[None]] | None = None,
+        held: AbstractContextManager[object] | None = None,
+    ) -> None:
+        """`begin` is awaited before the head is sent, as `AskedBody.ask` wants to be.
+
+        `held` is let go with the answer, however that ends: also where its head can't be sent.
+        """
+        super().__init__(status_code=status)
+        self.raw_headers = headers
+        self._write = write
+        self._stall_ms = stall_ms
+        self._watch = watch
+        self._begin = begin
+        self._held = contextlib.nullcontext() if held is None else held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._held:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        outlet = Outlet(scope, send, self._stall_ms)
+        if self._begin is not None:
+            await self._begin()
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        with contextlib.suppress(CallerGoneError):  # nobody is left to end it for
+            if self._watch:
+                await unless_gone(self._write(outlet), receive)
+            else:
+                await self._write(outlet)
+            await send({"type": "http.response.body", "body": b""})
+
+
+class AskedBody:
+    """A request's `receive`, for an answer that begins before the body has come.
+
+    A caller who waits to be asked for its body (`Expect: 100-continue`) would take an answer that comes first
+    for a refusal: servers ask when the application first receives, so that is begun before. One task calls.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._waits = header(scope, b"expect") is not None
+        self._receive = receive
+        self._first: asyncio.Future[Message] | None = None
+
+    async def ask(self) -> None:
+        """Has the caller asked for its body, if it waits for that."""
+        if self._waits:
+            self._first = asyncio.ensure_future(self._receive())
+            await asyncio.sleep(0)
+
+    async def __call__(self) -> Message:
+        first, self._first = self._first, None
+        return await (self._receive() if first is None else first)
+
+
+async def unless_gone(work: Awaitable[T], receive: Receive) -> T:
+    """What the work comes to; raises CallerGoneError, the work cancelled, when the caller leaves before."""
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise CallerGoneError("the caller closed the connection")
+        return await working
+    finally:
+        for task in (working, watching):
+            task.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

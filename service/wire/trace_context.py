@@ -1,0 +1,99 @@
+"""W3C trace context: what a request's `traceparent` and `tracestate` say, or that they say nothing.
+
+    traceparent   00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
+                  version, trace id, id of the caller's span, flags: in lower case, no id of zeros alone
+    tracestate    vendor=value,tenant@system=value
+
+Strict, as the specification asks: what is no traceparent is as if it were not there, and a tracestate that
+can't be read is left out. Of a version that is not known yet the four parts are read, and more may follow.
+Pure. Source: W3C Trace Context, https://www.w3.org/TR/trace-context-2/.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from service.wire.asgi import Scope, header
+
+_TRACEPARENT: Final = re.compile(
+    rb"(?!ff)(?P<version>[0-9a-f]{2})-(?P<trace>(?!0{32})[0-9a-f]{32})-(?P<span>(?!0{16})[0-9a-f]{16})"
+    rb"-(?P<flags>[0-9a-f]{2})(?P<more>-[\x21-\x7e]*)?"
+)
+_VERSION: Final = b"00"
+
+_MEMBER: Final = re.compile(
+    rb"(?P<key>[a-z][_0-9a-z*/-]{0,255}|[0-9a-z][_0-9a-z*/-]{0,240}@[a-z][_0-9a-z*/-]{0,13})"
+    rb"=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
+)
+_MAX_MEMBERS: Final = 32
+
+#: How much of a tracestate is passed on: what the specification asks for at least. Each record bears it.
+MAX_STATE_BYTES: Final = 512
+#: Of one that is longer, members longer than this are left out first, as the specification has it.
+_LONG_MEMBER_BYTES: Final = 128
+
+#: Nobody needs more for a version to come, and each record would bear it.
+_MAX_PARENT_BYTES: Final = 256
+
+
+class TraceContext(NamedTuple):
+    """A trace, and the span in it that caused what bears this. `state` is empty where there is none."""
+
+    parent: bytes
+    state: bytes = b""
+
+    @property
+    def trace_id(self) -> str:
+        """Thirty-two hexadecimal digits."""
+        return self.parent[3:35].decode("ascii")
+
+    @property
+    def span_id(self) -> str:
+        """Sixteen hexadecimal digits."""
+        return self.parent[36:52].decode("ascii")
+
+    @property
+    def flags(self) -> int:
+        """The trace flags; the lowest bit says that the trace is sampled."""
+        return int(self.parent[53:55], 16)
+
+
+def trace_context_of(scope: Scope) -> TraceContext | None:
+    """The context that a request brings."""
+    parent = header(scope, b"traceparent")
+    return None if parent is None else trace_context(parent, header(scope, b"tracestate") or b"")
+
+
+def trace_context(parent: bytes, state: bytes = b"") -> TraceContext | None:
+    """The context of two headers' values; headers that stood twice are joined by commas. None for no one."""
+    read = _TRACEPARENT.fullmatch(parent.strip(b" \t"))
+    if read is None or len(parent) > _MAX_PARENT_BYTES or (read["more"] and read["version"] == _VERSION):
+        return None
+    return TraceContext(read[0], _state(state) if state else b"")
+
+
+def _state(state: bytes) -> bytes:
+    """The members that are passed on; none where the list can't be read."""
+    members = [member for part in state.split(b",") if (member := part.strip(b" \t"))]
+    keys: set[bytes] = set()
+    for member in members:
+        read = _MEMBER.fullmatch(member)
+        if read is None or read["key"] in keys:
+            return b""
+        keys.add(read["key"])
+    if len(members) > _MAX_MEMBERS:
+        return b""
+    return b",".join(_that_fit(members))
+
+
+def _that_fit(members: list[bytes]) -> list[bytes]:
+    if _joined_bytes(members) > MAX_STATE_BYTES:
+        members = [member for member in members if len(member) <= _LONG_MEMBER_BYTES]
+    while _joined_bytes(members) > MAX_STATE_BYTES:
+        members = members[:-1]
+    return members
+
+
+def _joined_bytes(members: list[bytes]) -> int:
+    return sum(map(len, members)) + max(len(members) - 1, 0)

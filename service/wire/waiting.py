@@ -1,0 +1,86 @@
+"""How a request waits: parked as a ticket, never as a thread; a caller who leaves frees its place.
+
+`wait_for_result` takes the ticket, awaits its result, and watches meanwhile whether the caller is still
+there. The watch begins a moment late, since most requests are answered before it would be of use and each
+watch is a task. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from client_core import IllegalStateError, KafkaError, ProducerClosedError, Ticket
+from service.wire.asgi import Receive
+from service.wire.errors import Problem, ProblemError, problem_of
+
+#: Longer than nearly every acknowledgement, shorter than anyone notices a place that nobody needs any more.
+_WATCH_AFTER_S: Final = 0.05
+
+
+#: Longer waits than an hour are a mistake in units.
+MAX_WAIT_MS: Final = 3_600_000
+
+#: What a log would call the status of a request whose caller left.
+CALLER_GONE: Final = 499
+
+_Result = TypeVar("_Result")
+
+
+class CallerGoneError(Exception):
+    """The caller closed the connection while it waited: there is nobody to answer."""
+
+
+async def wait_for_result(
+    take_ticket: Callable[[Callable[[_Result], None]], Ticket], receive: Receive
+) -> _Result:
+    """The ticket's result. Raises CallerGoneError, or ProblemError where the client takes no ticket.
+
+    A caller who leaves and a task that is cancelled cancel the ticket.
+
+    `receive` must have given the whole body already.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[_Result] = loop.create_future()
+
+    def done(result: _Result) -> None:
+        if not future.done():
+            future.set_result(result)
+
+    try:
+        ticket = take_ticket(done)
+    except (KafkaError, IllegalStateError) as e:
+        raise ProblemError(refusal_of(e)) from e
+    if future.done():
+        return future.result()
+    watch: asyncio.Task[None] | None = None
+
+    def begin_to_watch() -> None:
+        nonlocal watch
+        watch = loop.create_task(_until_gone(receive, future))
+
+    timer = loop.call_later(_WATCH_AFTER_S, begin_to_watch)
+    try:
+        return await future
+    except BaseException:
+        ticket.cancel()
+        raise
+    finally:
+        timer.cancel()
+        if watch is not None:
+            watch.cancel()
+
+
+def refusal_of(error: KafkaError | IllegalStateError) -> Problem:
+    """Why the client took no ticket: a record that is too large, or a client that was closed meanwhile."""
+    said = error if isinstance(error, KafkaError) else ProducerClosedError("the sidecar is shutting down")
+    return replace(problem_of(said), written="no")
+
+
+async def _until_gone(receive: Receive, future: asyncio.Future[_Result]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    if not future.done():
+        future.set_exception(CallerGoneError("the caller closed the connection"))
