@@ -7,7 +7,7 @@
     producer.close(10_000)
 
 This module is the face: whoever uses the client imports from here, and from nowhere below. Importing it has
-no side effect. DESIGN.md has the map of the rooms behind it.
+no side effect. docs/modules.md lists the modules behind it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,74 @@
+"""docs/modules.md: every module by its package, with the first line of its docstring.
+
+    python -m tests.structure.module_list            writes it
+    python -m tests.structure.module_list --check    exits 1 where it is out of date
+
+Left out are the messages of Kafka's protocol, which are generated, and files of tests, whose names say what
+is in them.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).parents[2]
+LIST: Final = ROOT / "docs" / "modules.md"
+_TOPS: Final = ("client_core", "service", "pipeline", "helm", "benchmarks", "tests")
+_GENERATED: Final = "client_core/protocol/messages"
+_HEAD: Final = """# Modules
+
+Written by `make docs` from the first line of each module's docstring. How the packages depend on each other
+stands in [DESIGN.md](../DESIGN.md).
+"""
+
+
+def module_list() -> str:
+    """The text of the file."""
+    return _HEAD + "".join(_package(folder) for folder in _folders())
+
+
+def _folders() -> Iterator[Path]:
+    for top in _TOPS:
+        for folder in sorted({path.parent for path in (ROOT / top).rglob("*.py")}):
+            if not folder.relative_to(ROOT).as_posix().startswith(_GENERATED):
+                yield folder
+
+
+def _package(folder: Path) -> str:
+    modules = [
+        path
+        for path in sorted(folder.glob("*.py"))
+        if path.name != "__init__.py" and not path.name.startswith("test_")
+    ]
+    init = folder / "__init__.py"
+    about = first_line(init) if init.exists() else ""
+    if not modules:
+        return ""
+    lines = "".join(f"- `{path.name}`: {first_line(path)}\n" for path in modules)
+    head = f"\n## `{folder.relative_to(ROOT).as_posix()}/`\n\n"
+    return head + (f"{about}\n\n" if about else "") + lines
+
+
+def first_line(path: Path) -> str:
+    """The first line of a module's docstring, empty without one."""
+    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+
+
+def main() -> int:
+    text = module_list()
+    if "--check" not in sys.argv:
+        LIST.write_text(text, encoding="utf-8")
+    elif LIST.read_text(encoding="utf-8") != text:
+        print("docs/modules.md is out of date: run `make docs`")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
