@@ -1,0 +1,1 @@
+"""Requests and answers over channels: connections of nodes, requests in flight, metadata refreshes."""

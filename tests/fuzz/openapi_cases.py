@@ -4,8 +4,8 @@
 
 Each answer is held against the document: no status that it leaves out, no media type, no body outside its
 schema, and what it forbids is refused. That all it allows is taken can't be asked for: a document can't say
-"exactly one of these", or base64, or which partitions there are. Called by `tests/service/test_openapi.py`
-for some cases, and by `make fuzz` for many.
+"exactly one of these", or base64, or which partitions there are. Called for some cases by
+`tests/service/native/test_openapi.py`, and by `make fuzz` for many.
 """
 
 from __future__ import annotations

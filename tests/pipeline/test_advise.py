@@ -23,7 +23,7 @@ from pipeline.datasource.patience import Patience
 from pipeline.datasource.sidecar_http import Answer
 from pipeline.gold.advice import MOST_WARM_TOPICS
 from service.process import advice_document as sidecars
-from tests.service.advice_documents import HOUR_MS
+from tests.service.process.advice_documents import HOUR_MS
 from tests.support.fake_sidecar_api import FakeSidecarApi
 
 if TYPE_CHECKING:

@@ -381,7 +381,7 @@ def test_a_disk_that_hangs_does_not_hold_up_the_end(tmp_path: Path, caplog: pyte
 
 
 def test_what_may_wait_for_the_disk_is_what_the_docs_say() -> None:
-    page = Path(__file__).parents[2] / "docs" / "spool.md"
+    page = Path(__file__).parents[3] / "docs" / "spool.md"
     (said,) = re.findall(r"Up to (\d+) MiB wait for a disk", page.read_text())
     assert int(said) * 1024 * 1024 == QUEUE_BYTES
 

@@ -125,7 +125,7 @@ def test_a_new_token_is_random_and_its_entry_is_what_the_file_takes() -> None:
 
 
 def test_the_example_of_the_documentation_is_what_the_file_takes() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "access.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "access.md").read_text()
     (example,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     billing, dashboard = parse_tokens("docs/access.md", example.encode()).values()
     assert billing.read.allow("orders-eu")

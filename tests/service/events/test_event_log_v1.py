@@ -14,7 +14,7 @@ import pytest
 from service.events.event_v1 import TYPE_NAMES, TYPES, Event, bucket_of, encode, time_text
 from service.events.schema import event_schema, schema_text
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 
 COMMON = ("v", "type", "cluster_id", "sidecar_id", "service", "boot_id", "seq", "observed_at")

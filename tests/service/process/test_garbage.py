@@ -119,4 +119,4 @@ assert mapped_bytes() - before < len(large) + len(small), mapped_bytes() - befor
 
 
 def test_a_large_block_is_mapped_by_itself_also_after_a_larger_one_was_freed() -> None:
-    subprocess.run([sys.executable, "-c", _LARGE_BLOCKS], check=True, cwd=Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", _LARGE_BLOCKS], check=True, cwd=Path(__file__).parents[3])

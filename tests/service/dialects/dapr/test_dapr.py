@@ -17,7 +17,7 @@ from client_core import (
     Written,
 )
 from service.admission.caller import Caller, TopicRules, set_caller
-from tests.service.dapr_app import details, envelope, only_records, refusal, web
+from tests.service.dialects.dapr.dapr_app import details, envelope, only_records, refusal, web
 
 if TYPE_CHECKING:
     import httpx

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.scraped_sidecar import Scrape, busy_scrape
 
-DOCS: Final = Path(__file__).parents[2] / "docs"
+DOCS: Final = Path(__file__).parents[3] / "docs"
 PAGE: Final = (DOCS / "metrics.md").read_text()
 
 #: The name, its type, and the cell of its labels.

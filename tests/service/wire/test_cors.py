@@ -14,7 +14,7 @@ from service.base.settings import SettingsError
 from service.observe.http_metrics import OTHER as OTHER_ROUTE
 from service.process.admin import make_registry
 from service.wire.cors import EXPOSED_HEADERS, Cors
-from tests.service.test_every_path_is_guarded import ROUTES, Route, Site
+from tests.service.admission.test_every_path_is_guarded import ROUTES, Route, Site
 from tests.support.http_app import HttpApp
 from tests.support.running_server import RunningServer
 from tests.support.served import Served, on_loop

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.service.dapr_app import envelope, only_records, refusal, web
+from tests.service.dialects.dapr.dapr_app import envelope, only_records, refusal, web
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core import Phase, RecordFailure, TimeoutError, Written
-from tests.service.dapr_app import details, envelope, only_records, refusal, web
+from tests.service.dialects.dapr.dapr_app import details, envelope, only_records, refusal, web
 
 if TYPE_CHECKING:
     import httpx

@@ -9,7 +9,7 @@ import pytest
 from service.admission.caller import ALL_TOPICS, ANYONE, Caller
 from service.dialects.dapr.sidecar_info import Labels
 from service.wire.errors import ProblemError
-from tests.service.dapr_app import refusal, web
+from tests.service.dialects.dapr.dapr_app import refusal, web
 from tests.support.fake_producer import with_status
 from tests.support.http_app import HttpApp
 

@@ -22,7 +22,7 @@ from client_core.producer.settings.config_refusals import UNSUPPORTED, UNSUPPORT
 if TYPE_CHECKING:
     from client_core.producer.settings.config_def import Option
 
-_GOLDEN: Final = Path(__file__).parents[1] / "golden" / "data" / "tables" / "producer_config_defaults.json"
+_GOLDEN: Final = Path(__file__).parents[2] / "golden" / "data" / "tables" / "producer_config_defaults.json"
 
 
 def config(**settings: object) -> ProducerConfig:

@@ -19,7 +19,7 @@ from service.process.advice_document import (
     Outcome,
     parse_advice,
 )
-from tests.service.advice_documents import COMPUTED_AT, HOUR_MS, document, entry
+from tests.service.process.advice_documents import COMPUTED_AT, HOUR_MS, document, entry
 
 COMPUTED_MS = int(datetime.fromisoformat(COMPUTED_AT).timestamp() * 1000)
 

@@ -16,7 +16,7 @@ from service.process.admin import make_registry
 from service.process.advice_at_start import SHORTEST_MAX_AGE_MS
 from service.process.advice_document import MAX_BYTES
 from service.process.app import create_app
-from tests.service.advice_documents import document, entry
+from tests.service.process.advice_documents import document, entry
 from tests.support.fake_cluster import FakeCluster
 from tests.support.http_app import HttpApp, run, until
 
