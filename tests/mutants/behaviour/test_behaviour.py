@@ -122,7 +122,7 @@ def test_a_planted_mutant_is_in_the_copy_only_and_gone_at_the_end(tree: Path) ->
 def test_tests_named_after_what_is_changed_run_first() -> None:
     near, rest = room_tests(Mutant("some", "", [Change("service/spool/writer.py", "", "")]), ROOT)
     assert near[0] == "tests/service/spool/test_spool_writer.py"
-    assert all(file.startswith("tests/service/test_spool_") for file in near)
+    assert all(file.startswith("tests/service/spool/test_spool_") for file in near)
     assert "tests/service/produce/test_produce.py" in rest
     assert not set(near) & set(rest)
 
