@@ -419,9 +419,22 @@ def test_an_unknown_topic_is_waited_for_under_a_key_as_without(web: HttpApp) -> 
     web.producer.set_topics({})
     assert post(web, path="/v1/topics/a/records").status_code == 200
     assert post(web, path="/v1/topics/b/records").status_code == 429
+    for key, refusal, status in (
+        ("k2", None, 200),
+        ("k3", RecordTooLargeError("The message is 9 bytes"), 413),
+    ):
+        # Nobody waits for the topic any more, so in the next second it is a new one.
+        web.producer.clock.advance(1_000)
+        web.producer.refuses = refusal
+        assert post(web, key=key, path="/v1/topics/a/records").status_code == status
+        assert post(web, path="/v1/topics/b/records").status_code == 429
+    web.producer.refuses = None
+    web.producer.clock.advance(1_000)
+    assert post(web, key="k4", path="/v1/topics/a/records").status_code == 200
+    assert post(web, path="/v1/topics/b/records").status_code == 429
     web.producer.clock.advance(1_000)
     assert post(web, path="/v1/topics/b/records").status_code == 200
-    assert len(web.app.sidecar.keys) == 2
+    assert len(web.app.sidecar.keys) == 4
 
 
 # -- how much, how long --------------------------------------------------------------------------------------
