@@ -545,6 +545,13 @@ def test_a_key_whose_answer_just_fits_is_taken(max_bytes: int, status: int | Non
         assert (len(kept), kept.bytes) == (0, 0)
 
 
+def test_an_answer_longer_than_foreseen_makes_older_ones_go() -> None:
+    kept, forgotten = keys(MockClock(), max_bytes=3_500)
+    names = [answered(kept, "ana", key, b"x" * length) for key, length in (("a", 2), ("b", 2), ("c", 1_000))]
+    assert [kept.find(name, b"") is not None for name in names] == [False, True, True]
+    assert (kept.bytes, forgotten.value) == (2 * 1_001 + 2 + 1_000, 1)
+
+
 def test_more_at_once_than_there_is_room_for_is_to_be_tried_again() -> None:
     kept, _ = keys(MockClock(), max_bytes=2 * 1_292)
     first = kept.begin(Name("ana", "orders", "four"), b"", 3)

@@ -282,6 +282,24 @@ def test_a_fault_behind_many_records_has_the_same_status_and_its_own_place(
     assert (error.status, error.place) == (status, place.replace(f"[{number}]", f"[{number + before}]", 1))
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "status", "place"),
+    [
+        ("", "", 422, "records"),
+        ('"key_format":"text",', ',"key_format":"text"', 400, "key_format"),
+        ("", ',"value_format":"avro"', 422, "value_format"),
+        ("", ',"x":1', 422, ""),
+        ("", ',"records":[]', 400, "records"),
+    ],
+)
+def test_a_fault_around_the_records_of_a_large_body_is_found(
+    before: str, after: str, status: int, place: str
+) -> None:
+    records = ",".join(['{"value":1}'] * (LARGE_BYTES // 10)) if after else " " * LARGE_BYTES
+    error = refusal(f'{{{before}"records":[{records}]{after}}}'.encode())
+    assert (error.status, error.place) == (status, place)
+
+
 @pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 5_000])
 def test_deep_nesting_is_refused_however_deep(levels: int) -> None:
     body = '{"records":[{"value":1},{"value":' + "[" * levels + "]" * levels + "}]}"
