@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
-from service.lookup.lookup_table import IDLE_S, MAX_BODY_BYTES, Entry, LookupTable
+from service.lookup.lookup_table import IDLE_S, LONG_PARTITIONS, MAX_BODY_BYTES, Entry, LookupTable
 from tests.support.fake_producer import FakeProducer
 from tests.support.metadata_responses import node, partition, topic
 
@@ -227,3 +228,16 @@ def test_the_bytes_of_what_is_dropped_are_given_back() -> None:
         found(table)
         assert table._body_bytes == sum(entry.length for entry in table._entries.values())
     assert list(table._entries) == [b"/v1/topics/orders"]
+
+
+async def test_a_long_topic_that_grew_is_built_anew() -> None:
+    producer, table = table_over(long=LONG_PARTITIONS + 1)
+    for partitions in (LONG_PARTITIONS + 1, LONG_PARTITIONS + 2):
+        producer.set_topics({"long": partitions})
+        first, second = await asyncio.gather(table.topic("long"), table.topic("long"))
+        assert first is second
+        assert first is not None
+        assert first.topic is not None
+        assert first.topic.partition_count == partitions
+        assert await table.topic("long") is first
+    assert await table.topic("unknown") is None
