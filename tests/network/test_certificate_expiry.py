@@ -37,10 +37,11 @@ def test_both_kinds_of_time_are_read(end: datetime.datetime) -> None:
     assert certificate_expires_at_s(made.der) == int(end.timestamp())
 
 
-def test_years_of_the_last_century_are() -> None:
-    year = datetime.datetime(1999, 1, 1, tzinfo=datetime.UTC)
-    made = with_validity("localhost", datetime.datetime(1998, 1, 1, tzinfo=datetime.UTC), year)
-    assert certificate_expires_at_s(made.der) == int(year.timestamp())
+@pytest.mark.parametrize("end_year", [1950, 1951, 1999])
+def test_years_of_the_last_century_are(end_year: int) -> None:
+    end = datetime.datetime(end_year, 6, 1, tzinfo=datetime.UTC)
+    made = with_validity("localhost", datetime.datetime(1950, 1, 1, tzinfo=datetime.UTC), end)
+    assert certificate_expires_at_s(made.der) == int(end.timestamp())
 
 
 @given(st.integers(0, len(ISSUED.der) - 1))
