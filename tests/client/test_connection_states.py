@@ -131,8 +131,9 @@ def test_a_refusal_grows_the_backoff_a_second_time() -> None:
 def test_the_backoff_of_a_refusal_begins_with_the_refusal() -> None:
     states = make_states()
     states.connecting(NODE, 0, "localhost")
-    states.authentication_failed(NODE, 700, AuthenticationError())
-    assert states.connection_delay_ms(NODE, 700) == pytest.approx(BACKOFF_MS, rel=JITTER)
+    refused_ms = 10 * BACKOFF_MS
+    states.authentication_failed(NODE, refused_ms, AuthenticationError())
+    assert states.connection_delay_ms(NODE, refused_ms) == pytest.approx(BACKOFF_MS, rel=JITTER)
 
 
 @pytest.mark.behaviour("CONN-13")

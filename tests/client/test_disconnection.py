@@ -22,7 +22,12 @@ ADDRESS = "10.0.0.1:9092"
         (ChannelStateName.FAILED_SEND, "closed", logging.INFO, "the connection was closed"),
         (ChannelStateName.EXPIRED, "idle", logging.INFO, "was idle for too long"),
         (ChannelStateName.LOCAL_CLOSE, "local", logging.INFO, "the client closed the connection"),
-        (ChannelStateName.AUTHENTICATION_FAILED, "authentication", logging.ERROR, "authentication failed due to: "),
+        (
+            ChannelStateName.AUTHENTICATION_FAILED,
+            "authentication",
+            logging.ERROR,
+            "failed due to: ",
+        ),
     ],
 )
 @pytest.mark.parametrize("error", [None, DisconnectError("the peer closed the connection")])

@@ -138,8 +138,8 @@ def test_an_answer_to_nobody_is_no_error(caplog: pytest.LogCaptureFixture) -> No
 
 def test_behind_the_versions_of_one_node_the_answers_of_others_are_taken_in_the_same_turn() -> None:
     bench = Bench(RecordingUpdater((NODE, NODE_1)))
-    bench.ready(NODE_1)
     bench.connect(NODE)
+    bench.ready(NODE_1)
     bench.send(NODE_1)
     bench.answer(NODE.id, api_versions_response())
     bench.answer(NODE_1.id, ProduceResponse())

@@ -25,7 +25,6 @@ from tests.support.tls_peers import server_context
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Iterator
 
     Ask = Callable[[bytes], tuple[str | KafkaError, bytes, str]]
