@@ -193,17 +193,18 @@ def test_a_muted_channel_waits_for_nothing() -> None:
 
 def test_a_channel_is_at_rest_while_it_only_waits_for_bytes() -> None:
     transport = FakeTransport()
-    assert not make(transport).is_at_rest
+    seen = [make(transport).is_at_rest]
     channel = ready(transport)
-    assert channel.is_at_rest
+    seen.append(channel.is_at_rest)
     channel.mute()
-    assert not channel.is_at_rest
+    seen.append(channel.is_at_rest)
     channel.unmute()
     channel.set_send(NetworkSend(0, [b"x"]))
     channel.write()
-    assert not channel.is_at_rest
+    seen.append(channel.is_at_rest)
     channel.maybe_complete_send()
-    assert channel.is_at_rest
+    seen.append(channel.is_at_rest)
+    assert seen == [False, True, False, False, True]
 
 
 def test_bytes_that_the_transport_holds_are_waited_for_and_flushed_without_a_send() -> None:
