@@ -179,9 +179,8 @@ def test_a_partition_that_does_not_exist_is_waited_for_without_holding_anybody_u
     rig.learn({"orders": 1})
     assert rig.client.in_flight_request_count() == 1
     assert rig.producer.status().waiting_for_metadata == 1
-    rig.learn({"orders": 2}, turns=2)
+    rig.learn({"orders": 2}, turns=3)
     assert rig.producer.status().waiting_for_metadata == 0
-    rig.turn()
     rig.answer(produced(ORDERS_0, offset=0))
     assert aside.told == []
     rig.answer(produced(TopicPartition("orders", 1), offset=5))
