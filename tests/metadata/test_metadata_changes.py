@@ -66,6 +66,14 @@ def test_an_equal_answer_tells_nothing(recorder: Recorder) -> None:
     assert recorder.update(3, [topic("t", 2, nodes=(0, 1), epoch=5)]) == []
 
 
+def test_the_cluster_id_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    recorder = Recorder()
+    for _ in range(2):
+        recorder.update(3, [topic("t", 2)])
+    assert caplog.text.count("Cluster ID: ") == 1
+
+
 def test_brokers_join_leave_and_move(recorder: Recorder) -> None:
     nodes = [node(0), node(1, host="elsewhere"), node(7)]
     assert recorder.update(nodes, [topic("t", 2, nodes=(0, 1), epoch=5)]) == [

@@ -50,6 +50,12 @@ def test_a_certificate_that_is_cut_is_none(size: int) -> None:
         certificate_expires_at_s(ISSUED.der[:size])
 
 
+def test_a_validity_without_an_end_is_none() -> None:
+    only_its_beginning = "300c 300a 0200 3000 3000 3002 1700"
+    with pytest.raises(ValueError, match="cut"):
+        certificate_expires_at_s(bytes.fromhex(only_its_beginning))
+
+
 @given(st.binary(max_size=300))
 def test_other_bytes_are_none(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - each byte has its own complaint
