@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pytest
 import uvicorn
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.server import ServerState
 
 from service.listener.connections import Connections
-from service.listener.http_protocol import LINGER_S, MAX_HEAD_BYTES, ApiProtocol
+from service.listener.http_protocol import LINGER_S, MAX_HEAD_BYTES, MAX_PIPELINED, ApiProtocol
 from tests.support.served import limits
 
 if TYPE_CHECKING:
@@ -340,6 +341,61 @@ async def test_a_body_in_chunks_moves_its_bound_along() -> None:
         assert connected.wire.said == b""
 
 
+async def test_it_waits_for_a_request_since_it_was_made_or_had_its_last_answer() -> None:
+    with Connected() as connected:
+        waits_since_s = [connected.protocol.waits_since_s]
+        connected.loop.go_to(1.0)
+        connected.send(GET)
+        waits_since_s.append(connected.protocol.waits_since_s)
+        connected.loop.go_to(2.0)
+        connected.answer()
+        waits_since_s.append(connected.protocol.waits_since_s)
+        assert waits_since_s == [0.0, None, 2.0]
+
+
+# -- bodies --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("more_bytes", "is_read_on"), [(0, True), (1, False)])
+async def test_reading_pauses_when_more_of_a_body_waits_than_may(more_bytes: int, is_read_on: bool) -> None:
+    with Connected() as connected:
+        connected.send(POST.replace(b"9", b"999999") + b"a" * HIGH_WATER_LIMIT)
+        connected.send(b"a" * more_bytes)
+        assert connected.wire.is_reading is is_read_on
+
+
+async def test_of_a_body_that_was_answered_already_nothing_is_kept() -> None:
+    with Connected() as connected:
+        connected.send(POST + b"1")
+        connected.answer()
+        connected.send(b"2345")
+        assert connected.protocol.cycle.body == b"1"
+
+
+@pytest.mark.parametrize(("body", "lingers"), [(b"12345678", True), (b"123456789", False)])
+async def test_the_last_answer_waits_for_its_reader_where_a_body_is_still_coming(
+    body: bytes, lingers: bool
+) -> None:
+    with Connected() as connected:
+        connected.send(POST + body)
+        connected.protocol.end_with_answer()
+        connected.answer()
+        assert connected.wire.closing_at_s == (None if lingers else 0.0)
+        connected.loop.go_to(LINGER_S)
+        assert connected.wire.closing_at_s == (LINGER_S if lingers else 0.0)
+
+
+async def test_behind_a_pipeline_that_is_too_long_nothing_is_read() -> None:
+    with Connected() as connected:
+        connected.send(GET * (MAX_PIPELINED + 2))
+        connected.send(GET)
+        for _ in range(MAX_PIPELINED + 1):
+            connected.answer()
+        assert connected.wire.said.count(b"HTTP/1.1 200") == MAX_PIPELINED + 1
+        assert connected.wire.said.count(b"HTTP/1.1 ") == MAX_PIPELINED + 1
+        assert connected.wire.closing_at_s == 0.0
+
+
 # -- the short way -------------------------------------------------------------------------------------------
 
 
@@ -443,12 +499,41 @@ async def test_whoever_has_no_request_is_closed_at_the_end_alone(
         assert connected.wire.closing_at_s == closing_at_s
 
 
-async def test_requests_that_come_while_the_sidecar_ends_are_the_last_of_their_connections() -> None:
+@pytest.mark.parametrize("asked_before", [True, False])
+async def test_while_the_sidecar_ends_each_answer_is_the_last_of_its_connection(asked_before: bool) -> None:
     with Connected() as connected:
+        if asked_before:
+            connected.send(GET)
         connected.connections.end_with_answers()
-        connected.send(GET)
+        if not asked_before:
+            connected.send(GET)
         connected.answer()
         assert b"connection: close" in connected.wire.said
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_who_hangs_up_ends_the_request_that_runs_and_those_behind_it(is_answered: bool) -> None:
+    with Connected() as connected:
+        connected.send(GET if is_answered else GET + GET)
+        if is_answered:
+            connected.answer()
+        running = connected.protocol._running
+        assert running is not None
+        running.message_event.clear()
+        connected.protocol.connection_lost(None)
+        assert running.disconnected is not is_answered
+        assert is_answered or running.message_event.is_set()
+        assert not connected.protocol.pipeline
+        connected.connections.accepted()  # for the end, which loses it again
+
+
+async def test_empty_lines_in_front_of_a_request_are_no_part_of_its_head() -> None:
+    with Connected() as connected:
+        for _ in range(3):
+            connected.send(b"\r\n" * (MAX_HEAD_BYTES // 2))
+        connected.send(GET)
+        connected.answer()
+        assert connected.wire.said.startswith(b"HTTP/1.1 200")
 
 
 async def test_a_connection_that_is_closing_begins_no_queued_request() -> None:
