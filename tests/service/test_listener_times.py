@@ -303,10 +303,6 @@ async def test_a_connection_that_is_lost_leaves_no_timer_and_no_place() -> None:
         connected.connections.accepted()  # for the end, which loses it again
 
 
-def at_most(count: int, piece: bytes) -> bytes:
-    return piece[:count].ljust(count, b"a")
-
-
 @pytest.mark.parametrize(
     ("begun", "piece", "status"),
     [
@@ -321,7 +317,7 @@ def at_most(count: int, piece: bytes) -> bytes:
 async def test_what_is_no_body_has_a_bound_of_bytes_however_many_reads_bring_it(
     begun: bytes, piece: bytes, status: bytes, pieces: int
 ) -> None:
-    whole = at_most(MAX_HEAD_BYTES, piece)
+    whole = piece.ljust(MAX_HEAD_BYTES, b"a")
     middle = MAX_HEAD_BYTES // pieces
     with Connected() as connected:
         connected.send(begun)
