@@ -245,13 +245,6 @@ class DefaultMetadataUpdater:
 
     def handle_server_disconnect(self, now_ms: int, node_id: int, fatal: AuthenticationError | None) -> None:
         """Metadata may be stale, since a connection ended: asks for an update, after a backoff (UPD-08)."""
-        cluster = self._metadata.fetch()
-        if cluster.is_bootstrap_configured:
-            node = cluster.node_by_id(node_id)
-            if (
-                node is not None
-            ):  # a warning in Java; here the end of the connection was told, with its reason
-                _log.debug("Bootstrap broker %s disconnected", node)
         self._doubted_node_id = None
         if self.is_update_due(now_ms):
             self._metadata.failed_update(now_ms)

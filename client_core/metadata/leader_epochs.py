@@ -48,7 +48,8 @@ def compare(old: TopicTable, new: TopicTable) -> TopicDifference:
 
 def _leader_and_epoch(table: TopicTable, partition: int) -> tuple[int, int]:
     found = table.metadata(partition)
-    return (-1, -1) if found is None else found.leader_and_epoch
+    assert found is not None  # it is one of the table's own numbers
+    return found.leader_and_epoch
 
 
 class LastSeenEpochs:

@@ -20,7 +20,6 @@ from client_core.errors import IllegalArgumentError, IllegalStateError
 from client_core.record.compression import NO_COMPRESSION, Codec
 from client_core.record.record_batch import (
     CHECKED_HEAD,
-    CONTROL_FLAG,
     HEAD,
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -90,7 +89,6 @@ class MemoryRecordsBuilder:
         "_timestamp_delta",
         "base_sequence",
         "compression",
-        "estimated_compression_ratio",
         "producer_epoch",
         "producer_id",
         "record_count",
@@ -107,7 +105,6 @@ class MemoryRecordsBuilder:
         base_offset: int = 0,
         partition_leader_epoch: int | None = None,
         is_transactional: bool = False,
-        is_control_batch: bool = False,
     ) -> None:
         """`write_limit_bytes` bounds the batch, header included, from its second record on."""
         self.write_limit_bytes = write_limit_bytes
@@ -117,7 +114,6 @@ class MemoryRecordsBuilder:
         self.base_sequence: int | None = None
         self.timestamps = TimestampRuns()
         self.compression = compression
-        self.estimated_compression_ratio = estimated_compression_ratio
         self._estimation_factor = (
             None
             if compression.codec is Codec.NONE
@@ -126,9 +122,7 @@ class MemoryRecordsBuilder:
         )
         self._base_offset = base_offset
         self._partition_leader_epoch = partition_leader_epoch
-        self._flags = (TRANSACTIONAL_FLAG if is_transactional else 0) | (
-            CONTROL_FLAG if is_control_batch else 0
-        )
+        self._flags = TRANSACTIONAL_FLAG if is_transactional else 0
         self._pieces: list[bytes] = []
         self._payload_bytes = 0
         self._base_timestamp_ms = self._max_timestamp_ms = NO_TIMESTAMP
@@ -394,7 +388,7 @@ class MemoryRecordsBuilder:
 
     def _begin_timestamp(self, timestamp_ms: int, position: int) -> None:
         """From this position on records bear this timestamp: as a delta to the first one's (REC-02)."""
-        if timestamp_ms < 0 and timestamp_ms != NO_TIMESTAMP:
+        if timestamp_ms < NO_TIMESTAMP:
             raise IllegalArgumentError(f"Invalid negative timestamp {timestamp_ms}")
         if position == 0:
             self._base_timestamp_ms = self._max_timestamp_ms = timestamp_ms

@@ -192,11 +192,14 @@ def test_a_refusal_is_read_whatever_was_asked(
 @given(
     version=st.integers(0, 4),
     keys=st.lists(st.tuples(st.integers(0, 100), st.integers(0, 20), st.integers(0, 20)), max_size=80),
+    throttle_ms=st.integers(0, 30_000),
 )
 def test_an_answer_is_read_as_the_version_that_was_asked_with(
-    version: int, keys: list[tuple[int, int, int]]
+    version: int, keys: list[tuple[int, int, int]], throttle_ms: int
 ) -> None:
-    answer = ApiVersionsResponse(0, tuple(ApiVersion(*key) for key in keys))
+    throttle_time_ms = throttle_ms if version else 0  # from version 1 on
+    listed = tuple(ApiVersion(*key) for key in keys)
+    answer = ApiVersionsResponse(0, listed, throttle_time_ms=throttle_time_ms)
     assert BUILDER.decode_response(answer.encode(version), version) == answer
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from client_core.client.bootstrap_addresses import (
     ClientDnsLookup,
+    check_host_names,
     parse_and_validate_addresses,
     resolve_bootstrap_addresses,
 )
@@ -34,6 +35,22 @@ CANONICAL = ClientDnsLookup.RESOLVE_CANONICAL_BOOTSTRAP_SERVERS_ONLY
 )
 def test_an_address_is_a_host_and_a_port(url: str, address: tuple[str, int]) -> None:
     assert parse_and_validate_addresses([url]) == [address]
+    check_host_names([address])
+
+
+@pytest.mark.parametrize(
+    ("host", "complaint"),
+    [
+        ("1::2::3", "not an IPv6 address"),
+        ("1.2.3.4.5", "not an IPv4 address"),
+        ("a..b", "each part of a host name has 1 to 63 characters"),
+        ("a" * 64, "each part of a host name has 1 to 63 characters"),
+        (".".join(["a" * 63] * 4) + "b", "a host name has at most 253 characters"),
+    ],
+)
+def test_a_host_that_no_resolver_can_know_is_named_with_what_is_wrong(host: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        check_host_names([("fine.example", 1), (host, 9092)])
 
 
 @pytest.mark.java("ClientUtilsTest.ValidBrokerAddress")

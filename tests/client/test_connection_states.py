@@ -128,6 +128,14 @@ def test_a_refusal_grows_the_backoff_a_second_time() -> None:
     assert states.connection_delay_ms(NODE, 0) == pytest.approx(2 * BACKOFF_MS, rel=JITTER)
 
 
+def test_the_backoff_of_a_refusal_begins_with_the_refusal() -> None:
+    states = make_states()
+    states.connecting(NODE, 0, "localhost")
+    refused_ms = 10 * BACKOFF_MS
+    states.authentication_failed(NODE, refused_ms, AuthenticationError())
+    assert states.connection_delay_ms(NODE, refused_ms) == pytest.approx(BACKOFF_MS, rel=JITTER)
+
+
 @pytest.mark.behaviour("CONN-13")
 @pytest.mark.java("ClusterConnectionStatesTest.RemoveNode")
 def test_a_removed_node_may_be_connected_to_at_once() -> None:

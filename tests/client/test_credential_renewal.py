@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -22,6 +22,7 @@ from client_core.network.selectable import CredentialsVersion
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.produce_response import ProduceResponse
 from tests.client.client_builders import NODE, NODE_1, NODE_2, Bench, RecordingUpdater, api_versions_response
+from tests.support.mock_selector import MockSelector
 
 if TYPE_CHECKING:
     from client_core.client.client_request import ClientResponse
@@ -96,9 +97,14 @@ def test_one_that_is_held_is_waited_for_and_then_made_anew() -> None:
 class RenewalBench(Bench):
     """A client with connections to all nodes, whose credentials a test changes."""
 
-    def __init__(self, *nodes: Node) -> None:
+    def __init__(self, *nodes: Node, selector_class: type[MockSelector] = MockSelector) -> None:
         nodes = nodes or NODES
-        super().__init__(RecordingUpdater(nodes), credentials_change=True, request_timeout_ms=600_000)
+        super().__init__(
+            RecordingUpdater(nodes),
+            credentials_change=True,
+            request_timeout_ms=600_000,
+            selector_class=selector_class,
+        )
         for node in nodes:
             self.ready(node)
         self.poll()
@@ -348,6 +354,25 @@ def test_a_broker_that_can_not_be_reached_is_no_refusal() -> None:
     assert bench.attempts() == [TRIAL_NODE_ID]
     bench.turn(RETRY_MS + 5 * PAUSE_MS)
     assert bench.attempts() == [TRIAL_NODE_ID, TRIAL_NODE_ID, 0, 1, 2]
+
+
+def test_a_trial_that_can_not_even_begin_is_made_again() -> None:
+    class Routeless(MockSelector):
+        has_route = True
+
+        def connect(self, *to: Any) -> None:
+            if not self.has_route:
+                raise OSError("no route to host")
+            super().connect(*to)
+
+    bench = RenewalBench(selector_class=Routeless)
+    bench.change()
+    Routeless.has_route = False
+    bench.turn(TAKEN_MS)
+    Routeless.has_route = True
+    bench.turn(RETRY_MS + 5 * PAUSE_MS)
+    assert bench.attempts()[-3:] == [0, 1, 2]
+    assert bench.sink.of(SecretReloaded) == []
 
 
 def test_a_change_made_right_is_tried_at_once() -> None:

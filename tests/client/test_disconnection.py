@@ -14,24 +14,29 @@ ADDRESS = "10.0.0.1:9092"
 
 
 @pytest.mark.parametrize(
-    ("name", "reason", "log_level"),
+    ("name", "reason", "log_level", "detail"),
     [
-        (ChannelStateName.NOT_CONNECTED, "refused", logging.WARNING),
-        (ChannelStateName.AUTHENTICATE, "closed", logging.WARNING),
-        (ChannelStateName.READY, "closed", logging.INFO),
-        (ChannelStateName.FAILED_SEND, "closed", logging.INFO),
-        (ChannelStateName.EXPIRED, "idle", logging.INFO),
-        (ChannelStateName.LOCAL_CLOSE, "local", logging.INFO),
-        (ChannelStateName.AUTHENTICATION_FAILED, "authentication", logging.ERROR),
+        (ChannelStateName.NOT_CONNECTED, "refused", logging.WARNING, "could not be established"),
+        (ChannelStateName.AUTHENTICATE, "closed", logging.WARNING, "during authentication: a firewall may"),
+        (ChannelStateName.READY, "closed", logging.INFO, "the connection was closed"),
+        (ChannelStateName.FAILED_SEND, "closed", logging.INFO, "the connection was closed"),
+        (ChannelStateName.EXPIRED, "idle", logging.INFO, "was idle for too long"),
+        (ChannelStateName.LOCAL_CLOSE, "local", logging.INFO, "the client closed the connection"),
+        (
+            ChannelStateName.AUTHENTICATION_FAILED,
+            "authentication",
+            logging.ERROR,
+            "failed due to: ",
+        ),
     ],
 )
 @pytest.mark.parametrize("error", [None, DisconnectError("the peer closed the connection")])
 def test_each_state_has_its_reason_and_volume(
-    name: ChannelStateName, reason: str, log_level: int, error: DisconnectError | None
+    name: ChannelStateName, reason: str, log_level: int, detail: str, error: DisconnectError | None
 ) -> None:
     ended = from_channel(ChannelState(name, error, ADDRESS))
     assert (ended.reason, ended.log_level, ended.timed_out) == (reason, log_level, False)
-    assert ended.detail
+    assert detail in ended.detail
 
 
 def test_the_networks_own_sentence_is_kept_and_the_address_added() -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core.client.in_flight_requests import InFlightLoad, InFlightRequests
 from client_core.errors import IllegalStateError
-from tests.client.client_builders import make_in_flight
+from client_core.metadata.topic_listing import TopicListingRequestBuilder
+from tests.client.client_builders import PlainBuilder, make_in_flight
+
+if TYPE_CHECKING:
+    from client_core.protocol.request import RequestBuilder
 
 NODE = 7
 OTHER = 8
@@ -23,6 +29,15 @@ def filled(*correlation_ids: int, node_id: int = NODE) -> InFlightRequests:
     for correlation_id in correlation_ids:
         requests.add(make_in_flight(node_id, correlation_id))
     return requests
+
+
+@pytest.mark.parametrize(
+    ("builder", "takes_pieces"), [(TopicListingRequestBuilder(), True), (PlainBuilder(), False)]
+)
+def test_a_large_answer_is_read_as_it_comes_where_its_request_can(
+    builder: RequestBuilder, takes_pieces: bool
+) -> None:
+    assert make_in_flight(NODE, 1, builder=builder).takes_pieces is takes_pieces
 
 
 @pytest.mark.behaviour("INF-01", "INF-02")

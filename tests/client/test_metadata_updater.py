@@ -28,6 +28,7 @@ from tests.client.client_builders import (
     NODE_1,
     TEST_CONFIG,
     Bench,
+    RecordingSink,
     api_versions_response,
     make_in_flight,
 )
@@ -375,6 +376,30 @@ def test_a_refusal_reaches_those_who_wait_for_metadata_and_is_tried_again() -> N
     assert bench.client.connection_delay_ms(bootstrap, bench.now_ms) == 10_000
 
 
+def test_a_lost_connection_does_not_end_a_refusal_that_nobody_was_told_of_yet() -> None:
+    metadata = make_metadata()
+    updater = DefaultMetadataUpdater(metadata, TEST_CONFIG)
+    updater.handle_server_disconnect(0, -1, SaslAuthenticationError("who are you"))
+    updater.handle_server_disconnect(0, 7, None)
+    with pytest.raises(SaslAuthenticationError, match="who are you"):
+        metadata.maybe_throw_any_exception()
+
+
+def test_that_no_node_is_available_is_an_event_once_and_again_after_one_was() -> None:
+    sink, client = RecordingSink(), OneClient(node=None)
+    updater = DefaultMetadataUpdater(make_metadata(), TEST_CONFIG, sink)
+    for seen in (1, 2):
+        for now_ms in (10_000 * seen, 10_000 * seen + 1):
+            updater.maybe_update(now_ms, client)
+        told = [event for event in sink.events if isinstance(event, MetadataRefreshFailed)]
+        assert [event.outcome for event in told].count("no_node") == seen
+        client.node, client.can_send = NODE, True
+        updater.maybe_update(10_000 * seen + 2, client)
+        assert len(client.sent) == seen
+        updater.handle_failed_request(10_000 * seen + 3, RefreshFailure("error", "it is gone"))
+        client.node = None
+
+
 @pytest.mark.java("NetworkClientTest.AuthenticationFailureWithInFlightMetadataRequest")
 def test_a_refusal_by_one_node_does_not_disturb_the_request_at_another() -> None:
     metadata = known_metadata()
@@ -443,6 +468,8 @@ def test_a_broker_that_asks_to_begin_again_is_obeyed_in_the_same_poll() -> None:
     bench.answer(node_id, metadata_message(BROKERS, {"orders": 3}, error_code=129))
     bench.poll()
     assert metadata.rebootstraps == 1
+    [failed] = [event for event in bench.sink.events if isinstance(event, MetadataRefreshFailed)]
+    assert failed.detail == "the broker asked to begin again with bootstrap.servers"
     assert metadata.fetch().is_bootstrap_configured
     assert not metadata.fetch().topics  # the body of such a response is not used
     assert not bench.selector.is_open(node_id)

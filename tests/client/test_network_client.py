@@ -37,10 +37,11 @@ from tests.support.mock_resolver import MockResolver
 from tests.support.mock_selector import MockSelector
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from client_core.client.client_request import ClientResponse
     from client_core.client.kafka_client import KafkaClient
+    from tests.support.mock_clock import MockClock
 
 THREE = (NODE, NODE_1, NODE_2)
 INITIAL = ("10.200.20.100", "10.200.20.101", "10.200.20.102")
@@ -98,6 +99,51 @@ def test_a_frame_is_header_and_body_with_the_client_id() -> None:
         b"\x00"  # no tags
         b"body"
     )
+
+
+class WaitsSeen(MockSelector):
+    """Keeps, of each wait, whether a write ends it."""
+
+    def __init__(self, clock: MockClock, *, can_connect: Callable[[tuple[str, int]], bool]) -> None:
+        super().__init__(clock, can_connect=can_connect)
+        self.writes_end: list[bool] = []
+
+    def poll(self, timeout_ms: int, *, writes_end_it: bool = True) -> int:
+        self.writes_end.append(writes_end_it)
+        return super().poll(timeout_ms, writes_end_it=writes_end_it)
+
+
+@pytest.mark.behaviour("NET-10")
+def test_a_write_ends_the_wait_where_a_request_without_answer_is_among_those_sent() -> None:
+    bench = Bench(RecordingUpdater((NODE, NODE_1)), selector_class=WaitsSeen)
+    assert isinstance(bench.selector, WaitsSeen)
+    bench.ready(NODE)
+    bench.ready(NODE_1)
+    bench.send(NODE, expect_response=False, is_sent=False)
+    bench.send(NODE_1, is_sent=False)
+    bench.poll()
+    assert bench.selector.writes_end[-1]
+    bench.poll()
+    assert not bench.selector.writes_end[-1]
+
+
+def test_an_answer_to_nobody_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.ready()
+    bench.send()
+    bench.answer(NODE.id, ProduceResponse())
+    assert len(bench.poll()) == 1
+    assert "Uncaught error" not in caplog.text
+
+
+def test_nodes_that_tell_their_versions_in_one_turn_are_all_ready_after_it() -> None:
+    bench = Bench(RecordingUpdater((NODE, NODE_1)))
+    for node in (NODE, NODE_1):
+        bench.connect(node)
+    for node in (NODE, NODE_1):
+        bench.answer(node.id, api_versions_response())
+    bench.poll()
+    assert all(bench.client.can_send_request(node.id, bench.now_ms) for node in (NODE, NODE_1))
 
 
 @pytest.mark.behaviour("NET-10")
@@ -171,6 +217,7 @@ def test_a_version_that_the_node_does_not_speak_is_answered_before_and_instead_o
     assert response.version_mismatch.message == (
         "The node does not support PRODUCE with version in range [3,13]. The supported range is [0,2]."
     )
+    assert response.latency_ms == 0
     assert len(bench.selector.polls) == polls
 
 

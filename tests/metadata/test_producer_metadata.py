@@ -181,6 +181,7 @@ def test_request_update_for_topic(metadata: ProducerMetadata) -> None:
     answer(metadata, ["topic-1"], is_partial=True)
     assert not is_update_requested(metadata)
     metadata.request_update_for_topic("topic-1")
+    assert metadata.refresh_reason == "leader_error"
     answer(metadata, ["topic-1"], is_partial=True)
     assert is_update_requested(metadata)
     answer(metadata)

@@ -129,6 +129,18 @@ def test_more_replicas_than_one_byte_counts_are_walked() -> None:
     assert located([partition(p, replicas=many) for p in range(3)]).stride == 0
 
 
+def test_the_first_count_of_two_bytes_is_not_taken_for_one_of_one_byte() -> None:
+    """The ids are such that the rest would be read one byte off, and end one byte early."""
+    replicas = (*range(126), 2)
+    assert located([partition(p, replicas=replicas, isr=(2,), offline=(0,)) for p in range(3)]).stride == 0
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_least_that_a_partition_takes_is_one_without_replicas(version: int) -> None:
+    smallest = written([partition(0, replicas=(), isr=())], version)
+    assert layout_of(version).fewest_partition_bytes == len(smallest)
+
+
 def test_a_count_of_two_bytes_is_not_taken_for_one_of_one_byte() -> None:
     """The second partition would fit the stride if 0x83 were a count; it is the first byte of one."""
     regular = written([partition(0, replicas=(1,), isr=range(100), offline=range(100))], 13)

@@ -49,6 +49,14 @@ def test_it_keeps_the_error_of_the_response() -> None:
     assert getattr(listing, "error_code", None) == 129
 
 
+def test_a_name_is_as_long_as_kafka_allows() -> None:
+    longest = "a" * 249
+    listing = BUILDER.decode_response(metadata_response(1, {longest: 1}), 13)
+    assert list(getattr(listing, "topics", ())) == [longest]
+    with pytest.raises(SchemaError, match="a topic's name of 250 characters, more than 249"):
+        BUILDER.decode_response(metadata_response(1, {longest + "a": 1}), 13)
+
+
 def test_a_broken_answer_is_a_schema_error() -> None:
     with pytest.raises(SchemaError):
         BUILDER.decode_response(metadata_response(1, {"t": 2})[:-4], 13)

@@ -78,6 +78,8 @@ def test_overlays_replace_one_another_and_leave_the_first_as_it_was() -> None:
     assert (first.partition_count, second.partition_count) == (1, 2)
     assert second.overlay == {1: HINT}
     assert second.raw is first.raw
+    led = table(partition(0, leader=None), partition(1)).with_overlay({0: HINT})
+    assert (led.leaderless_count, led.with_overlay({1: HINT}).leaderless_count) == (0, 1)
 
 
 def test_an_overlay_is_over_partitions_that_are_there() -> None:

@@ -37,16 +37,23 @@ def test_both_kinds_of_time_are_read(end: datetime.datetime) -> None:
     assert certificate_expires_at_s(made.der) == int(end.timestamp())
 
 
-def test_years_of_the_last_century_are() -> None:
-    year = datetime.datetime(1999, 1, 1, tzinfo=datetime.UTC)
-    made = with_validity("localhost", datetime.datetime(1998, 1, 1, tzinfo=datetime.UTC), year)
-    assert certificate_expires_at_s(made.der) == int(year.timestamp())
+@pytest.mark.parametrize("end_year", [1950, 1951, 1999])
+def test_years_of_the_last_century_are(end_year: int) -> None:
+    end = datetime.datetime(end_year, 6, 1, tzinfo=datetime.UTC)
+    made = with_validity("localhost", datetime.datetime(1950, 1, 1, tzinfo=datetime.UTC), end)
+    assert certificate_expires_at_s(made.der) == int(end.timestamp())
 
 
 @given(st.integers(0, len(ISSUED.der) - 1))
 def test_a_certificate_that_is_cut_is_none(size: int) -> None:
     with pytest.raises(ValueError, match="cut"):
         certificate_expires_at_s(ISSUED.der[:size])
+
+
+def test_a_validity_without_an_end_is_none() -> None:
+    only_its_beginning = "300c 300a 0200 3000 3000 3002 1700"
+    with pytest.raises(ValueError, match="cut"):
+        certificate_expires_at_s(bytes.fromhex(only_its_beginning))
 
 
 @given(st.binary(max_size=300))

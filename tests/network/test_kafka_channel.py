@@ -191,6 +191,22 @@ def test_a_muted_channel_waits_for_nothing() -> None:
     assert channel.interest == EVENT_READ
 
 
+def test_a_channel_is_at_rest_while_it_only_waits_for_bytes() -> None:
+    transport = FakeTransport()
+    seen = [make(transport).is_at_rest]
+    channel = ready(transport)
+    seen.append(channel.is_at_rest)
+    channel.mute()
+    seen.append(channel.is_at_rest)
+    channel.unmute()
+    channel.set_send(NetworkSend(0, [b"x"]))
+    channel.write()
+    seen.append(channel.is_at_rest)
+    channel.maybe_complete_send()
+    seen.append(channel.is_at_rest)
+    assert seen == [False, True, False, False, True]
+
+
 def test_bytes_that_the_transport_holds_are_waited_for_and_flushed_without_a_send() -> None:
     transport = FakeTransport()
     channel = ready(transport)

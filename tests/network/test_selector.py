@@ -828,6 +828,26 @@ def test_a_poll_returns_the_time_after_it(selector: Selector, clock: MockClock) 
     assert selector.poll(0) == 42
 
 
+def test_what_polls_waited_is_added_up_and_a_poll_that_may_not_wait_adds_nothing() -> None:
+    selector = Selector(CONFIG, PlaintextChannelBuilder(), MockClock(auto_tick_ms=5))
+    try:
+        selector.poll(0)
+        assert selector.waited_ms == 0
+        for polls in (1, 2):
+            selector.poll(1)
+            assert selector.waited_ms == 5 * polls
+    finally:
+        selector.close()
+
+
+def test_without_settings_the_limits_are_these() -> None:
+    assert NetworkConfig() == NetworkConfig(
+        connections_max_idle_ms=540_000,  # Kafka's default
+        max_receive_bytes=1_048_576,
+        receive_memory_bytes=16_777_216,
+    )
+
+
 @pytest.mark.behaviour("SEL-15")
 def test_a_wakeup_ends_the_poll_under_way(selector: Selector) -> None:
     woken = threading.Thread(target=selector.poll, args=(FOREVER_MS,))

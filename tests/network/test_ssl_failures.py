@@ -61,6 +61,8 @@ def test_an_error_without_a_reason_is_told_in_openssls_words() -> None:
         (18, "is self-signed and not trusted"),
         (19, "an authority that is not trusted"),
         (20, "unknown authority"),
+        (21, "unknown authority"),
+        (23, "the broker's certificate has been revoked"),
         (62, "is not for broker.example.com; connect by a name that it has"),
         (64, "is not for broker.example.com"),
         (26, "won't do: unsuitable certificate purpose"),

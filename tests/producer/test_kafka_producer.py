@@ -280,6 +280,8 @@ def test_what_could_never_be_sent_is_found_without_sending_it() -> None:
     assert refused.value.record_index == 1
     with pytest.raises(IllegalArgumentError):
         rig.producer.check("orders", [ProducerRecord("orders", b"fine", partition=-1)])
+    with pytest.raises(InvalidTopicError):
+        rig.producer.check("\ud800", [fine])
     assert not rig.producer._accumulator.has_incomplete
 
 
@@ -491,7 +493,7 @@ def test_nothing_is_accepted_after_close() -> None:
 
 
 @pytest.mark.behaviour("PROD-09")
-def test_close_from_a_callback_waits_for_nothing() -> None:
+def test_close_from_a_callback_waits_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
     rig = ProducerRig(topics={"orders": 1})
     reports: list[CloseReport] = []
     closed = threading.Event()
@@ -506,6 +508,7 @@ def test_close_from_a_callback_waits_for_nothing() -> None:
     assert closed.wait(PATIENCE_S)
     assert rig.producer.io_thread.join(PATIENCE_S * 1_000)
     assert reports == [CloseReport()]
+    assert "close(60000) inside a callback waits for nothing" in caplog.text
 
 
 @pytest.mark.java("KafkaProducerTest.CloseIsForcedOnPendingInitProducerId")

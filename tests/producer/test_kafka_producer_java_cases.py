@@ -74,6 +74,7 @@ class ScriptedMetadata(ProducerMetadata):
         self._mock_clock = clock
         self.script: list[Answer] = []
         self.asked = 0
+        self.waits_ms: list[int] = []
 
     def request_update_for_topic(self, topic: str) -> int:
         version = super().request_update_for_topic(topic)
@@ -83,6 +84,7 @@ class ScriptedMetadata(ProducerMetadata):
 
     def await_update(self, last_version: int, timeout_ms: int) -> None:
         answer = self.script.pop(0)
+        self.waits_ms.append(timeout_ms)
         self.apply(answer)
         super().await_update(last_version, max(timeout_ms - answer.after_ms, 0))
 
@@ -123,6 +125,14 @@ idempotent_or_not = pytest.mark.parametrize("idempotent", [True, False], ids=["i
 
 
 # -- metadata ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("PROD-01")
+def test_each_wait_for_metadata_has_what_is_left_of_max_block_ms() -> None:
+    made = Scripted(max_block_ms=1_000)
+    made.metadata.script = [Answer({"other": 1}, after_ms=300), Answer({"topic": 1}, after_ms=100)]
+    made.producer.send(a_record())
+    assert made.metadata.waits_ms == [1_000, 700]
 
 
 @pytest.mark.behaviour("PROD-01")

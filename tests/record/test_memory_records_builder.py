@@ -243,6 +243,29 @@ def test_a_batch_is_full_when_its_limit_is_reached_exactly() -> None:
     assert not roomier.is_full
 
 
+@pytest.mark.parametrize(("codec", "ratio"), [(NO_COMPRESSION, 1.0), (Halving(), 1.0), (Halving(), 0.1)])
+def test_the_smallest_records_are_taken_until_exactly_no_more_fit(codec: Compression, ratio: float) -> None:
+    smallest = record(None)
+    for limit in range(HEADER_SIZE, HEADER_SIZE + 300):
+        at_once, one_by_one = (
+            MemoryRecordsBuilder(limit, compression=codec, estimated_compression_ratio=ratio)
+            for _ in range(2)
+        )
+        append_all(at_once, [smallest] * 1000)
+        while one_by_one.has_room_for(WALL_MS, None, None):
+            one_by_one.append(WALL_MS, None, None)
+        assert at_once.record_count == one_by_one.record_count, limit
+
+
+def test_a_record_taken_alone_leaves_room_however_long_its_lengths_and_times_are() -> None:
+    large = record(bytes(1 << 20), bytes(1 << 20))
+    for limit in range((1 << 21) + HEADER_SIZE + 7, (1 << 21) + HEADER_SIZE + 7 + 40):
+        builder = MemoryRecordsBuilder(limit)
+        builder.append(0, None, None)
+        builder.append_where_more_fits(large, 1 << 21, 1 << 62)
+        assert builder.estimated_size_bytes < limit
+
+
 def test_a_batch_closed_for_appends_is_full_and_takes_nothing() -> None:
     builder = MemoryRecordsBuilder(1000)
     append_all(builder, [record()])
@@ -441,7 +464,7 @@ def mixed(draw: Random, count: int) -> list[ProducerRecord]:
 @pytest.mark.parametrize("seed", range(8))
 def test_a_copy_of_some_records_has_the_bytes_that_appending_them_makes(seed: int) -> None:
     draw = Random(seed)
-    records = mixed(draw, TABLE_SIZE * 2 + 100)
+    records = [*mixed(draw, TABLE_SIZE * 2 + 99), record(headers=(("name", b"ends in no zero"),))]
     whole = MemoryRecordsBuilder(1 << 30)
     assert append_all(whole, records) == len(records)
     cuts = sorted(draw.sample(range(len(records) + 1), 2 * draw.randint(1, 40)))

@@ -162,6 +162,7 @@ def test_what_the_builder_writes_is_read_back(
     assert read == [(None if t == -1 else t, *rest) for t, *rest in records]
     assert [r.offset for r in batch.records()] == list(range(base_offset, base_offset + len(records)))
     assert batch.max_timestamp_ms == max(t for t, *_ in records)
+    assert batch.partition_leader_epoch is batch.producer_id is batch.base_sequence is None
 
 
 @pytest.mark.behaviour("REC-03")

@@ -82,3 +82,9 @@ def test_blocks_count_together() -> None:
     packed = SNAPPY.compress(bytes(2**15 + 1))
     with pytest.raises(CorruptRecordError, match=f"larger than {2**15} bytes"):
         SNAPPY.decompress(packed, 2**15)
+    parts = (b"a", bytes(50), bytes(50))
+    blocks = [bytes(cramjam.snappy.compress_raw(part)) for part in parts]
+    framed = HEAD + b"".join(len(block).to_bytes(4, "big") + block for block in blocks)
+    assert SNAPPY.decompress(framed, 101) == b"".join(parts)
+    with pytest.raises(CorruptRecordError, match="larger than 100 bytes"):
+        SNAPPY.decompress(framed, 100)

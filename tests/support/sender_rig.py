@@ -163,10 +163,12 @@ class SenderRig:
             SenderConfig(
                 acks=acks,
                 retries=retries,
+                max_request_bytes=1_048_576,
                 request_timeout_ms=REQUEST_TIMEOUT_MS,
                 delivery_timeout_ms=delivery_timeout_ms,
                 retry_backoff_ms=RETRY_BACKOFF_MS,
                 guarantee_message_order=guarantee_message_order,
+                whole_requests=False,
             ),
             self.clock,
             self.events,

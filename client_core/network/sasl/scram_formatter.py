@@ -72,7 +72,7 @@ def secure_random_string() -> str:
     while number:
         number, digit = divmod(number, len(_DIGITS))
         digits = _DIGITS[digit] + digits
-    return digits or "0"
+    return digits
 
 
 def _hmac(mechanism: ScramMechanism, key: bytes, message: bytes) -> bytes:

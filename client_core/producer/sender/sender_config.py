@@ -1,4 +1,4 @@
-"""What Sender and the settling of its batches must be told, out of ProducerConfig. Defaults are Kafka's."""
+"""What Sender and the settling of its batches must be told, out of ProducerConfig."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SenderConfig:
-    """What Sender is told. Defaults are Kafka's."""
+    """What Sender is told."""
 
-    acks: str = "all"
-    retries: int = 2**31 - 1
-    max_request_bytes: int = 1_048_576
-    request_timeout_ms: int = 30_000
-    delivery_timeout_ms: int = 120_000
-    retry_backoff_ms: int = 100
-    guarantee_message_order: bool = False  # max.in.flight.requests.per.connection=1
-    whole_requests: bool = False  # not Kafka's: see KafkaProducer
+    acks: str
+    retries: int
+    max_request_bytes: int
+    request_timeout_ms: int
+    delivery_timeout_ms: int
+    retry_backoff_ms: int
+    guarantee_message_order: bool  # max.in.flight.requests.per.connection=1
+    whole_requests: bool  # not Kafka's: see KafkaProducer

@@ -5,6 +5,7 @@ JwtResponseParserTest (Kafka 4.3).
 from __future__ import annotations
 
 import base64
+import socket
 import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
@@ -13,7 +14,7 @@ import pytest
 
 from client_core.errors import ConfigError, DisconnectError, KafkaError, SaslAuthenticationError
 from client_core.events import NO_EVENTS
-from client_core.network.sasl.http_jwt_retriever import HttpJwtRetriever
+from client_core.network.sasl.http_jwt_retriever import HttpJwtRetriever, _Inherited
 from client_core.network.sasl.oauth_credentials import OAuthCredentials
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import OAuthBearerConfig, SaslConfig
@@ -24,7 +25,6 @@ from tests.support.tls_peers import server_context
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Iterator
 
     Ask = Callable[[bytes], tuple[str | KafkaError, bytes, str]]
@@ -308,3 +308,31 @@ def test_an_endpoint_that_answers_byte_by_byte_does_not_answer_in_time(beginning
             asking.retrieve()
         is_over.set()
     assert "pilotfish-oauthbearer-deadline" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_the_copy_of_a_connection_that_the_child_of_a_fork_has_is_closed_there() -> None:
+    inherited = _Inherited()
+    inherited.close()  # there is none
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        inherited.socket = ours
+        inherited.close()
+        assert ours.fileno() == -1
+        assert theirs.recv(1) == b""
+
+
+def test_without_settings_a_token_is_fetched_and_refreshed_by_kafkas_defaults() -> None:
+    assert OAuthBearerConfig("https://host/") == OAuthBearerConfig(
+        "https://host/",
+        scope_claim_name="scope",
+        sub_claim_name="sub",
+        header_urlencode=False,
+        connect_timeout_ms=10_000,
+        read_timeout_ms=10_000,
+        retry_backoff_ms=100,
+        retry_backoff_max_ms=10_000,
+        refresh_window_factor=0.8,
+        refresh_window_jitter=0.05,
+        refresh_min_period_s=60,
+        refresh_buffer_s=300,
+    )

@@ -52,6 +52,7 @@ def test_every_control_flag_will_do(flag: str) -> None:
         ("a=größe", {"a": "größe"}),
         (r'a="quote \" and backslash \\ and comma,;"', {"a": 'quote " and backslash \\ and comma,;'}),
         (r'a="\t\n\101\0\7x\400"', {"a": "\t\nA\0\x07x\x200"}),
+        (r'a="\a\b\f\n\r\t\v\q"', {"a": "\a\b\f\n\r\t\vq"}),
         ("a=b // a comment; c=d\n e=f", {"a": "b", "e": "f"}),
         ("a=b /* a\ncomment; */ e=f", {"a": "b", "e": "f"}),
         ('a="// no comment"', {"a": "// no comment"}),

@@ -133,8 +133,9 @@ def test_there_is_no_token_before_the_first_answer_and_nobody_waits_for_it() -> 
     with rig() as it:
         assert it.first_token is None
         assert it.login.token() is None
+        assert it.login.principal_name is None
         it.answer(it.token("alice", 100 * MINUTE_MS))
-        assert it.valid_token().principal_name == "alice"
+        assert it.valid_token().principal_name == it.login.principal_name == "alice"
 
 
 def test_the_thread_begins_when_a_token_is_first_asked_for() -> None:

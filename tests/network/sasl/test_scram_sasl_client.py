@@ -32,6 +32,14 @@ def test_both_sides_are_convinced() -> None:
     assert theirs.principal == "user"
 
 
+def test_a_server_that_speaks_first_is_refused() -> None:
+    ours = client()
+    with pytest.raises(SaslAuthenticationError, match="Expected empty challenge"):
+        ours.evaluate_challenge(b"r=nonce")
+    with pytest.raises(IllegalSaslStateError, match="FAILED"):
+        ours.evaluate_challenge(b"")
+
+
 @pytest.mark.behaviour("SASL-04")
 def test_a_server_that_does_not_know_the_password_is_not_believed() -> None:
     ours = client()

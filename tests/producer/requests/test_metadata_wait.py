@@ -12,8 +12,10 @@ from client_core.errors import (
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
 )
+from client_core.events import NO_EVENTS, NodeDisconnected
 from client_core.metadata.metadata import Metadata, MetadataConfig
 from client_core.metadata.metadata_cache import MetadataCache
+from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.producer.requests.metadata_wait import (
     Fail,
     Known,
@@ -21,7 +23,9 @@ from client_core.producer.requests.metadata_wait import (
     judge_metadata_wait,
     metadata_timeout,
 )
+from client_core.producer.requests.refreshes import RefreshFailures
 from tests.support.metadata_responses import read
+from tests.support.mock_clock import MockClock
 
 INVALID, UNAUTHORIZED, UNKNOWN = 17, 29, 3
 
@@ -100,3 +104,11 @@ def test_where_no_broker_has_answered_the_end_of_the_last_connection_is_told() -
     assert str(error.__cause__) == (
         "No broker of bootstrap.servers has answered; last: localhost:9092 refused the connection"
     )
+
+
+def test_how_a_connection_ended_is_kept_for_who_waits_in_vain() -> None:
+    clock = MockClock()
+    metadata = ProducerMetadata(MetadataConfig(), Random(1), clock)
+    refreshes = RefreshFailures(NO_EVENTS, clock, metadata)
+    refreshes.emit(NodeDisconnected(1, "refused", "connection refused (b:9092)", 50))
+    assert metadata.last_disconnection == "connection refused (b:9092), 0.0 s ago"

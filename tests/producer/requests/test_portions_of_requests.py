@@ -155,6 +155,9 @@ def test_portions_renew_the_time_for_which_their_topic_is_kept() -> None:
     use.touched = False
     _submit(rig, _records(1))
     assert use.touched
+    use.touched = False
+    rig.producer.partitions_for("orders")
+    assert use.touched
 
 
 def test_records_for_a_partition_that_is_missing_keep_their_order_while_memory_is_short() -> None:

@@ -240,6 +240,21 @@ def test_a_new_leader_is_told_with_its_address() -> None:
     assert leader_nodes(answered) == (Node(2, "b2", 9092),)
 
 
+@pytest.mark.parametrize(
+    ("host", "port", "is_told"),
+    [
+        ("", 9092, False),
+        ("b", -1, False),
+        ("b", 0, True),
+        ("b" * 255, 9092, True),
+        ("b" * 256, 9092, False),
+    ],
+)
+def test_a_leader_without_an_address_that_can_be_one_is_not_told(host: str, port: int, is_told: bool) -> None:
+    answered = response()._replace(node_endpoints=(wire.NodeEndpoint(2, host, port, "rack"),))
+    assert leader_nodes(answered) == ((Node(2, host, port, "rack"),) if is_told else ())
+
+
 @pytest.mark.parametrize("leader", [(-1, 8), (2, -1)])
 def test_a_leader_without_id_or_epoch_is_none(leader: tuple[int, int]) -> None:
     answered = response(

@@ -138,6 +138,26 @@ def test_a_length_that_is_none_is_refused(length: bytes, media_type: bytes) -> N
     assert answer.status_code == 413
 
 
+@pytest.mark.parametrize(("length", "status"), [(b"0" * 17 + b"25", 200), (b"0" * 18 + b"25", 413)])
+def test_a_length_has_no_more_digits_than_the_longest_number(length: bytes, status: int) -> None:
+    headers = {b"content-length": length, b"content-type": b"application/json"}
+    assert web().post("/v1/topics/orders/records", headers=headers, content=ONE).status_code == status
+
+
+@pytest.mark.parametrize(("max_body_bytes", "status"), [(len(ONE), 200), (len(ONE) - 1, 413)])
+@pytest.mark.parametrize("in_chunks", [False, True])
+def test_a_body_may_be_as_large_as_the_limit(max_body_bytes: int, status: int, in_chunks: bool) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield ONE[:5]
+        yield ONE[5:]
+
+    app = web(max_body_bytes=max_body_bytes)
+    headers = {"content-type": "application/json"}
+    content = chunks() if in_chunks else ONE
+    answer = app.post("/v1/topics/orders/records", headers=headers, content=content)
+    assert answer.status_code == status
+
+
 def test_zeros_in_front_of_a_length_hide_nothing() -> None:
     app = web(max_body_bytes=100)
     headers = {b"content-length": b"0" * 20 + b"101", b"content-type": b"application/octet-stream"}

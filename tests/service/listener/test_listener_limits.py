@@ -16,7 +16,7 @@ import pytest
 
 from service.base.settings import Settings
 from service.listener.api_server import connections_that_fit
-from service.listener.connections import Limits
+from service.listener.connections import Connections, Limits
 from service.listener.listeners import Listener
 from service.wire.asgi import Receive, Scope, Send, respond
 from tests.support.http_app import until
@@ -88,6 +88,114 @@ def test_the_limits_of_connections_are_those_of_the_settings() -> None:
     assert Limits.of(given) == Limits(7, 3.0, 75.0, 5.0, 2**20)
     assert [limits(**{name: 8.0}).look_s for name in ("head_s", "keep_alive_s", "stall_s")] == [2.0] * 3
     assert limits(head_s=0.001).look_s == 0.005
+
+
+class Idle:
+    """A connection that notes how it is ended."""
+
+    def __init__(self, waits_since_s: float | None = None) -> None:
+        self.waits_since_s = waits_since_s
+        self.ends: list[str] = []
+
+    def close(self) -> None:
+        self.ends.append("close")
+
+    def end_with_answer(self) -> None:
+        self.ends.append("end_with_answer")
+
+    def abort(self) -> None:
+        self.ends.append("abort")
+
+
+def values(connections: Connections) -> dict[str, float]:
+    """What it says of itself, and how many it ended, by why."""
+    samples = [sample for family in connections.collect() for sample in family.samples]
+    return {s.labels.get("reason", s.name): s.value for s in samples if not s.name.endswith("_created")}
+
+
+def test_there_is_room_for_as_many_as_the_limit_says_and_who_waits_for_room_is_called_once() -> None:
+    connections = Connections(limits(max_connections=2))
+    called: list[int] = []
+    for number in (1, 2):
+        assert connections.has_room()
+        connections.accepted()
+        assert values(connections)["pilotfish_http_connections"] == number
+    assert not connections.has_room()
+    connections.when_room(lambda: called.append(connections.open))
+    connections.over()
+    connections.over()
+    assert called == [1]
+
+
+@pytest.mark.parametrize(
+    ("max_connections", "closed"), [(100, [3.0]), (101, [3.0, 4.0]), (1_000, [3.0, 4.0, 5.0])]
+)
+def test_who_has_waited_longest_makes_room_a_hundredth_at_a_time(
+    max_connections: int, closed: list[float]
+) -> None:
+    """Who waits for a second at most stays; so does who has a request."""
+    connections = Connections(limits(max_connections=max_connections))
+    idle = [Idle(since_s) for since_s in (5.0, None, 3.0, 9.0, 4.0, 10.0)]
+    for each in idle:
+        connections.served(each)
+    connections.make_room(10.0)
+    assert sorted(each.waits_since_s or 0.0 for each in idle if each.ends == ["close"]) == closed
+    assert values(connections)["made_room"] == len(closed)
+
+
+def test_a_crowd_is_told_of_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    connections = Connections(limits(max_connections=1))
+    told = []
+    for now_s in (5.0, 64.9, 65.0, 124.9, 125.0):
+        connections.make_room(now_s)
+        told.append(len(caplog.messages))
+    assert told == [1, 1, 2, 2, 3]
+
+
+def test_whoever_is_behind_longest_is_cut_off_and_the_last_one_never() -> None:
+    connections = Connections(limits(max_unsent_bytes=100))
+    first, second, third = Idle(), Idle(), Idle()
+
+    def state() -> tuple[float, list[bool]]:
+        cut = [each.ends == ["abort"] for each in (first, second, third)]
+        return values(connections)["pilotfish_http_unsent_bytes"], cut
+
+    connections.fell_behind(first, 30)
+    connections.fell_behind(second, 70)
+    assert state() == (100, [False] * 3)
+    connections.fell_behind(first, 30)  # anew: the second is behind longest now
+    assert state() == (100, [False] * 3)
+    connections.fell_behind(third, 1)
+    assert state() == (31, [False, True, False])
+    connections.caught_up(third)
+    assert state() == (30, [False, True, False])
+    connections.fell_behind(third, 500)
+    assert state() == (500, [True, True, False])
+    assert values(connections)["unsent_bytes"] == 2
+    connections.accepted()
+    connections.left(third)
+    assert (state()[0], connections.open) == (0, 0)
+
+
+def test_at_the_end_everybody_who_is_served_has_its_last_answer() -> None:
+    connections = Connections(limits())
+    stays, left = Idle(), Idle()
+    connections.served(stays)
+    connections.served(left)
+    connections.left(left)
+    assert not connections.are_ending
+    connections.end_with_answers()
+    assert (connections.are_ending, stays.ends, left.ends) == (True, ["end_with_answer"], [])
+
+
+async def test_a_listener_that_waited_for_room_when_it_was_closed_stays_closed() -> None:
+    served = Served(echo, limits=limits(max_connections=0))
+    served.open()
+    served.listener._accept()
+    served.listener.close()
+    served.listener.close()
+    served.connections.accepted()
+    served.connections.over()  # which calls whoever waits for room
 
 
 class Full(socket.socket):

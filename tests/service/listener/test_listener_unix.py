@@ -9,21 +9,20 @@ import stat
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
 
 from service.__main__ import main
-from service.listener.unix_socket import MAX_PATH_BYTES, bind_unix_socket
+from service.listener.unix_socket import MAX_PATH_BYTES, UnixSocket, bind_unix_socket
 from tests.support.http_app import HttpApp
 from tests.support.served import LOOPS, Served, on_loop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from service.listener.unix_socket import UnixSocket
 
 
 @pytest.fixture(params=LOOPS)
@@ -178,6 +177,52 @@ def test_whoever_holds_the_folders_lock_keeps_nobody_from_starting(path: str) ->
         bind_unix_socket(path, 0o600, 16).close()
     finally:
         os.close(folder)
+
+
+def test_the_folder_is_locked_until_the_socket_listens(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    other, naps = os.open(".", os.O_RDONLY), []
+    chmod = os.chmod
+
+    def nap(duration_s: float) -> None:
+        naps.append(duration_s)
+        fcntl.flock(other, fcntl.LOCK_UN)
+
+    def chmod_in_a_locked_folder(*asked: Any) -> None:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        chmod(*asked)
+
+    try:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with monkeypatch.context() as patched:
+            patched.setattr(time, "sleep", nap)
+            patched.setattr(os, "chmod", chmod_in_a_locked_folder)
+            bind_unix_socket(path, 0o600, 16).close()
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(other)
+    assert naps == [0.02]
+
+
+def test_a_socket_that_can_not_listen_leaves_no_file(path: str) -> None:
+    with pytest.raises(OverflowError):
+        bind_unix_socket(path, 0o600, 1 << 80)
+    assert not os.path.exists(path)
+
+
+def test_a_pipe_is_no_folder_and_is_not_waited_for(path: str) -> None:
+    os.mkfifo("pipe")
+    with pytest.raises(OSError, match=r"can't listen on pipe/api\.sock: Not a directory"):
+        bind_unix_socket("pipe/api.sock", 0o600, 16)
+
+
+def test_a_second_close_leaves_the_file_of_the_next_alone(bound: UnixSocket, path: str) -> None:
+    """Its number may be that of the first."""
+    there = os.stat(path)
+    closed = socket.socket(socket.AF_UNIX)
+    closed.close()
+    UnixSocket(closed, path, (there.st_dev, there.st_ino)).close()
+    assert os.path.exists(path)
 
 
 # -- asked over it -------------------------------------------------------------------------------------------

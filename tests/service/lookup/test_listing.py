@@ -114,6 +114,18 @@ async def test_many_askers_share_one_request(web: HttpApp) -> None:
     assert len(web.producer.calls) == 1
 
 
+async def test_an_answer_that_comes_after_the_close_is_dropped(web: HttpApp) -> None:
+    web.producer.on_brokers = {}
+    listing = Listing(web.producer, max_age_ms=0, wait_ms=5_000)
+    asked = asyncio.create_task(listing.current(NO_DEMANDS))
+    await until(lambda: web.producer.waiting)
+    ticket = web.producer.waiting[0]
+    listing.close()
+    with pytest.raises(ProblemError, match="No list of topics came"):
+        await asked
+    ticket.done(ListingResult(None, error=NoBrokersError("too late")))
+
+
 def test_one_asker_who_leaves_does_not_end_the_others_wait(web: HttpApp) -> None:
     web.producer.on_brokers = {}
     listing = Listing(web.producer, max_age_ms=0, wait_ms=5_000)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
-from service.lookup.lookup_table import IDLE_S, Entry, LookupTable
+from service.lookup.lookup_table import IDLE_S, LONG_PARTITIONS, MAX_BODY_BYTES, Entry, LookupTable
 from tests.support.fake_producer import FakeProducer
 from tests.support.metadata_responses import node, partition, topic
 
@@ -205,3 +206,38 @@ def test_a_table_that_overflows_starts_anew() -> None:
     for number in range(20_001):
         found(table, b"/v1/topics/orders/partitions/%d" % number)
     assert len(table) == 1
+
+
+def test_a_table_of_too_many_bytes_starts_anew() -> None:
+    _, table = table_over()
+    quarter = bytes(MAX_BODY_BYTES // 4)
+    entries = []
+    for number in range(8):
+        table._keep(b"%d" % number, Entry("/", quarter, None, {}))
+        entries.append(len(table))
+    assert entries == [1, 2, 3, 4, 1, 2, 3, 4]
+
+
+def test_the_bytes_of_what_is_dropped_are_given_back() -> None:
+    producer, table = table_over(orders=3, other=1)
+    found(table)
+    found(table, b"/v1/topics/other")
+    producer.set_topics({"orders": 30, "other": 1})
+    for idle_s in (0, IDLE_S - 1, IDLE_S):
+        producer.clock.advance(idle_s * 1_000)
+        found(table)
+        assert table._body_bytes == sum(entry.length for entry in table._entries.values())
+    assert list(table._entries) == [b"/v1/topics/orders"]
+
+
+async def test_a_long_topic_that_grew_is_built_anew() -> None:
+    producer, table = table_over(long=LONG_PARTITIONS + 1)
+    for partitions in (LONG_PARTITIONS + 1, LONG_PARTITIONS + 2):
+        producer.set_topics({"long": partitions})
+        first, second = await asyncio.gather(table.topic("long"), table.topic("long"))
+        assert first is second
+        assert first is not None
+        assert first.topic is not None
+        assert first.topic.partition_count == partitions
+        assert await table.topic("long") is first
+    assert await table.topic("unknown") is None

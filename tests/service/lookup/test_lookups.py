@@ -175,10 +175,14 @@ def test_max_age_is_that_of_the_oldest_of_several_topics(web: HttpApp) -> None:
         web.producer.finish(ticket, MetadataResult(web.producer.cache))
 
     assert web.post("/v1/leaders?max_age_ms=5000", json=wanted, ends=refresh).status_code == 200
+    assert len(web.producer.calls) == 1
 
 
 def test_max_age_is_answered_at_once_where_the_answer_is_younger(web: HttpApp) -> None:
     web.producer.clock.advance(4_000)
+    assert web.get("/v1/topics/orders?max_age_ms=5000").status_code == 200
+    web.producer.clock.advance(4_000)
+    web.producer.set_topics({"orders": 3}, partial=True)  # the topic's answer, and not the cluster's
     assert web.get("/v1/topics/orders?max_age_ms=5000").status_code == 200
     assert web.producer.calls == []
 

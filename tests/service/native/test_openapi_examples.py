@@ -1,4 +1,4 @@
-"""Every call of the document has examples, and each example is what the schema beside it says."""
+"""Every call of the document has examples, each is what the schema beside it says, and nothing is empty."""
 
 from __future__ import annotations
 
@@ -61,3 +61,45 @@ def test_every_refusal_of_the_native_api_shows_a_problem() -> None:
                 if status >= "400":
                     shown = answer["content"]["application/problem+json"]["example"]
                     assert shown["status"] == int(status)
+
+
+def everything(value: Any, *path: str | int) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Every value of the document, with the names that lead to it."""
+    yield path, value
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, each in inner:
+        yield from everything(each, *path, name)
+
+
+def test_no_text_and_no_name_in_the_document_is_empty() -> None:
+    empty = {
+        path[1:4] if value == "" else path
+        for path, value in everything(DOCUMENT)
+        if value == "" or (isinstance(value, dict) and "" in value)
+    }
+    # A search that finds every topic, and Dapr's `metadata.rawPayload=`.
+    publish = [path for path in DOCUMENT["paths"] if "/publish/" in path]
+    of_dapr = {(path, method, "parameters") for path in publish for method in ("post", "put")}
+    assert empty == {("/v1/topics", "get", "parameters"), *of_dapr}
+
+
+def test_numbers_begin_at_0_and_what_may_not_be_empty_has_one_character_or_item() -> None:
+    limits: dict[object, set[object]] = {}
+    for path, value in everything(DOCUMENT):
+        if path and path[-1] in ("minimum", "minLength", "minItems") and value != 0:
+            limits.setdefault(path[-1], set()).add((*path[1:4:2], value) if path[-1] == "minimum" else value)
+    publish = {(path, "parameters", 1) for path in DOCUMENT["paths"] if "/publish/" in path}
+    records = ("/v1/topics/{topic}/records", "responses", 1)  # how many failed
+    minima = {("/v1/watch", "parameters", 250), records, *publish}
+    assert limits == {"minimum": minima, "minLength": {1}, "minItems": {1}}
+
+
+def test_a_body_is_required_and_has_no_other_members_than_the_document_names() -> None:
+    optional, open_shapes = set(), set()
+    for path, value in everything(DOCUMENT):
+        if path[-1:] == ("requestBody",) and not value.get("required"):
+            optional.add(path[1])
+        if path[-1:] == ("additionalProperties",) and value is True:
+            open_shapes.add(path[2])
+    assert optional == {"/v1.0/publish/{pubsub}/{topic}", "/v1.0/metadata/{key}"}
+    assert open_shapes == {"MetadataAnswer"}

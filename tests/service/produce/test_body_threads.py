@@ -17,11 +17,12 @@ from tests.support.http_app import run
     ("body", "light"),
     [
         (b"[" * SURELY_LIGHT_BYTES, True),
-        (b"[" * 20_000, False),
+        (b"[" * 10_000, True),
+        (b"[" * 10_001, False),
         (b"0," * 20_000, False),
         (b'{"":' * 20_000, False),
-        (b"a" * 200_000, True),
-        (b"a" * 300_000, False),
+        (b"a" * 256 * 1024, True),
+        (b"a" * (256 * 1024 + 1), False),
         (b'{"key":"customer-7","value":{"total":12.5,"items":[1,2,3]}},' * 1_000, True),
     ],
 )
@@ -30,18 +31,36 @@ def test_a_body_is_light_by_its_bytes_members_and_levels(body: bytes, light: boo
 
 
 def test_a_light_body_is_read_at_once_and_a_heavy_one_on_a_thread() -> None:
-    aside, here = Aside(), threading.get_ident()
+    aside, here = Aside(), threading.current_thread()
 
-    async def scenario() -> tuple[int, int]:
-        light = aside.read(lambda body: threading.get_ident(), b"a")
+    async def scenario() -> tuple[threading.Thread, threading.Thread]:
+        light = aside.read(lambda body: threading.current_thread(), b"a")
         with pytest.raises(StopIteration) as at_once:
             light.send(None)
-        return at_once.value.value, await aside.read(lambda body: threading.get_ident(), b"a" * 1_000_000)
+        return at_once.value.value, await aside.read(
+            lambda body: threading.current_thread(), b"a" * 1_000_000
+        )
 
     light, heavy = run(scenario())
     aside.close()
-    assert light == here
-    assert heavy != here
+    assert light is here
+    assert heavy.name.startswith("pilotfish-bodies")
+
+
+def test_a_close_waits_for_nothing_and_ends_what_has_not_begun() -> None:
+    aside, goes_on = Aside(), threading.Event()
+
+    async def scenario() -> None:
+        begun = [asyncio.create_task(aside.do(goes_on.wait)) for _ in range(4)]
+        waits_for_a_thread = asyncio.create_task(aside.do(lambda: "never"))
+        await asyncio.sleep(0)
+        aside.close()
+        goes_on.set()
+        assert await asyncio.gather(*begun) == [True] * 4
+        with pytest.raises(asyncio.CancelledError):
+            await waits_for_a_thread
+
+    run(scenario())
 
 
 def test_what_the_work_raises_comes_through_and_want_of_memory_is_503() -> None:

@@ -295,12 +295,15 @@ def test_who_waits_for_the_first_waits_no_longer_than_its_own_time(web: HttpApp)
 
     late, first = run(scenario())
     told = late.json()
-    assert (late.status_code, told["written"], told["phase"], told["waited_ms"]) == (
-        504,
-        "unknown",
-        "delivery",
-        10,
-    )
+    said = {name: told[name] for name in ("status", "written", "phase", "waited_ms", "retriable")}
+    assert said == {
+        "status": 504,
+        "written": "unknown",
+        "phase": "delivery",
+        "waited_ms": 10,
+        "retriable": True,
+    }
+    assert "ask again, under the same key" in told["detail"]
     assert first.status_code == 200
     assert is_replay(post(web))
 
@@ -416,9 +419,22 @@ def test_an_unknown_topic_is_waited_for_under_a_key_as_without(web: HttpApp) -> 
     web.producer.set_topics({})
     assert post(web, path="/v1/topics/a/records").status_code == 200
     assert post(web, path="/v1/topics/b/records").status_code == 429
+    for key, refusal, status in (
+        ("k2", None, 200),
+        ("k3", RecordTooLargeError("The message is 9 bytes"), 413),
+    ):
+        # Nobody waits for the topic any more, so in the next second it is a new one.
+        web.producer.clock.advance(1_000)
+        web.producer.refuses = refusal
+        assert post(web, key=key, path="/v1/topics/a/records").status_code == status
+        assert post(web, path="/v1/topics/b/records").status_code == 429
+    web.producer.refuses = None
+    web.producer.clock.advance(1_000)
+    assert post(web, key="k4", path="/v1/topics/a/records").status_code == 200
+    assert post(web, path="/v1/topics/b/records").status_code == 429
     web.producer.clock.advance(1_000)
     assert post(web, path="/v1/topics/b/records").status_code == 200
-    assert len(web.app.sidecar.keys) == 2
+    assert len(web.app.sidecar.keys) == 4
 
 
 # -- how much, how long --------------------------------------------------------------------------------------
@@ -486,6 +502,8 @@ def test_an_answer_that_came_out_too_large_is_replayed_as_unknown_and_not_forgot
     again = post(web, body)
     assert (again.status_code, is_replay(again), again.json()["written"]) == (504, True, "unknown")
     assert "207" in again.json()["detail"]
+    assert again.json()["place"] == "Idempotency-Key"
+    assert web.app.sidecar.keys.bytes == 1_000 + len("k1") + len(again.content)
     assert len(web.producer.submitted) == 1
 
 
@@ -499,6 +517,52 @@ def answered(kept: IdempotencyKeys, caller: str, key: str, body: bytes = b"{}") 
     name = Name(caller, "orders", key)
     kept.begin(name, b"", 1).end(Answer(200, [], body, "success"), keep=True)
     return name
+
+
+def test_a_key_takes_what_its_answer_may_take_until_it_ends_and_then_what_it_takes() -> None:
+    kept, _ = keys(MockClock())
+    attempt = kept.begin(Name("ana", "orders", "four"), b"", 3)
+    assert kept.bytes == 1_000 + len("four") + 3 * 96
+    attempt.end(Answer(200, [], b"x" * 10, "success"), keep=True)
+    assert kept.bytes == 1_000 + len("four") + 10
+    attempt.end(Answer(200, [], b"x" * 20, "success"), keep=True)
+    assert kept.bytes == 1_000 + len("four") + 10
+
+
+@pytest.mark.parametrize(("max_bytes", "status"), [(0, 400), (1_291, 413), (1_292, None)])
+def test_a_key_whose_answer_just_fits_is_taken(max_bytes: int, status: int | None) -> None:
+    kept, _ = keys(MockClock(), max_bytes=max_bytes)
+    name = Name("ana", "orders", "four")
+    if status is None:
+        kept.begin(name, b"", 3).end(Answer(200, [], b"x" * 288, "success"), keep=True)
+        found = kept.find(name, b"")
+        assert found is not None
+        assert found.answer == Answer(200, [], b"x" * 288, "success")
+    else:
+        with pytest.raises(ProblemError) as refused:
+            kept.begin(name, b"", 3)
+        assert (refused.value.problem.status, refused.value.problem.place) == (status, "Idempotency-Key")
+        assert (len(kept), kept.bytes) == (0, 0)
+
+
+def test_an_answer_longer_than_foreseen_makes_older_ones_go() -> None:
+    kept, forgotten = keys(MockClock(), max_bytes=3_500)
+    names = [answered(kept, "ana", key, b"x" * length) for key, length in (("a", 2), ("b", 2), ("c", 1_000))]
+    assert [kept.find(name, b"") is not None for name in names] == [False, True, True]
+    assert (kept.bytes, forgotten.value) == (2 * 1_001 + 2 + 1_000, 1)
+
+
+def test_more_at_once_than_there_is_room_for_is_to_be_tried_again() -> None:
+    kept, _ = keys(MockClock(), max_bytes=2 * 1_292)
+    first = kept.begin(Name("ana", "orders", "four"), b"", 3)
+    kept.begin(Name("ana", "orders", "five"), b"", 3)
+    with pytest.raises(ProblemError) as refused:
+        kept.begin(Name("ana", "orders", "more"), b"", 3)
+    problem = refused.value.problem
+    assert (problem.status, problem.retriable, problem.place) == (429, True, "Idempotency-Key")
+    first.end(Answer(503, [], b"", "error"), keep=False)
+    kept.begin(Name("ana", "orders", "more"), b"", 3)
+    assert len(kept) == 2
 
 
 def test_one_callers_keys_do_not_make_the_others_be_forgotten() -> None:

@@ -512,6 +512,20 @@ def cut(body: bytes, places: list[int]) -> list[bytes]:
     return [body[start:end] for start, end in itertools.pairwise(bounds)]
 
 
+def test_a_line_of_the_greatest_length_is_taken_after_any_other() -> None:
+    splitter = LineSplitter(max_line_bytes=10)
+    fed = [(b"12345", []), (b"67890\n", [b"1234567890"]), (b"12345", []), (b"678901", [None]), (b"2\n", [])]
+    for _ in range(3):
+        for piece, lines in fed:
+            assert splitter.feed(piece) == lines
+            assert splitter.held_bytes == (5 if piece == b"12345" else 0)
+    splitter.feed(b"12345")
+    splitter.pass_over()
+    assert (splitter.held_bytes, splitter.feed(b"678\n12345"), splitter.held_bytes) == (0, [], 5)
+    assert splitter.end() == [b"12345"]
+    assert splitter.held_bytes == 0
+
+
 def outcomes(body: bytes, places: list[int]) -> list[ProducerRecord | str]:
     """What becomes of a body that comes in such pieces."""
     splitter = LineSplitter(max_line_bytes=28)

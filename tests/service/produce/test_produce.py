@@ -231,6 +231,31 @@ def test_a_deadline_that_is_none_is_refused_before_anything_is_appended(
     assert (answer.status_code, web.producer.submitted) == (status, [])
 
 
+@pytest.mark.parametrize(
+    ("query", "detail"),
+    [
+        ("max_block_ms=1s", "query.max_block_ms: must be a whole number from 0 to 3600000"),
+        (
+            "timeout_ms=120001",
+            "query.timeout_ms: must be a whole number from 0 to 120000 (delivery.timeout.ms)",
+        ),
+        (
+            f"timeout_ms={'0' * 20}",
+            "query.timeout_ms: must be a whole number from 0 to 120000 (delivery.timeout.ms)",
+        ),
+        ("timeout_ms=", "query.timeout_ms: must be a whole number from 0 to 120000 (delivery.timeout.ms)"),
+        ("timeout=1", "query.timeout: unknown parameter; there are max_block_ms, timeout_ms and delivery"),
+        ("timeout_ms=1&timeout_ms=2", "query.timeout_ms: stands twice"),
+        ("timeout_ms=%FF", "query: invalid UTF-8"),
+        ("delivery=disk", "query.delivery: must be direct or spool"),
+    ],
+)
+def test_a_parameter_that_does_not_fit_is_named_with_what_would(
+    web: HttpApp, query: str, detail: str
+) -> None:
+    assert web.produce(ONE, query=f"?{query}").json()["detail"] == detail
+
+
 # -- refused -------------------------------------------------------------------------------------------------
 
 

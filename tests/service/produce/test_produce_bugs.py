@@ -72,7 +72,7 @@ async def test_records_that_were_sent_are_not_called_unwritten_where_memory_for_
         await until(lambda: web.producer.waiting or asked.done())
         web.producer.finish(web.producer.waiting[-1], _NoMemoryForIt())
         answer = await asked
-        assert answer.status_code, answer.json()["written"] == (500, "unknown")
+        assert (answer.status_code, answer.json()["written"]) == (500, "unknown")
 
 
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "order-7"}])

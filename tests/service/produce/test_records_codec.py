@@ -201,68 +201,102 @@ def test_the_greatest_numbers_are_taken() -> None:
     assert parse(body)[0].timestamp_ms == MAX_TIMESTAMP_MS
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "place"),
-    [
-        # not sound JSON
-        (b"", 400, ""),
-        (b"[]", 422, ""),
-        (b'{"records":[{"value":1}]} x', 400, ""),
-        (b'{"records":[{"value":"\xff"}]}', 400, ""),
-        (b'{"records":[{"value":NaN}]}', 400, ""),
-        (rb'{"records":[{"value":1},{"value":"\ud800"}]}', 400, "records[1].value"),
-        (rb'{"records":[{"value":1,"key":"a\udc00b"}]}', 400, "records[0].key"),
-        (rb'{"records":[{"value":{"\ud800":1}}]}', 400, "records[0].value"),
-        # members that stand twice
-        (b'{"records":[{"value":1,"value":1}]}', 400, "records[0].value"),
-        (b'{"records":[{"value":1},{"key":"a","value":1,"key":"a"}]}', 400, "records[1].key"),
-        (b'{"records":[{"value":1,"partition":1,"partition":1}]}', 400, "records[0].partition"),
-        (b'{"records":[{"value":1}],"records":[{"value":1}]}', 400, "records"),
-        (b'{"key_format":"text","records":[{"value":1}],"key_format":"text"}', 400, "key_format"),
-        (
-            b'{"records":[{"value":1,"headers":[{"key":"h","value":null,"value":null}]}]}',
-            400,
-            "records[0].headers[0].value",
-        ),
-        # members that nobody knows, or that are missing
-        (b'{"records":[{"value":1}],"x":1}', 422, ""),
-        (b'{"records":[{"value":1},{"value":1,"vlaue":1}]}', 422, "records[1]"),
-        (b'{"records":[{"value":1},{"key":"a"}]}', 422, "records[1]"),
-        (b'{"records":[{"value":1,"headers":[{"key":"h"}]}]}', 422, "records[0].headers[0]"),
-        (b"{}", 422, ""),
-        (b'{"records":[]}', 422, "records"),
-        (b'{"records":{}}', 422, "records"),
-        (b'{"records":[1]}', 422, "records[0]"),
-        # values that can't be
-        (b'{"records":[{"value":1}],"value_format":"avro"}', 422, "value_format"),
-        (b'{"records":[{"value":1}],"key_format":null}', 422, "key_format"),
-        (b'{"records":[{"value":1}],"value_format":"text"}', 422, "records[0].value"),
-        (b'{"records":[{"value":1,"key":{"a":1}}]}', 422, "records[0].key"),
-        (b'{"records":[{"value":"a"},{"value":"YQ"}],"value_format":"base64"}', 422, "records[0].value"),
-        (b'{"records":[{"value":"YQ=="},{"value":"YQ"}],"value_format":"base64"}', 422, "records[1].value"),
-        (b'{"records":[{"value":1,"partition":-1}]}', 422, "records[0].partition"),
-        (b'{"records":[{"value":1,"partition":2147483648}]}', 422, "records[0].partition"),
-        (b'{"records":[{"value":1,"partition":1.0}]}', 422, "records[0].partition"),
-        (b'{"records":[{"value":1,"partition":1e1}]}', 422, "records[0].partition"),
-        (b'{"records":[{"value":1,"partition":"1"}]}', 422, "records[0].partition"),
-        (b'{"records":[{"value":1,"partition":true}]}', 422, "records[0].partition"),
-        (b'{"records":[{"value":1,"timestamp":9223372036854775808}]}', 422, "records[0].timestamp"),
-        (b'{"records":[{"value":1,"timestamp":' + b"9" * 9000 + b"}]}", 422, "records[0].timestamp"),
-        (
-            b'{"records":[{"value":1,"headers":[{"key":null,"value":null}]}]}',
-            422,
-            "records[0].headers[0].key",
-        ),
-        (
-            b'{"records":[{"value":1,"headers":[{"key":"h","value":"YQ"}]}]}',
-            422,
-            "records[0].headers[0].value",
-        ),
-        (b'{"records":[{"value":1,"headers":[{"key":"h","value":1}]}]}', 422, "records[0].headers[0].value"),
-    ],
-)
+#: Bodies that can't be meant, with the status and the place of their fault.
+_FAULTS = [
+    # not sound JSON
+    (b"", 400, ""),
+    (b"[]", 422, ""),
+    (b'{"records":[{"value":1}]} x', 400, ""),
+    (b'{"records":[{"value":"\xff"}]}', 400, ""),
+    (b'{"records":[{"value":NaN}]}', 400, ""),
+    (rb'{"records":[{"value":1},{"value":"\ud800"}]}', 400, "records[1].value"),
+    (rb'{"records":[{"value":1,"key":"a\udc00b"}]}', 400, "records[0].key"),
+    (rb'{"records":[{"value":{"\ud800":1}}]}', 400, "records[0].value"),
+    # members that stand twice
+    (b'{"records":[{"value":1,"value":1}]}', 400, "records[0].value"),
+    (b'{"records":[{"value":1},{"key":"a","value":1,"key":"a"}]}', 400, "records[1].key"),
+    (b'{"records":[{"value":1,"partition":1,"partition":1}]}', 400, "records[0].partition"),
+    (b'{"records":[{"value":1}],"records":[{"value":1}]}', 400, "records"),
+    (b'{"key_format":"text","records":[{"value":1}],"key_format":"text"}', 400, "key_format"),
+    (
+        b'{"records":[{"value":1,"headers":[{"key":"h","value":null,"value":null}]}]}',
+        400,
+        "records[0].headers[0].value",
+    ),
+    # members that nobody knows, or that are missing
+    (b'{"records":[{"value":1}],"x":1}', 422, ""),
+    (b'{"records":[{"value":1},{"value":1,"vlaue":1}]}', 422, "records[1]"),
+    (b'{"records":[{"value":1},{"key":"a"}]}', 422, "records[1]"),
+    (b'{"records":[{"value":1,"headers":[{"key":"h"}]}]}', 422, "records[0].headers[0]"),
+    (b"{}", 422, ""),
+    (b'{"records":[]}', 422, "records"),
+    (b'{"records":{}}', 422, "records"),
+    (b'{"records":[1]}', 422, "records[0]"),
+    # values that can't be
+    (b'{"records":[{"value":1}],"value_format":"avro"}', 422, "value_format"),
+    (b'{"records":[{"value":1}],"key_format":null}', 422, "key_format"),
+    (b'{"records":[{"value":1}],"value_format":"text"}', 422, "records[0].value"),
+    (b'{"records":[{"value":1,"key":{"a":1}}]}', 422, "records[0].key"),
+    (b'{"records":[{"value":"a"},{"value":"YQ"}],"value_format":"base64"}', 422, "records[0].value"),
+    (b'{"records":[{"value":"YQ=="},{"value":"YQ"}],"value_format":"base64"}', 422, "records[1].value"),
+    (b'{"records":[{"value":1,"partition":-1}]}', 422, "records[0].partition"),
+    (b'{"records":[{"value":1,"partition":2147483648}]}', 422, "records[0].partition"),
+    (b'{"records":[{"value":1,"partition":1.0}]}', 422, "records[0].partition"),
+    (b'{"records":[{"value":1,"partition":1e1}]}', 422, "records[0].partition"),
+    (b'{"records":[{"value":1,"partition":"1"}]}', 422, "records[0].partition"),
+    (b'{"records":[{"value":1,"partition":true}]}', 422, "records[0].partition"),
+    (b'{"records":[{"value":1,"timestamp":9223372036854775808}]}', 422, "records[0].timestamp"),
+    (b'{"records":[{"value":1,"timestamp":' + b"9" * 9000 + b"}]}", 422, "records[0].timestamp"),
+    (
+        b'{"records":[{"value":1,"headers":[{"key":null,"value":null}]}]}',
+        422,
+        "records[0].headers[0].key",
+    ),
+    (
+        b'{"records":[{"value":1,"headers":[{"key":"h","value":"YQ"}]}]}',
+        422,
+        "records[0].headers[0].value",
+    ),
+    (b'{"records":[{"value":1,"headers":[{"key":"h","value":1}]}]}', 422, "records[0].headers[0].value"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "place"), _FAULTS)
 def test_what_can_not_be_meant_is_refused_with_its_place(body: bytes, status: int, place: str) -> None:
     error = refusal(body)
+    assert (error.status, error.place) == (status, place)
+
+
+#: A half of a surrogate pair is found before the records are told apart: its place is counted in its part.
+_IN_A_RECORD = [fault for fault in _FAULTS if "[" in fault[2] and b"\\ud" not in fault[0]]
+
+
+@pytest.mark.parametrize(("body", "status", "place"), _IN_A_RECORD)
+def test_a_fault_behind_many_records_has_the_same_status_and_its_own_place(
+    body: bytes, status: int, place: str
+) -> None:
+    fill = b'{"value":null},'
+    before = LARGE_BYTES // len(fill) + 1
+    error = refusal(body.replace(b'"records":[', b'"records":[' + fill * before, 1))
+    number = int(place[len("records[") : place.index("]")])
+    assert (error.status, error.place) == (status, place.replace(f"[{number}]", f"[{number + before}]", 1))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "status", "place"),
+    [
+        ("", "", 422, "records"),
+        ('"key_format":"text",', ',"key_format":"text"', 400, "key_format"),
+        ("", ',"value_format":"avro"', 422, "value_format"),
+        ("", ',"x":1', 422, ""),
+        ("", ',"records":[]', 400, "records"),
+    ],
+)
+def test_a_fault_around_the_records_of_a_large_body_is_found(
+    before: str, after: str, status: int, place: str
+) -> None:
+    records = ",".join(['{"value":1}'] * (LARGE_BYTES // 10)) if after else " " * LARGE_BYTES
+    error = refusal(f'{{{before}"records":[{records}]{after}}}'.encode())
     assert (error.status, error.place) == (status, place)
 
 

@@ -116,6 +116,14 @@ def test_the_trace_of_the_request_goes_with_its_records(web: HttpApp) -> None:
     assert {record.headers for record in delivered(web)} == {(("traceparent", parent.encode()),)}
 
 
+def test_without_trace_headers_the_records_stay_as_they_are(tmp_path: Path) -> None:
+    web = HttpApp(spool_folder=str(tmp_path / "traces"), trace_headers=False)
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    assert turned(web, traceparent=parent).status_code == 202
+    assert {record.headers for record in delivered(web)} == {()}
+    spool_of(web).release()
+
+
 def test_a_path_in_an_unusual_spelling_is_served_the_same(web: HttpApp) -> None:
     assert turned(web, path="/v1/topics/o%72ders/records?delivery=spool").status_code == 202
 
@@ -156,7 +164,9 @@ def test_what_can_never_be_sent_is_refused_at_once(web: HttpApp) -> None:
 def test_a_partition_that_the_topic_does_not_have_is_refused_at_once(web: HttpApp) -> None:
     answer = turned(web, b'{"records":[{"value":1},{"value":2,"partition":3}]}')
     assert (answer.status_code, answer.json()["place"]) == (404, "records[1].partition")
-    assert "topic orders has 3 partitions" in answer.json()["detail"]
+    told = answer.json()
+    assert "topic orders has 3 partitions" in told["detail"]
+    assert (told["kafka_error"], told["code"], told["written"]) == ("UNKNOWN_TOPIC_OR_PARTITION", 3, "no")
 
 
 def test_a_body_with_a_mistake_is_refused_whole(web: HttpApp) -> None:
@@ -183,22 +193,31 @@ def test_a_disk_that_fails_is_a_503_and_the_next_request_is_taken(web: HttpApp) 
     answers = run(asked(web, THREE, THREE))
     for answer in answers:
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-        assert answer.json()["detail"] == "the spool could not take the records: fsync: no fsync here"
+        told = answer.json()
+        assert told["detail"] == "the spool could not take the records: fsync: no fsync here"
+        assert (told["written"], told["retriable"]) == ("no", True)
     assert turned(web).json()["first_sequence"] == 1
 
 
 def test_a_disk_that_does_not_answer_is_a_504_whose_outcome_is_unknown(web: HttpApp) -> None:
     answer = web.produce(THREE, query="?delivery=spool&timeout_ms=30")
     assert answer.status_code == 504
-    assert (answer.json()["written"], answer.json()["retriable"]) == ("unknown", True)
-    assert "disk of the spool" in answer.json()["detail"]
+    told = answer.json()
+    assert (told["written"], told["retriable"]) == ("unknown", True)
+    assert (told["phase"], told["waited_ms"]) == ("delivery", 30)
+    assert told["detail"] == "the disk of the spool did not answer within 30 ms"
 
 
 def test_a_sidecar_that_ends_takes_nothing(web: HttpApp) -> None:
     spool_of(web).writer.close(1_000)
     answer = turned(web)
     assert answer.status_code == 503
-    assert answer.json()["detail"] == "the sidecar is shutting down"
+    told = answer.json()
+    assert (told["detail"], told["written"], told["retriable"]) == (
+        "the sidecar is shutting down",
+        "no",
+        True,
+    )
 
 
 # -- keys ----------------------------------------------------------------------------------------------------
@@ -210,6 +229,15 @@ def test_a_request_that_comes_again_under_its_key_is_spooled_once(web: HttpApp) 
     assert first.json() == second.json()
     assert second.headers["pilotfish-replayed"] == "true"
     assert len(delivered(web)) == 3
+
+
+@pytest.mark.parametrize(("max_bytes", "status"), [(1_096, 413), (1_097, 202)])
+def test_the_answer_of_many_spooled_records_takes_no_more_memory_than_that_of_one(
+    tmp_path: Path, max_bytes: int, status: int
+) -> None:
+    web = HttpApp(spool_folder=str(tmp_path / "keys"), idempotency_max_bytes=max_bytes)
+    assert turned(web, idempotency_key="a").status_code == status
+    spool_of(web).release()
 
 
 def test_two_at_once_under_one_key_are_spooled_once(web: HttpApp) -> None:

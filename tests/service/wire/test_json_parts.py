@@ -65,6 +65,33 @@ def test_what_is_no_json_is_refused_wherever_it_is_broken(
     assert found == expected
 
 
+@pytest.mark.parametrize("window", [1, 2, 3, 5, 100])
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"[1,]", b"[1, ]", b"[,1]", b"[1,,2]", b"[1 , , 2]", b"[,]", b"[ , ]", b"[", b"[1", b"[1,"),
+        *(b'["a', b'["a\\', b'["a\\"', b"[[1]", b"[1}", b"[[1}]", b'{"a":1]', b"[1]]"),
+    ],
+)
+def test_an_array_that_is_not_well_continued_is_refused_in_any_window(body: bytes, window: int) -> None:
+    parts = ArrayParts(body, 1, _PLENTY, window)
+
+    def read() -> None:
+        assert list(parts) == [b"[1]"]
+        compact(parts.around)
+
+    with pytest.raises(BodyError, match="not JSON") as e:
+        read()
+    assert e.value.status == 400
+
+
+@pytest.mark.parametrize("window", [1, 2, 100])
+@pytest.mark.parametrize("body", [b"[]", b"[ ]", b"[\n\t ]"])
+def test_an_empty_array_has_no_parts(body: bytes, window: int) -> None:
+    parts = ArrayParts(body, 1, _PLENTY, window)
+    assert (list(parts), parts.around) == ([], b"[]")
+
+
 @given(st.lists(_VALUE, max_size=8), _INDENT)
 def test_an_array_is_found_as_a_member_behind_plain_ones(items: list[object], indent: int | None) -> None:
     body = json.dumps({"key_format": "a,]", "n": -1.5, "records": items, "more": 1}, indent=indent).encode()

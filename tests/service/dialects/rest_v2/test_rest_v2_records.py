@@ -15,6 +15,7 @@ from service.dialects.rest_v2.records import ProduceBody, parse_body
 from service.produce.records_codec import MAX_TIMESTAMP_MS
 from service.wire.errors import ProblemError
 from service.wire.json_items import NO_LIMITS
+from service.wire.json_parts import LARGE_BYTES
 from service.wire.payload import Format
 from service.wire.strict_json import MAX_INT32
 
@@ -287,6 +288,43 @@ def test_a_member_that_nobody_knows_is_refused(body: str, message: str) -> None:
 )
 def test_what_does_not_have_the_shape_is_a_bad_request(body: str, message: str) -> None:
     assert fault(body) == (400, 40002, message)
+
+
+_MANY = LARGE_BYTES // len("{},") + 1
+
+
+@pytest.mark.parametrize(
+    ("record", "status", "code", "message"),
+    [
+        ("3", 400, 40002, "[{}]: Expected `object`, got `int`"),
+        ('{"value":1,"value":1}', 400, 40002, "[{}].value: the member stands twice"),
+        ('{"valur":1}', 422, 422, "[{}]: Object contains unknown field `valur`"),
+        ('{"partition":-1}', 400, 40002, "[{}].partition: "),
+    ],
+)
+def test_a_record_behind_many_others_is_refused_by_its_place(
+    record: str, status: int, code: int, message: str
+) -> None:
+    found = fault(f'{{"records":[{"{}," * _MANY}{record},{{}}]}}', max_records=10 * _MANY)
+    assert found[:2] == (status, code)
+    assert found[2].startswith("records" + message.format(_MANY))
+
+
+def test_a_large_body_without_records_or_with_a_member_twice_is_refused() -> None:
+    space = " " * LARGE_BYTES
+    for body in (f'{{"records":[{space}]}}', f"null{space}", f"{{}}{space}", f'{{"records":null}}{space}'):
+        assert fault(body)[:2] == (422, 422)
+    twice = f'{{"value_schema":null,"records":[{"{}," * _MANY}{{}}],"value_schema":null}}'
+    assert fault(twice, max_records=10 * _MANY)[2] == "value_schema: the member stands twice"
+
+
+@pytest.mark.parametrize(("first", "last"), [(5, 2), (2, 5), (5, None), (None, 5), (0, None), (None, None)])
+def test_the_greatest_partition_of_a_large_body_is_told(first: int | None, last: int | None) -> None:
+    records = [{} if number is None else {"partition": number} for number in (first, last)]
+    body = f'{{"records":[{json.dumps(records[0])},{"{}," * _MANY}{json.dumps(records[1])}]}}'
+    parsed = parse(body, max_records=10 * _MANY)
+    assert len(parsed.records) == _MANY + 2
+    assert parsed.greatest_partition == max((n for n in (first, last) if n is not None), default=None)
 
 
 def test_a_name_that_is_merely_written_with_escapes_is_that_name() -> None:

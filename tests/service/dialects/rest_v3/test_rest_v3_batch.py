@@ -126,6 +126,29 @@ def test_entries_that_cannot_be_told_apart_are_42208(http: HttpApp, entries: lis
     assert refused(http, json.dumps({"entries": entries})) == (422, 42208)
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "Request body is empty. Data is required."),
+        (b"{}", "entries: at least one entry is needed"),
+        (b'{"entries":[]}', "entries: there must be 1 to 10 of them, and there are none"),
+        (
+            b'{"entries":[' + b",".join([b'{"id":"1"}'] * 11) + b"]}",
+            "entries: there must be 1 to 10 of them, and there are more",
+        ),
+        (b'{"entries":[{"id":"1"},{"id":"1"}]}', "entries: their ids must be distinct"),
+        (
+            b'{"entries":[{"id":"1"},{}]}',
+            "entries[1].id: must be a string of 1 to 80 letters, digits, '_' or '-'",
+        ),
+        (b'{"entries":{}}', "entries: must be an array of entries"),
+        (b'{"entries":[],"acks":1}', "acks: unknown member; there is entries"),
+    ],
+)
+def test_a_batch_that_is_none_says_what_is_wrong(http: HttpApp, body: bytes, message: str) -> None:
+    assert http.post(PATH, content=body, headers=JSON).json()["message"] == message
+
+
 @pytest.mark.parametrize("body", [b"", b"  ", b"{}"])
 def test_a_body_without_entries_is_42208(http: HttpApp, body: bytes) -> None:
     assert refused(http, body) == (422, 42208)

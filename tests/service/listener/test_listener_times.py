@@ -1,0 +1,547 @@
+"""One connection without a socket, on a loop whose time the test sets: when it ends, and with which words."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import pytest
+import uvicorn
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.server import ServerState
+
+from service.listener.connections import Connections
+from service.listener.http_protocol import LINGER_S, MAX_HEAD_BYTES, MAX_PIPELINED, ApiProtocol
+from tests.support.served import limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+HOST: Final = b"Host: localhost\r\n"
+GET: Final = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"
+POST: Final = b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 9\r\n\r\n"
+CHUNKED: Final = b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
+
+#: A connection looks at itself every 2.5 s then.
+LIMITS: Final = limits(head_s=10.0, keep_alive_s=20.0, stall_s=40.0)
+
+
+class Loop:
+    """What a protocol uses of a loop; timers fire when the time is set."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.tasks: list[Coroutine[Any, Any, None]] = []
+        self._timers: list[Timer] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
+        self._timers.append(Timer(self.now_s + delay_s, callback))
+        return self._timers[-1]
+
+    def create_task(self, work: Coroutine[Any, Any, None], *, context: object) -> asyncio.Future[None]:
+        self.tasks.append(work)
+        return asyncio.get_running_loop().create_future()
+
+    def go_to(self, now_s: float) -> None:
+        """Fires what is due until then, each in its time."""
+        while due := [timer for timer in self._timers if timer.at_s <= now_s]:
+            timer = min(due, key=lambda each: each.at_s)
+            self._timers.remove(timer)
+            self.now_s = max(self.now_s, timer.at_s)
+            if not timer.is_cancelled:
+                timer.callback()
+        self.now_s = now_s
+
+    @property
+    def waiting(self) -> int:
+        return sum(not timer.is_cancelled for timer in self._timers)
+
+
+class Timer:
+    def __init__(self, at_s: float, callback: Callable[[], object]) -> None:
+        self.at_s = at_s
+        self.callback = callback
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class Wire(asyncio.Transport):
+    """Keeps what is written, as far as the caller takes it."""
+
+    def __init__(self, loop: Loop, *, is_tls: bool) -> None:
+        super().__init__({"sslcontext": object()} if is_tls else {})
+        self._loop = loop
+        self.is_tls = is_tls
+        self.said = b""
+        self.unsent_bytes = 0
+        self.closing_at_s: float | None = None
+        self.aborted_at_s: float | None = None
+        self.has_eof = False
+        self.takes_more = True
+
+    def write(self, data: Any) -> None:
+        assert not self.has_eof
+        self.said += data
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
+
+    def is_closing(self) -> bool:
+        return self.closing_at_s is not None
+
+    def close(self) -> None:
+        if self.closing_at_s is None:
+            self.closing_at_s = self._loop.now_s
+
+    def abort(self) -> None:
+        self.close()
+        if self.aborted_at_s is None:
+            self.aborted_at_s = self._loop.now_s
+
+    def can_write_eof(self) -> bool:
+        return not self.is_tls
+
+    def write_eof(self) -> None:
+        assert not self.is_tls
+        self.has_eof = True
+
+    def pause_reading(self) -> None:
+        self.takes_more = False
+
+    def resume_reading(self) -> None:
+        self.takes_more = True
+
+
+class Connected:
+    """A connection that is made at 0 s, and what its caller and the application do."""
+
+    def __init__(self, *, is_tls: bool = False) -> None:
+        self.loop = Loop()
+        self.connections = Connections(LIMITS)
+        self.connections.accepted()
+        config = uvicorn.Config(_nothing, http=ApiProtocol, lifespan="off", log_config=None, access_log=False)
+        self.protocol = ApiProtocol(config, ServerState(), {}, self.connections)
+        self.protocol.loop = self.loop  # type: ignore[assignment]  # what is used of one
+        self.wire = Wire(self.loop, is_tls=is_tls)
+        self.protocol.connection_made(self.wire)
+
+    def send(self, data: bytes) -> None:
+        self.protocol.data_received(data)
+
+    def answer(self) -> None:
+        """The application answers the request that runs."""
+        running = self.protocol._running
+        assert running is not None
+        messages: list[Any] = [
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]},
+            {"type": "http.response.body", "body": b""},
+        ]
+        for message in messages:
+            with pytest.raises(StopIteration):
+                running.send(message).send(None)
+
+    def do(self, what: Callable[[Connected], object] | bytes) -> None:
+        if isinstance(what, bytes):
+            self.send(what)
+        else:
+            what(self)
+
+    def counted(self) -> dict[str, int]:
+        """How many connections we ended, by why."""
+        return {
+            sample.labels["reason"]: int(sample.value)
+            for family in self.connections.collect()
+            for sample in family.samples
+            if sample.name == "pilotfish_http_connections_ended_total" and sample.value
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.protocol.connection_lost(None)
+        for work in self.loop.tasks:
+            work.close()
+
+
+async def _nothing(scope: object, receive: object, send: object) -> None:
+    """Tests answer in its place."""
+
+
+def stuck(unsent_bytes: int) -> Callable[[Connected], None]:
+    """The caller leaves that much where it is from now on."""
+
+    def set_unsent(connected: Connected) -> None:
+        connected.wire.unsent_bytes = unsent_bytes
+
+    return set_unsent
+
+
+def took_and_fell_behind(connected: Connected) -> None:
+    """The caller took enough for writing to go on, and then left as much as before."""
+    connected.protocol.resume_writing()
+
+
+ANSWER: Final = Connected.answer
+HALF: Final = b"GET / HTTP/1.1\r\n"
+
+
+@pytest.mark.parametrize(
+    ("does", "ended_at_s", "how", "counted"),
+    [
+        ({}, 10.0, "408", "slow_head"),
+        ({4.0: b"GET"}, 10.0, "408", "slow_head"),
+        ({1.0: GET, 1.5: ANSWER}, 22.5, "closed", None),
+        ({1.0: GET, 2.5: ANSWER}, 22.5, "closed", None),
+        ({1.0: GET}, None, "", None),
+        ({1.0: GET, 1.5: ANSWER, 5.0: HALF, 9.0: b"X: y\r\n"}, 15.0, "408", "slow_head"),
+        ({1.0: GET, 1.5: HALF, 7.5: ANSWER}, 17.5, "408", "slow_head"),
+        ({1.0: GET, 1.5: HALF, 7.5: ANSWER, 9.0: b"\r\n", 9.5: ANSWER}, 30.0, "closed", None),
+        ({1.0: POST + b"a", 2.5: ANSWER}, 12.5, "closed", "slow_body"),
+        ({1.0: POST + b"a", 50.0: ANSWER}, 60.0, "closed", "slow_body"),
+        ({1.0: GET, 1.5: stuck(1)}, 42.5, "cut", "stalled"),
+        ({1.0: GET, 1.5: stuck(9), 29.0: stuck(8)}, 70.0, "cut", "stalled"),
+        ({1.0: GET, 1.5: stuck(9), 30.0: stuck(0)}, None, "", None),
+        ({1.0: GET, 1.5: stuck(9), 29.0: took_and_fell_behind}, 70.0, "cut", "stalled"),
+    ],
+)
+async def test_a_connection_ends_when_its_caller_was_too_slow_and_not_before(
+    does: Mapping[float, Callable[[Connected], object] | bytes],
+    ended_at_s: float | None,
+    how: str,
+    counted: str | None,
+) -> None:
+    with Connected() as connected:
+        wire = connected.wire
+        for at_s, what in does.items():
+            connected.loop.go_to(at_s)
+            connected.do(what)
+        said_before = wire.said
+        connected.loop.go_to(200.0 if ended_at_s is None else ended_at_s - 0.01)
+        assert (wire.closing_at_s, wire.has_eof, wire.said) == (None, False, said_before)
+        if ended_at_s is None:
+            return
+        connected.loop.go_to(ended_at_s)
+        told = wire.said.removeprefix(said_before)
+        assert (told[9:12].decode(), wire.has_eof) == (("408", True) if how == "408" else ("", False))
+        assert (wire.closing_at_s, wire.aborted_at_s) == {
+            "408": (None, None),
+            "closed": (ended_at_s, None),
+            "cut": (ended_at_s, ended_at_s),
+        }[how]
+        assert connected.counted() == ({counted: 1} if counted else {})
+
+
+@pytest.mark.parametrize(("until_s", "is_late"), [(10.0, False), (10.5, True)])
+async def test_what_came_while_the_process_stood_still_is_read_before_anybody_is_called_slow(
+    until_s: float, is_late: bool
+) -> None:
+    """Two looks late is not late yet: so much a busy loop may take."""
+    with Connected() as connected:
+        connected.loop.go_to(5.0)
+        connected.loop.now_s = until_s  # no timer fires meanwhile
+        connected.loop.go_to(until_s)
+        assert (connected.wire.said == b"") is is_late
+        connected.loop.go_to(until_s + 2.5)
+        assert connected.wire.said.startswith(b"HTTP/1.1 408")
+
+
+async def test_a_closing_transport_that_sends_nothing_more_is_cut_off_but_did_not_stall() -> None:
+    with Connected() as connected:
+        connected.wire.close()
+        connected.loop.go_to(100.0)
+        assert connected.wire.aborted_at_s == 40.0
+        assert connected.counted() == {}
+
+
+@pytest.mark.parametrize(
+    ("is_tls", "unsent_bytes", "aborted_at_s"), [(True, 0, 0.1), (True, 1, None), (False, 0, None)]
+)
+async def test_a_caller_over_tls_has_a_moment_for_its_goodbye(
+    is_tls: bool, unsent_bytes: int, aborted_at_s: float | None
+) -> None:
+    with Connected(is_tls=is_tls) as connected:
+        connected.wire.unsent_bytes = unsent_bytes
+        connected.protocol.close()
+        assert (connected.wire.closing_at_s, connected.wire.aborted_at_s) == (0.0, None)
+        connected.loop.go_to(1.0)
+        assert connected.wire.aborted_at_s == aborted_at_s
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_behind_the_last_words_what_comes_is_thrown_away_for_a_moment(is_tls: bool) -> None:
+    with Connected(is_tls=is_tls) as connected:
+        wire = connected.wire
+        wire.takes_more = False
+        connected.protocol.flow.read_paused = True
+        connected.send(b"no http")
+        assert wire.said.startswith(b"HTTP/1.1 400")
+        assert (wire.has_eof, wire.takes_more) == (not is_tls, True)
+        connected.send(GET)
+        assert not connected.loop.tasks
+        connected.loop.go_to(LINGER_S - 0.01)
+        assert wire.closing_at_s is None
+        connected.loop.go_to(LINGER_S)
+        assert wire.closing_at_s == LINGER_S
+
+
+async def test_a_connection_that_is_lost_leaves_no_timer_and_no_place() -> None:
+    with Connected() as connected:
+        connected.send(b"no http")
+        assert connected.loop.waiting == 2
+        connected.protocol.connection_lost(None)
+        assert (connected.loop.waiting, connected.connections.open) == (0, 0)
+        connected.connections.accepted()  # for the end, which loses it again
+
+
+@pytest.mark.parametrize(
+    ("begun", "piece", "status"),
+    [
+        (HALF, b"X: ", b"431"),
+        (b"GET", b" /", b"414"),
+        (b"GET / ", b"HTTP/1.1\r\nX: ", b"431"),
+        (CHUNKED, b"1;", b"431"),
+        (CHUNKED + b"1\r\na\r\n0\r\n", b"X: ", b"431"),
+    ],
+)
+@pytest.mark.parametrize("pieces", [1, 2])
+async def test_what_is_no_body_has_a_bound_of_bytes_however_many_reads_bring_it(
+    begun: bytes, piece: bytes, status: bytes, pieces: int
+) -> None:
+    whole = piece.ljust(MAX_HEAD_BYTES, b"a")
+    middle = MAX_HEAD_BYTES // pieces
+    with Connected() as connected:
+        connected.send(begun)
+        for part in (whole[:middle], whole[middle:]):
+            if part:
+                connected.send(part)
+        assert connected.wire.said == b""
+        connected.send(b"a")
+        assert connected.wire.said[9:12] == status
+        assert b'"written":"no"' in connected.wire.said
+
+
+async def test_a_body_that_breaks_behind_the_head_of_its_answer_ends_without_a_word() -> None:
+    with Connected() as connected:
+        connected.send(CHUNKED)
+        connected.protocol.cycle.response_started = True
+        connected.send(b"no length\r\n")
+        assert (connected.wire.said, connected.wire.closing_at_s) == (b"", 0.0)
+
+
+async def test_a_body_in_chunks_moves_its_bound_along() -> None:
+    with Connected() as connected:
+        connected.send(CHUNKED)
+        for _ in range(3):
+            connected.send(b"1;" + b"a" * (MAX_HEAD_BYTES - 9))
+            connected.send(b"\r\na\r\n")
+        assert connected.wire.said == b""
+
+
+async def test_it_waits_for_a_request_since_it_was_made_or_had_its_last_answer() -> None:
+    with Connected() as connected:
+        waits_since_s = [connected.protocol.waits_since_s]
+        connected.loop.go_to(1.0)
+        connected.send(GET)
+        waits_since_s.append(connected.protocol.waits_since_s)
+        connected.loop.go_to(2.0)
+        connected.answer()
+        waits_since_s.append(connected.protocol.waits_since_s)
+        assert waits_since_s == [0.0, None, 2.0]
+
+
+# -- bodies --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("more_bytes", "is_read_on"), [(0, True), (1, False)])
+async def test_reading_pauses_when_more_of_a_body_waits_than_may(more_bytes: int, is_read_on: bool) -> None:
+    with Connected() as connected:
+        connected.send(POST.replace(b"9", b"999999") + b"a" * HIGH_WATER_LIMIT)
+        connected.send(b"a" * more_bytes)
+        assert connected.wire.takes_more is is_read_on
+
+
+async def test_of_a_body_that_was_answered_already_nothing_is_kept() -> None:
+    with Connected() as connected:
+        connected.send(POST + b"1")
+        connected.answer()
+        connected.send(b"2345")
+        assert connected.protocol.cycle.body == b"1"
+
+
+@pytest.mark.parametrize(("body", "lingers"), [(b"12345678", True), (b"123456789", False)])
+async def test_the_last_answer_waits_for_its_reader_where_a_body_is_still_coming(
+    body: bytes, lingers: bool
+) -> None:
+    with Connected() as connected:
+        connected.send(POST + body)
+        connected.protocol.end_with_answer()
+        connected.answer()
+        assert connected.wire.closing_at_s == (None if lingers else 0.0)
+        connected.loop.go_to(LINGER_S)
+        assert connected.wire.closing_at_s == (LINGER_S if lingers else 0.0)
+
+
+async def test_behind_a_pipeline_that_is_too_long_nothing_is_read() -> None:
+    with Connected() as connected:
+        connected.send(GET * (MAX_PIPELINED + 2))
+        connected.send(GET)
+        for _ in range(MAX_PIPELINED + 1):
+            connected.answer()
+        said = connected.wire.said
+        assert said.count(b"HTTP/1.1 200") == said.count(b"HTTP/1.1 ") == MAX_PIPELINED + 1
+        assert connected.wire.closing_at_s == 0.0
+
+
+# -- the short way -------------------------------------------------------------------------------------------
+
+
+def disconnected(connected: Connected) -> None:
+    connected.protocol.cycle.disconnected = True
+
+
+def writing_paused(connected: Connected) -> None:
+    connected.protocol.flow.pause_writing()
+
+
+def logged(connected: Connected) -> None:
+    connected.protocol.cycle.access_log = True
+
+
+def asks_for_leave(connected: Connected) -> None:
+    connected.protocol.cycle.waiting_for_100_continue = True
+
+
+def is_last(connected: Connected) -> None:
+    connected.protocol.end_with_answer()
+
+
+def nothing(_: Connected) -> None:
+    """As it is."""
+
+
+@pytest.mark.parametrize(
+    ("asked", "does", "goes"),
+    [
+        (b"", nothing, False),
+        (GET, nothing, True),
+        (GET, disconnected, False),
+        (GET, writing_paused, False),
+        (GET, logged, False),
+        (GET, asks_for_leave, False),
+        (GET, is_last, False),
+        (GET, ANSWER, False),
+    ],
+)
+async def test_only_an_answer_that_needs_nothing_else_goes_the_short_way(
+    asked: bytes, does: Callable[[Connected], None], goes: bool
+) -> None:
+    with Connected() as connected:
+        if asked:
+            connected.send(asked)
+        does(connected)
+        said_before = connected.wire.said
+        assert connected.protocol._answer(200, b"a: b\r\n\r\n", b"body") is goes
+        assert connected.wire.said == said_before + (b"HTTP/1.1 200 OK\r\na: b\r\n\r\nbody" if goes else b"")
+        assert connected.protocol.server_state.total_requests == (goes or does is ANSWER)
+
+
+@pytest.mark.parametrize(
+    ("asked", "does", "taken"),
+    [
+        (b"", nothing, None),
+        (POST + b"123456789", nothing, b"123456789"),
+        (POST + b"12345678", nothing, None),
+        (POST + b"123456789", disconnected, None),
+        (POST + b"123456789", asks_for_leave, None),
+        (POST + b"123456789", ANSWER, None),
+    ],
+)
+async def test_only_a_body_that_came_whole_is_taken_at_once(
+    asked: bytes, does: Callable[[Connected], None], taken: bytes | None
+) -> None:
+    with Connected() as connected:
+        if asked:
+            connected.send(asked)
+        does(connected)
+        assert connected.protocol._whole_body() == taken
+
+
+# -- the end -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [ApiProtocol.shutdown, ApiProtocol.end_with_answer])
+async def test_the_answer_that_is_due_is_the_last(how: Callable[[ApiProtocol], None]) -> None:
+    with Connected() as connected:
+        connected.send(GET)
+        how(connected.protocol)
+        assert connected.wire.closing_at_s is None
+        connected.answer()
+        assert b"connection: close" in connected.wire.said
+        assert connected.wire.closing_at_s == 0.0
+
+
+@pytest.mark.parametrize("asked", [b"", GET])
+@pytest.mark.parametrize(
+    ("how", "closing_at_s"), [(ApiProtocol.shutdown, 0.0), (ApiProtocol.end_with_answer, None)]
+)
+async def test_whoever_has_no_request_is_closed_at_the_end_alone(
+    how: Callable[[ApiProtocol], None], closing_at_s: float | None, asked: bytes
+) -> None:
+    with Connected() as connected:
+        if asked:
+            connected.send(asked)
+            connected.answer()
+        how(connected.protocol)
+        assert connected.wire.closing_at_s == closing_at_s
+
+
+@pytest.mark.parametrize("asked_before", [True, False])
+async def test_while_the_sidecar_ends_each_answer_is_the_last_of_its_connection(asked_before: bool) -> None:
+    with Connected() as connected:
+        if asked_before:
+            connected.send(GET)
+        connected.connections.end_with_answers()
+        if not asked_before:
+            connected.send(GET)
+        connected.answer()
+        assert b"connection: close" in connected.wire.said
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_who_hangs_up_ends_the_request_that_runs_and_those_behind_it(is_answered: bool) -> None:
+    with Connected() as connected:
+        connected.send(GET if is_answered else GET + GET)
+        if is_answered:
+            connected.answer()
+        running = connected.protocol._running
+        assert running is not None
+        running.message_event.clear()
+        connected.protocol.connection_lost(None)
+        assert running.disconnected is not is_answered
+        assert is_answered or running.message_event.is_set()
+        assert not connected.protocol.pipeline
+        connected.connections.accepted()  # for the end, which loses it again
+
+
+async def test_empty_lines_in_front_of_a_request_are_no_part_of_its_head() -> None:
+    with Connected() as connected:
+        for _ in range(3):
+            connected.send(b"\r\n" * (MAX_HEAD_BYTES // 2))
+        connected.send(GET)
+        connected.answer()
+        assert connected.wire.said.startswith(b"HTTP/1.1 200")
+
+
+async def test_a_connection_that_is_closing_begins_no_queued_request() -> None:
+    with Connected() as connected:
+        connected.send(GET + GET)
+        assert len(connected.loop.tasks) == 1
+        connected.wire.close()
+        connected.answer()
+        assert len(connected.loop.tasks) == 1
