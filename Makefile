@@ -130,7 +130,6 @@ audit: .cache/audit-venv/.complete  ## asks PyPI which pins have known vulnerabi
 fuzz: setup  ## hostile decoders' input, brokers and HTTP; prints its seed, FUZZ="--seed 1 --minutes 30" is passed on
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 	$(BIN)/python docs/tables.py
-	$(BIN)/python -m tests.structure.module_list
 
 mutants-behaviour: setup java kafka-jars pipeline-jars  ## faults planted in the product: which suite finds each. MUTANTS="--only spool"
 	$(BIN)/python -m tests.mutants.behaviour $(MUTANTS)
@@ -138,12 +137,10 @@ mutants-behaviour: setup java kafka-jars pipeline-jars  ## faults planted in the
 chaos: setup java kafka-jars  ## every fault under load on real brokers, for docs/reliability.md: half an hour. SEED=any, HOURS=3: combinations only
 	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS),--minutes 40)
 	$(BIN)/python docs/tables.py
-	$(BIN)/python -m tests.structure.module_list
 
 soak: setup  ## hours of load and trouble in compressed time: does anything grow? MINUTES=10, SEED=any
 	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python docs/tables.py
-	$(BIN)/python -m tests.structure.module_list
 
 mutants: setup $(if $(filter gold,$(ROOM)),java pipeline-jars)  ## one-line faults of a room that no test finds. ROOM=spool, SEED=any, COUNT=150
 	$(BIN)/python -m tests.mutants.one_line_run $(ROOM) $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT))
