@@ -73,7 +73,7 @@ class RecordList:
         if whole is UNSET or not bytes(whole).startswith(b"["):
             return text, []
         written = bytes(whole)
-        texts = list(ArrayParts(written, 1, limits.record_text_bytes))
+        texts = list(ArrayParts(written, 1, limits.record_text_bytes, name="records"))
         return text.replace(written, b"[]", 1), texts
 
     def decode_part(

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
+import msgspec
+
 from service.wire.strict_json import MAX_DEPTH, BodyError, compact
 
 #: How much of an array goes to the parser at once: 1 ms, and of the smallest of records 3.
@@ -43,6 +45,9 @@ _OPENERS: Final = re.compile(rb"[\[{]++")
 _CLOSERS: Final = re.compile(rb"[\]}]++")
 _SPACE: Final = re.compile(rb"[ \t\r\n]*+")
 
+_INDEX: Final = re.compile(r"\[(\d+)\]")
+_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
 #: Whole items of a larger array are searched for in a text of this length at least.
 LARGE_BYTES: Final = 2 * PART_BYTES
 
@@ -53,7 +58,11 @@ class ArrayParts:
     `end` is the place behind its closing bracket once all parts are drawn.
     """
 
-    def __init__(self, body: bytes, start: int, max_item_bytes: int, part_bytes: int = PART_BYTES) -> None:
+    def __init__(
+        self, body: bytes, start: int, max_item_bytes: int, part_bytes: int = PART_BYTES, name: str = ""
+    ) -> None:
+        """`name` is the array's in the places of faults."""
+        self._name = name
         self._body = body
         self._at = start
         self._start = start
@@ -88,8 +97,19 @@ class ArrayParts:
             try:
                 text = compact(b"[" + part + b"]")
             except BodyError as e:
-                raise _moved(e, at) from e
+                raise self._located(e, at) from e
             yield text
+
+    def _located(self, error: BodyError, at: int) -> BodyError:
+        """The fault of the part at a byte, by its item in the array, or with where its bytes are counted from."""
+        index = _INDEX.match(error.place)
+        if index is None:
+            message = f"{error.message} (counted from byte {at} of the body)"
+            return BodyError(error.status, error.place, message)
+        before = ArrayParts(self._body[: at - 1] + b"]", self._start, self._max_item_bytes, self._part_bytes)
+        items = 0 if at == self._start else sum(len(_LIST.decode(part)) for part in before)
+        place = f"{self._name}[{items + int(index[1])}]{error.place[index.end() :]}"
+        return BodyError(error.status, place, error.message)
 
     @property
     def around(self) -> bytes:
@@ -144,7 +164,7 @@ def array_of_member(body: bytes, name: str, max_item_bytes: int) -> ArrayParts |
     In front of it there may be members whose values are strings, numbers or null, of no great length.
     """
     found = _head_of(name).match(body, 0, PART_BYTES)
-    return None if found is None else ArrayParts(body, found.end(), max_item_bytes)
+    return None if found is None else ArrayParts(body, found.end(), max_item_bytes, name=name)
 
 
 @cache
@@ -185,8 +205,3 @@ def _after_space(body: bytes, at: int) -> int:
 
 def _not_json(at: int) -> BodyError:
     return BodyError(400, "", f"not JSON: an array is not continued or not closed at byte {at}")
-
-
-def _moved(error: BodyError, at: int) -> BodyError:
-    """The same fault, found in a part: places in it are counted from there."""
-    return BodyError(error.status, error.place, f"{error.message} (counted from byte {at} of the body)")
