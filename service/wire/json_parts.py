@@ -101,7 +101,7 @@ class ArrayParts:
             yield text
 
     def _located(self, error: BodyError, at: int) -> BodyError:
-        """The fault of the part at a byte, by its item in the array, or with where its bytes are counted from."""
+        """The fault of the part at a byte: by its item, or with the byte that its place is counted from."""
         index = _INDEX.match(error.place)
         if index is None:
             message = f"{error.message} (counted from byte {at} of the body)"
