@@ -218,8 +218,10 @@ class FaultyProxy(TcpProxy):
                 self.resets += step.by_harm
                 raise _Broken
             else:
+                # Not wait_for: before Python 3.12 it may swallow a cancellation, and the connection never ends.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(way.changed.wait(), step.seconds)
+                    async with asyncio.timeout(step.seconds):
+                        await way.changed.wait()
 
     def _count(self, direction: Direction, size: int) -> None:
         if direction == "requests":
