@@ -218,7 +218,7 @@ class FaultyProxy(TcpProxy):
                 self.resets += step.by_harm
                 raise _Broken
             else:
-                # Not wait_for: before Python 3.12 it may swallow a cancellation, and the connection never ends.
+                # Not wait_for: before Python 3.12 it may swallow a cancellation, and this would go on.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(step.seconds):
                         await way.changed.wait()
