@@ -21,7 +21,7 @@ from service.wire.schemas import (
 )
 from service.wire.strict_json import MAX_INT32
 
-#: As in spool/aside.py, of which nothing is loaded without a spool; what can't be read can't be put back.
+#: As in spool/dead_letters.py, which is not loaded without a spool; what can't be read can't be put back.
 SetAsideReason = Literal["too_large", "forbidden", "topic_gone", "partition_gone", "invalid", "refused"]
 
 

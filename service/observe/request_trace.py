@@ -2,8 +2,8 @@
 
     off, and no traceparent came   nothing is asked and nothing kept
     `trace_headers`                the caller's traceparent and tracestate become headers of its records
-    `tracing`                      spans are made (tracing/, loaded then only), and records bear the context
-                                   of the span that sent them
+    `tracing`                      spans are made (tracing/, loaded then only), and records bear the
+                                   context of the span that sent them
 
 A record that brings a `traceparent` or a `tracestate` of its own keeps them as they are. Who hands records to
 the client (`produce/producing.py`) finds the trace of its request in REQUEST_TRACE, which is set for the time

@@ -41,8 +41,7 @@ from service.events.event_fan_out import FanOut
 from service.events.event_metrics import EventMetrics
 from service.lookup.fast_lookups import FastLookups
 from service.lookup.parked_lookups import ParkedLookups, parked_route
-from service.native import cluster, leaders, operations, topics
-from service.native import watch as watch
+from service.native import cluster, leaders, operations, topics, watch
 from service.native.openapi import DOCUMENT_PATH, ReadyDocument, finished
 from service.native.records import records_router
 from service.observe.http_metrics import Observed
@@ -81,7 +80,7 @@ LAST_SPOOLED_MS: Final = 2_000
 _BOOT_BYTES: Final = 4
 
 #: FastAPI's own spans, metrics and logs, which newer versions make for whoever set OpenTelemetry up: ours are
-#: `tracing/`, /metrics and logs.py, and tell nothing of what a request holds.
+#: `observe/tracing/`, /metrics and logs.py, and tell nothing of what a request holds.
 _NO_TELEMETRY: Final[TelemetryConfig] = {
     "tracing": False,
     "metrics": False,

@@ -3,7 +3,7 @@
     livez     the poll loop turns when it is woken (an idle one sleeps for long), and the event loop turns.
               Never whether Kafka is reachable: restarting the sidecar mends no broker. Whoever finds one of
               them standing still first, a probe or the sidecar's own look every ten seconds, has all stacks
-              logged (`standstills.py`)
+              logged (`loop_watchdog.py`)
     readyz    metadata is there, a broker is within reach, nobody is shutting down
     startupz  the API listens, and the first metadata came or startup_require_metadata does without
 

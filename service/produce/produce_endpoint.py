@@ -2,14 +2,14 @@
 
     application/json            many records, answered as a whole   produce_forms.py, records_codec.py
     application/octet-stream    one record, answered likewise       octet_stream.py
-    application/x-ndjson        a stream, answered as it goes       streams/ndjson.py
+    application/x-ndjson        a stream, answered as it goes       ndjson.py
 
 A body that is answered as a whole is validated whole before its first record is appended. The request then
 waits as one ticket with one deadline, whatever the number of its records (produce_answers.py tells of them);
 with an Idempotency-Key it is produced once, however often it comes (once.py). With `delivery=spool` it is
 answered once the records are on the disk (spooled.py).
 
-FastAPI's route (routes/records.py) calls `answer` and `open_stream` too, for paths that are written in an
+FastAPI's route (native/records.py) calls `answer` and `open_stream` too, for paths that are written in an
 unusual way, and documents them. Event loop only.
 """
 

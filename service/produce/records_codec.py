@@ -11,7 +11,7 @@ must be there, since a forgotten one would be a tombstone.
 
 `LineCodec` reads the same records one by one, as a stream brings them: a fault is then that of one of them.
 
-Who calls: produce_endpoint and streams/ndjson, on the event loop; dialects take single members' readers.
+Who calls: produce_endpoint and ndjson, on the event loop; dialects take single members' readers.
 Pure.
 """
 

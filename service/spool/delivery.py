@@ -7,10 +7,10 @@
 
 A record is done when brokers have acknowledged it or it lies in the folder of what was set aside; only then
 the mark goes past it. What brokers refuse is tried again for `topic_wait_ms` before it is set aside
-(verdict.py, patience.py). A request ends with an answer, when its topic was not there for `topic_wait_ms`, or
-after the producer's delivery.timeout.ms; what expired is tried again in its order. So records whose topic was
-deleted while they were on their way hold the producer's memory no longer than that, and are then found to
-have no topic.
+(delivery_outcome.py, patience.py). A request ends with an answer, when its topic was not there for
+`topic_wait_ms`, or after the producer's delivery.timeout.ms; what expired is tried again in its order. So
+records whose topic was deleted while they were on their way hold the producer's memory no longer than that,
+and are then found to have no topic.
 
 Thread pilotfish-spool-delivery, but for `_answered`'s append, which the producer's I/O thread does, and
 `close`. Other threads read `view` and the counters.

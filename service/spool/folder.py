@@ -4,7 +4,7 @@
         lock                                      held (flock) while a sidecar or a requeue uses the folder
         <sequence>-<generation>.segment           segments.py
         mark.json                                 mark.py
-        aside/<sequence>.records, *.damaged       aside.py
+        aside/<sequence>.records, *.damaged       dead_letters.py
 
 The kernel lets go of the lock when its process ends, in whichever way.
 """

@@ -1,4 +1,4 @@
-"""What Sender and the settling of its batches must be told, out of ProducerConfig."""
+"""The part of ProducerConfig that Sender and the settlement of its batches use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SenderConfig:
-    """What Sender is told."""
+    """Times in ms, sizes in bytes. Immutable."""
 
     acks: str
     retries: int
