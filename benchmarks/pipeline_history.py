@@ -29,7 +29,7 @@ from pipeline.event_v1 import PARTITION
 from pipeline.gold import GOLD
 from pipeline.session import spark_session
 from pipeline.silver import SILVER
-from pipeline.stores.opening import open_store
+from pipeline.stores.formats import open_store
 from pipeline.stores.store import PARQUET
 from pipeline.tables import BRONZE_EVENTS, GOLD_LEADER_HISTORY, SILVER_LEADER_EPOCHS
 

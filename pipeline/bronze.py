@@ -31,8 +31,7 @@ from pyspark.sql.types import (
 )
 
 from pipeline import event_v1
-from pipeline.json_faults import BUCKETS, fault, json_fault
-from pipeline.reject_reasons import (
+from pipeline.event_v1 import (
     BAD_TIME,
     CLOCK_AHEAD,
     INVALID_UTF8,
@@ -43,6 +42,7 @@ from pipeline.reject_reasons import (
     UNKNOWN_TYPE,
     UNKNOWN_VERSION,
 )
+from pipeline.json_faults import BUCKETS, fault, json_fault
 from pipeline.value_rules import breaks_a_rule, fault_of_histogram, fault_of_values
 
 if TYPE_CHECKING:

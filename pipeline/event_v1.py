@@ -3,6 +3,8 @@
 The sidecar owns the format (docs/events.md, docs/event-v1.schema.json); a test holds the two equal. Fields
 that a later sidecar adds are not read; a field that it lacks is null. Times are texts here, RFC 3339 with
 microseconds in UTC, and become timestamps in bronze.
+
+Also here: why a line is rejected. Where several reasons apply, the first one in the list is reported.
 """
 
 from __future__ import annotations
@@ -111,6 +113,39 @@ SCHEMA: Final = StructType([StructField(name, kind) for name, kind in (COMMON | 
 SUB_BUCKETS: Final = 4
 #: That of the longest latency an int64 holds.
 LAST_BUCKET: Final = 247
+
+
+TOO_LONG: Final = "too_long"
+INVALID_UTF8: Final = "invalid_utf8"
+NOT_JSON: Final = "not_json"
+NOT_AN_OBJECT: Final = "not_an_object"
+NO_VERSION: Final = "no_version"
+UNKNOWN_VERSION: Final = "unknown_version"
+WRONG_TYPE: Final = "wrong_type"
+UNKNOWN_TYPE: Final = "unknown_type"
+MISSING_FIELD: Final = "missing_field"
+BAD_TIME: Final = "bad_time"
+CLOCK_AHEAD: Final = "clock_ahead"
+TOO_OLD: Final = "too_old"
+OUT_OF_RANGE: Final = "out_of_range"
+INCONSISTENT: Final = "inconsistent"
+
+REASONS: Final = (
+    TOO_LONG,
+    INVALID_UTF8,
+    NOT_JSON,
+    NOT_AN_OBJECT,
+    NO_VERSION,
+    UNKNOWN_VERSION,
+    WRONG_TYPE,
+    UNKNOWN_TYPE,
+    MISSING_FIELD,
+    BAD_TIME,
+    CLOCK_AHEAD,
+    TOO_OLD,
+    OUT_OF_RANGE,
+    INCONSISTENT,
+)
 
 
 def bucket_of(latency_us: int) -> int:

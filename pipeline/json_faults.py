@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from pipeline import event_v1
-from pipeline.reject_reasons import NO_VERSION, NOT_AN_OBJECT, NOT_JSON, UNKNOWN_VERSION, WRONG_TYPE
+from pipeline.event_v1 import NO_VERSION, NOT_AN_OBJECT, NOT_JSON, UNKNOWN_VERSION, WRONG_TYPE
 
 #: Keys of a histogram: numbers of buckets, up to that of the longest latency an int64 holds (247).
 BUCKETS: Final = r"(?:[0-9]{1,2}|1[0-9]{2}|2[0-3][0-9]|24[0-7])"

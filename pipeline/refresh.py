@@ -10,11 +10,14 @@ starts with nothing new, and the same tables to make, sees that there isn't.
 A table that fails stops no other one. It stays as it was, those that are made of it do as well, and each is
 named. A silver table that could not be merged into lacks a batch: it is made again of all of bronze, by this
 run or the next one.
+
+_fresh.json names the version of the installed package.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from importlib import metadata
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError
@@ -25,10 +28,8 @@ from pyspark.sql import functions as f
 from pipeline.errors import PipelineError, first_line
 from pipeline.gold import GOLD
 from pipeline.silver import SILVER
-from pipeline.stores.folders import Folders
-from pipeline.stores.mark import FAILED
+from pipeline.stores.folders import FAILED, Folders
 from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS
-from pipeline.version import pilotfish_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,9 +41,18 @@ if TYPE_CHECKING:
     from pipeline.silver.silver_table import SilverTable
     from pipeline.stores.store import Store
 
+
 _MARK: Final = "_fresh.json"
 #: What a table may fail of: its own rows, what it is made of, or where it is written.
 _FAILURES: Final = (PySparkException, Py4JError, PipelineError)
+
+
+def pilotfish_version() -> str:
+    """The package's version; "unknown" where it was shipped to a cluster as files."""
+    try:
+        return metadata.version("pilotfish")
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 class SourceNotMadeError(PipelineError):

@@ -10,7 +10,7 @@ table can add up and subtract what passes. The arithmetic of silver and gold doe
 lines may be in bronze already.
 
 `metadata_max_age_ms` may be all that its type holds: with Kafka's Long.MAX_VALUE a sidecar never refreshes
-by itself. Gold cuts that to what it can compute with (gold/boots.py).
+by itself. Gold cuts that to what it can compute with (gold/clocks.py).
 
 SQL text, as all of bronze.py. The rules have no lambdas, so that each line can be looked at quickly; the sum
 of a histogram needs one, and is looked at last.
@@ -21,8 +21,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pipeline import event_v1
+from pipeline.event_v1 import INCONSISTENT, OUT_OF_RANGE
 from pipeline.json_faults import fault
-from pipeline.reject_reasons import INCONSISTENT, OUT_OF_RANGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,24 +1,98 @@
-"""Advice as sidecars read it, version 1: rows of gold_advice in JSON. Pure.
+"""Advice as sidecars read it, version 1: rows of gold_advice as a JSON document, in a file.
 
-The one document may hold all services of all clusters; a record of the topic holds one of them in the same
-form, so that its value alone is a document, and what a consumer writes into a file a sidecar can read.
+The document may hold all services of all clusters. A record of the topic holds one of them in the same form,
+so its value alone is a document, and a consumer may write it to a file that a sidecar reads. gold_advice is
+read without Spark where it is Parquet on a local disk. The file is replaced whole: a sidecar that starts
+meanwhile reads the old document or the new one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipeline.errors import PipelineError
+from pipeline.stores.folders import require_mark_on_disk
+from pipeline.stores.store import PARQUET, StoreError
+from pipeline.tables import GOLD_ADVICE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    import pyarrow as pa
+
 
 VERSION: Final = 1
 
 #: Of a file: a ConfigMap holds no more, and no sidecar reads more.
 MAX_BYTES: Final = 1024 * 1024
+
+
+#: Anyone may read it, within the umask: sidecars run under users of their own.
+_MODE: Final = 0o666
+
+
+def rows_of_advice(out: str, kind: str = PARQUET) -> Sequence[dict[str, Any]]:
+    """The rows, in no order; times are aware of their zone. Raises StoreError."""
+    read = _without_spark if kind == PARQUET and "://" not in out else _with_spark
+    rows: list[dict[str, Any]] = read(out, kind).to_pylist()
+    return rows
+
+
+def _without_spark(out: str, kind: str) -> pa.Table:
+    from pyarrow import ArrowException
+    from pyarrow import parquet as pq
+
+    require_mark_on_disk(out, kind)
+    folder = Path(out, GOLD_ADVICE)
+    if not any(folder.glob("*.parquet")):
+        raise StoreError(
+            f"{out} has no table {GOLD_ADVICE}: `pilotfish-pipeline run` with this --out makes it."
+        )
+    try:
+        return pq.read_table(folder)
+    except (OSError, ArrowException) as error:
+        raise StoreError(f"{folder} can't be read as Parquet: {error}") from error
+
+
+def _with_spark(out: str, kind: str) -> pa.Table:
+    from pipeline.jars.connector_jars import connector_jars, default_folder
+    from pipeline.session import is_submitted, spark_session
+    from pipeline.stores.formats import open_store
+
+    jars = () if kind == PARQUET or is_submitted() else connector_jars(default_folder())
+    spark = spark_session(jars=jars, is_short=True)
+    try:
+        return open_store(spark, out, kind).read(GOLD_ADVICE).toArrow()
+    finally:
+        spark.stop()
+
+
+class FileNotWrittenError(PipelineError):
+    """The file can't be written; names it, and why. What was there is there still."""
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes beside the file, to the disk, and takes its place. Raises FileNotWrittenError."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _MODE)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        reason = error.strerror or str(error)
+        raise FileNotWrittenError(
+            f"--out {path} can't be written: {reason}. What was there is as it was."
+        ) from error
 
 
 class NoAdviceError(PipelineError):

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import quote
 
 from pipeline.advise.document import document
-from pipeline.datasource.answers import Again, Refused, Written, verdict_of
-from pipeline.datasource.errors import SidecarUnreachableError
+from pipeline.datasource.answers import Again, Patience, Refused, Written, verdict_of
 from pipeline.datasource.options import Access, address_of
-from pipeline.datasource.patience import Patience
-from pipeline.datasource.sidecar_http import SidecarConnection
+from pipeline.datasource.sidecar_http import SidecarConnection, SidecarUnreachableError
 from pipeline.errors import PipelineError
 
 if TYPE_CHECKING:

@@ -45,9 +45,7 @@ def advise(
         raise click.UsageError("say where it is to go: --out FILE, or --topic NAME with --sidecar URL")
     if (topic is None) != (sidecar is None):
         raise click.UsageError("--topic NAME and --sidecar URL go together: the sidecar writes to the topic")
-    from pipeline.advise.document import entries_of, file_content
-    from pipeline.advise.file import write_whole
-    from pipeline.advise.table import rows_of_advice
+    from pipeline.advise.document import entries_of, file_content, rows_of_advice, write_whole
 
     try:
         entries = entries_of(rows_of_advice(tables, store), cluster, service)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pipeline.commands.sentences import JavaLog
-    from pipeline.report.gold import Gold
+    from pipeline.report.view import Gold
 
 _SCHEME: Final = "://"
 
@@ -73,16 +73,15 @@ def _gold(
     tables: str, store: str, master: str | None, jars: Path | None, java_log: JavaLog
 ) -> Iterator[Gold]:
     """The tables, once; Spark lives as long as they are looked at."""
-    from pipeline.report.gold import ParquetGold, StoreGold
+    from pipeline.report.view import ParquetGold, StoreGold
 
     if store == PARQUET and _SCHEME not in tables:
         yield ParquetGold(Path(tables))
         return
     from pipeline.jars.connector_jars import connector_jars, default_folder
     from pipeline.session import is_submitted, spark_session
-    from pipeline.stores.folders import Folders
-    from pipeline.stores.mark import FAILED
-    from pipeline.stores.opening import open_store
+    from pipeline.stores.folders import FAILED, Folders
+    from pipeline.stores.formats import open_store
 
     needs_jars = store == DELTA and not is_submitted()
     with java_log.given_to_java():

@@ -1,10 +1,17 @@
 """`pilotfish-pipeline run`: what was typed is looked at first, then Spark starts, then the job runs.
 
 Ends with a table on standard output: what was read, and which tables hold how much and where.
+
+One job at a time writes into a folder; a second one is refused:
+
+    <out>/_lock   an advisory lock of the writing process; the system frees it when the process ends
+
+This works for local folders only. For a URI nobody here can know who else writes there.
 """
 
 from __future__ import annotations
 
+import fcntl
 import re
 import signal
 import sys
@@ -16,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from pipeline.commands.one_writer import one_writer
 from pipeline.commands.run_options import RunOptions, kafka_settings, refuse_what_cannot_be
 from pipeline.commands.sentences import FAILED, said_in_a_sentence
+from pipeline.errors import PipelineError
 from pipeline.stores.store import DELTA, KINDS, PARQUET
 
 if TYPE_CHECKING:
@@ -32,11 +39,40 @@ if TYPE_CHECKING:
     from pipeline.sources import Source
     from pipeline.stores.store import Store
 
+
 _UNITS_S: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
 _DEFAULT_TOPIC: Final = "pilotfish.events"
 #: What is read within minutes, some 2.5 million events: see `spark_session(is_short=)`.
 _LITTLE_BYTES: Final = 1_000_000_000
+
+
+_LOCK: Final = "_lock"
+
+
+class AlreadyWritingError(PipelineError):
+    """Another job has the folder, or nobody can make it."""
+
+
+@contextmanager
+def one_writer(out: str) -> Iterator[None]:
+    """Keeps the folder for this process; makes it first. Raises AlreadyWritingError."""
+    if "://" in out:
+        yield
+        return
+    try:
+        Path(out).mkdir(parents=True, exist_ok=True)
+        lock = (Path(out) / _LOCK).open("a")
+    except OSError as e:
+        raise AlreadyWritingError(f"--out {out} can't be written: {e.strerror or e}.") from e
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as e:
+            raise AlreadyWritingError(
+                f"Another run is writing into {out}: let it end, or give another --out."
+            ) from e
+        yield
 
 
 class _Duration(click.ParamType[float]):
@@ -148,7 +184,7 @@ def _run(options: RunOptions, java_log: JavaLog, *, shows: bool) -> Summary:
         stop_at_signals() as stop,
     ):
         from pipeline.job import Job
-        from pipeline.stores.opening import open_store
+        from pipeline.stores.formats import open_store
 
         try:
             source.check()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import PipelineError
-from pipeline.stores.mark import MARK, read_json_object, refuse_if_foreign
+from pipeline.stores.folders import MARK, read_json_object, refuse_if_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,20 +7,20 @@
     frame.write.format("pilotfish").option("topic", "orders").mode("append").save()
     frame.writeStream.format("pilotfish").option("topic", "orders").option("checkpointLocation", …).start()
 
-    source ──▶ reader ──▶ tables ──▶ sidecar_http        source    what Spark calls; options, schemas
+    source ──▶ tables ──▶ sidecar_http                   source    what Spark calls; options, schemas, reads
            └─▶ writer ──▶ delivery ─▶ sidecar_http       delivery  a chunk until it has an outcome
-                      └─▶ chunks      answers            answers   what an answer means, pure
+                      └─▶ chunks      answers            answers   what an answer means, and when to retry
 
-Executors import this package too: install it there, or send it along (`--py-files`). It speaks HTTP by the
-standard library alone and knows nothing else of the sidecar. The guarantee of a write is at least once;
-docs/pipeline-datasource.md says what the idempotency keys spare, and what they do not.
+Executors import this package too: install it there, or send it along (`--py-files`). It uses only HTTP, by
+the standard library. A write is delivered at least once; docs/pipeline-datasource.md says which duplicates
+the idempotency keys prevent.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.datasource.errors import (
+from pipeline.datasource.sidecar_http import (
     DeliveryFailedError,
     InvalidOptionError,
     PilotfishError,

@@ -16,17 +16,15 @@ from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
-from pipeline.datasource.answers import Again, Item, Refused, Verdict, verdict_of
+from pipeline.datasource.answers import Again, Item, Patience, Refused, Verdict, verdict_of
 from pipeline.datasource.chunks import key_of
-from pipeline.datasource.errors import DeliveryFailedError, SidecarUnreachableError
-from pipeline.datasource.patience import Patience
+from pipeline.datasource.sidecar_http import DeliveryFailedError, SidecarUnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Protocol
 
-    from pipeline.datasource.chunks import Chunk
-    from pipeline.datasource.columns import Columns
+    from pipeline.datasource.chunks import Chunk, Columns
     from pipeline.datasource.sidecar_http import Answer
 
     class Asks(Protocol):

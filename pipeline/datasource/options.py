@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from pipeline.datasource.errors import InvalidOptionError
+from pipeline.datasource.sidecar_http import InvalidOptionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,7 +1,17 @@
-"""One connection to a sidecar over HTTP/1.1, kept alive; foreign errors become ours here.
+"""One connection to a sidecar over HTTP/1.1, kept alive, and the errors of the data source.
 
-Over TCP, TLS, or a Unix domain socket, by the standard library's client alone: executors need nothing else.
-A connection belongs to one task, one thread. Nothing is tried again here; `patience.py` says when.
+It uses TCP, TLS or a Unix domain socket, by the standard library's client alone: executors need nothing else.
+A connection belongs to one task and one thread. Nothing is retried here (answers.py says when to retry).
+Errors of the library become these:
+
+    PilotfishError
+    ├── InvalidOptionError        an option or a column is wrong; raised before any job runs
+    ├── SidecarUnreachableError   no answer, or a broken connection: the same request may succeed later
+    ├── SidecarRefusedError       an answer that will not change
+    └── DeliveryFailedError       records that were not written, by row and reason
+
+Spark wraps them and shows their text: errors of options in an AnalysisException, errors of tasks in a
+PythonException once the task was tried spark.task.maxFailures times.
 """
 
 from __future__ import annotations
@@ -12,15 +22,36 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from pipeline.datasource.errors import InvalidOptionError, SidecarUnreachableError
+from pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipeline.datasource.options import Access
 
+
 #: What a sidecar may need beyond the deadline that it was given, to say that it ran out.
 _GRACE_S: Final = 10.0
+
+
+class PilotfishError(PipelineError):
+    """Any failure that this data source reports. Its text is for people."""
+
+
+class InvalidOptionError(PilotfishError):
+    """The caller's fault, known before anything is sent."""
+
+
+class SidecarUnreachableError(PilotfishError):
+    """No answer came. What was sent may have been taken all the same."""
+
+
+class SidecarRefusedError(PilotfishError):
+    """An answer that stays the same however often one asks."""
+
+
+class DeliveryFailedError(PilotfishError):
+    """Records that could not be written, or of which nobody knows."""
 
 
 class Answer(NamedTuple):

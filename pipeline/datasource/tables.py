@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from pipeline.datasource.answers import reason_of
-from pipeline.datasource.errors import SidecarRefusedError
+from pipeline.datasource.sidecar_http import SidecarRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

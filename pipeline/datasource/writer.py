@@ -16,11 +16,9 @@ from uuid import uuid4
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from pipeline.datasource.chunks import chunks_of
-from pipeline.datasource.columns import columns_of, records_of
+from pipeline.datasource.chunks import chunks_of, columns_of, records_of
 from pipeline.datasource.delivery import Counts, Delivery, TaskKeys, patience_for
-from pipeline.datasource.errors import InvalidOptionError
-from pipeline.datasource.sidecar_http import SidecarConnection
+from pipeline.datasource.sidecar_http import InvalidOptionError, SidecarConnection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pipeline.datasource.columns import Columns, Record
+    from pipeline.datasource.chunks import Columns, Record
     from pipeline.datasource.options import WriteOptions
 
 logger = logging.getLogger(__name__)

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Final
 from pipeline import tables
 from pipeline.gold.advice import advice
 from pipeline.gold.churn import churn, churn_brokers, flapping
-from pipeline.gold.data_quality import data_quality
+from pipeline.gold.data_quality import data_quality, rejects
 from pipeline.gold.leader_history import current_leader, leader_history
 from pipeline.gold.leader_skew import leader_skew
 from pipeline.gold.produce_slo import produce_slo
-from pipeline.gold.rejects import rejects
 from pipeline.gold.staleness import staleness, staleness_summary
 from pipeline.gold.under_replicated import urp
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from pipeline.gold.clocks import set_right
-from pipeline.silver.topic_ends import GONE
+from pipeline.silver.partitions import GONE
 from pipeline.tables import (
     GOLD_LEADER_HISTORY,
     GOLD_STALENESS,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from pipeline.gold.times import hour_of
-from pipeline.silver.columns import NOBODY, PARTITION_KEY
+from pipeline.gold.read import hour_of
+from pipeline.silver.silver_table import NOBODY, PARTITION_KEY
 from pipeline.tables import GOLD_LEADER_HISTORY
 
 if TYPE_CHECKING:

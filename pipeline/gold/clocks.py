@@ -10,6 +10,10 @@ clock that is wrong. gold_data_quality says which (`is_left_out`), and is made b
                  ends of topics, where some seconds more or less do not matter and nothing is to be lost
 
 Where half of the boots that can be compared would be left out, nobody knows which half is right: none is.
+
+`boots` has one row per boot, with its cluster. The first lines of a sidecar may lack the cluster, because the
+brokers have not answered yet. They are rows of their own in silver_sidecars and are joined to the boot here.
+If a boot names two clusters, the last one counts.
 """
 
 from __future__ import annotations
@@ -19,14 +23,14 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from pipeline.gold.boots import boots, interval_us
-from pipeline.silver.columns import BOOT_KEY, PARTITION_KEY
-from pipeline.tables import GOLD_DATA_QUALITY, SILVER_EPOCH_SIGHTS, SILVER_LEADER_EPOCHS
+from pipeline.silver.silver_table import BOOT_KEY, PARTITION_KEY
+from pipeline.tables import GOLD_DATA_QUALITY, SILVER_EPOCH_SIGHTS, SILVER_LEADER_EPOCHS, SILVER_SIDECARS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from pipeline.gold.read import Read
+
 
 CLOCK_SUSPECT_MS: Final = 60_000
 #: With two there is no telling which of them is wrong.
@@ -36,6 +40,37 @@ _EPOCH_KEY: Final = (*PARTITION_KEY, "leader_epoch")
 #: Of a boot's sights, so many may be on time though its clock is ahead: of epochs that few others saw, whose
 #: clocks are wrong as well. The part is a power of two, for which Spark's rank is exact.
 _ON_TIME: Final = 0.25
+
+
+#: metadata.max.age.ms, of a boot that has not said what it is set to.
+_DEFAULT_INTERVAL_MS: Final = 300_000
+#: A year. Who is set to more (Long.MAX_VALUE means never) counts as refreshing once a year by itself.
+LONGEST_INTERVAL_MS: Final = 365 * 24 * 3_600_000
+
+
+def interval_us() -> Column:
+    """The refresh interval of a boot, from 0 to a year: microseconds that can be added to any time."""
+    told_ms = f.coalesce("metadata_max_age_ms", f.lit(_DEFAULT_INTERVAL_MS))
+    return f.greatest(f.least(told_ms, f.lit(LONGEST_INTERVAL_MS)), f.lit(0)) * 1_000
+
+
+def boots(read: Read) -> DataFrame:
+    """sidecar_id, boot_id; cluster_id ("" if none was named) and the values of silver_sidecars."""
+    named = f.when(f.col("cluster_id") != "", f.struct("last_event", "cluster_id"))
+    return (
+        read(SILVER_SIDECARS)
+        .groupBy(*BOOT_KEY)
+        .agg(
+            f.coalesce(f.max(named)["cluster_id"], f.lit("")).alias("cluster_id"),
+            f.min("service").alias("service"),
+            f.max("version").alias("version"),
+            f.min("first_event").alias("first_event"),
+            f.max("last_event").alias("last_event"),
+            f.max("max_seq").alias("max_seq"),
+            f.max("dropped").alias("dropped"),
+            f.max("metadata_max_age_ms").alias("metadata_max_age_ms"),
+        )
+    )
 
 
 # -- what is found out ---------------------------------------------------------------------------------------

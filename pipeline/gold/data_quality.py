@@ -15,6 +15,8 @@ it starts may be old. And who asks every five minutes may see an epoch five minu
 more than the own interval, or early by no more than that of the others, says nothing of a clock.
 
 Made of silver alone, and before all other gold: they leave out what it says.
+
+gold_rejects, the other table here, has the reasons why lines were rejected, with one example of each.
 """
 
 from __future__ import annotations
@@ -24,20 +26,34 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from pipeline.gold.boots import boots
-from pipeline.gold.clocks import clock_offsets, with_clocks_judged
-from pipeline.silver.columns import BOOT_KEY, PARTITION_KEY
-from pipeline.tables import SILVER_EPOCH_SIGHTS, SILVER_LEADER_EPOCHS, SILVER_SEQS
+from pipeline.gold.clocks import boots, clock_offsets, with_clocks_judged
+from pipeline.silver.silver_table import BOOT_KEY, PARTITION_KEY
+from pipeline.tables import BRONZE_REJECTS, SILVER_EPOCH_SIGHTS, SILVER_LEADER_EPOCHS, SILVER_SEQS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from pipeline.gold.read import Read
 
+
 #: Three heartbeats.
 SILENT_AFTER_S: Final = 180
 
 _EPOCH_KEY: Final = (*PARTITION_KEY, "leader_epoch")
+
+
+def rejects(read: Read) -> DataFrame:
+    """gold_rejects: a row a reason. A line that came several times is counted once."""
+    return (
+        read(BRONZE_REJECTS)
+        .groupBy("reason")
+        .agg(
+            f.count_distinct("line_sha256").alias("lines"),
+            f.min("received_at").alias("first_received"),
+            f.max("received_at").alias("last_received"),
+            f.min("line_head").alias("example"),
+        )
+    )
 
 
 def data_quality(read: Read) -> DataFrame:

@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 
 from pipeline.gold.clocks import believed_epochs
 from pipeline.gold.topic_lives import first_end_after, topic_ends
-from pipeline.silver.columns import NOBODY, PARTITION_KEY
+from pipeline.silver.silver_table import NOBODY, PARTITION_KEY
 from pipeline.tables import GOLD_LEADER_HISTORY
 
 if TYPE_CHECKING:

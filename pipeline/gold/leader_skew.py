@@ -13,7 +13,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from pipeline.gold.clocks import set_right
-from pipeline.silver.columns import PARTITION_KEY
+from pipeline.silver.silver_table import PARTITION_KEY
 from pipeline.tables import GOLD_CURRENT_LEADER, SILVER_ISR_OBS, SILVER_PRODUCE_WINDOWS
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from pyspark.sql import functions as f
 
 from pipeline.event_v1 import LAST_BUCKET, SUB_BUCKETS
 from pipeline.gold.clocks import set_right
-from pipeline.gold.times import hour_of
-from pipeline.silver.columns import BOOT_KEY
+from pipeline.gold.read import hour_of
+from pipeline.silver.silver_table import BOOT_KEY
 from pipeline.tables import SILVER_PRODUCE_WINDOWS
 
 if TYPE_CHECKING:

@@ -1,11 +1,29 @@
-"""What gold is made by: functions of what reads a table by its name. They are pure, and run nothing."""
+"""What all gold tables use: `Read`, which reads a table by its name, and columns about time.
+
+Gold tables are pure functions of a Read. They build a plan and run nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
 
 Read: TypeAlias = Callable[[str], DataFrame]
 GoldTable: TypeAlias = Callable[[Read], DataFrame]
+
+
+def ms_between(start: Column, end: Column) -> Column:
+    """Whole milliseconds from the one time to the other, rounded down; negative if they are in disorder."""
+    return f.floor((f.unix_micros(end) - f.unix_micros(start)) / 1000)
+
+
+def hour_of(time: str) -> Column:
+    """The full hour before this time, in UTC (the session's time zone)."""
+    return f.date_trunc("hour", time).alias("hour")

@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from pipeline.gold.boots import boots
-from pipeline.gold.clocks import believed_epochs, set_right
-from pipeline.gold.times import ms_between
-from pipeline.silver.columns import BOOT_KEY, PARTITION_KEY
+from pipeline.gold.clocks import believed_epochs, boots, set_right
+from pipeline.gold.read import ms_between
+from pipeline.silver.silver_table import BOOT_KEY, PARTITION_KEY
 from pipeline.tables import (
     GOLD_STALENESS,
     SILVER_EPOCH_SIGHTS,

@@ -19,7 +19,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from pipeline.gold.clocks import believed_epochs, set_right
-from pipeline.silver.topic_ends import GONE, RECREATED
+from pipeline.silver.partitions import GONE, RECREATED
 from pipeline.tables import SILVER_TOPIC_ENDS
 
 if TYPE_CHECKING:

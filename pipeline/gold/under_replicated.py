@@ -28,9 +28,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from pipeline.gold.clocks import believed
-from pipeline.gold.times import hour_of, ms_between
+from pipeline.gold.read import hour_of, ms_between
 from pipeline.gold.topic_lives import first_end_after, topic_ends
-from pipeline.silver.columns import BOOT_KEY, NOBODY, PARTITION_KEY
+from pipeline.silver.silver_table import BOOT_KEY, NOBODY, PARTITION_KEY
 from pipeline.tables import SILVER_ISR_OBS
 
 if TYPE_CHECKING:

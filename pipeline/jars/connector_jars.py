@@ -1,29 +1,284 @@
-"""Spark's Kafka connector and Delta: the jars that a Spark of pyspark lacks, as pom.xml names them.
+"""Spark's Kafka connector and Delta: the jars that pyspark's Spark lacks, as pom.xml names them.
 
     python -m pipeline.jars.connector_jars .cache/spark/4.0.0 [--with mvn|jgo]
     pilotfish-pipeline jars --to DIR
 
-Files and Parquet need none of them. What Spark brings itself is left out, whatever the connectors depend on:
-two versions of one library on a class path are a lottery. How they are fetched: `fetched_jars.py`.
+Files and Parquet need none of them. Jars that Spark brings itself are left out: two versions of a library on
+one class path break it at random.
+
+Maven fetches the jars where it is installed, else jgo, a resolver in Python. Both use the settings and
+mirrors of the machine; no address is written here. The folder appears whole or not at all: jars are fetched
+beside it, a stamp lists what was wanted with names and sizes, and the folder is renamed into place. A second
+call that finds a true stamp does nothing. Two processes wait for each other. Calls block. Only the standard
+library is needed (and jgo, where there is no Maven). `tests/support/kafka_jars.py` uses it too.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import re
+import shutil
+import ssl
+import subprocess
 import sys
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree
 
 from pyspark.find_spark_home import _find_spark_home
 
-from pipeline.jars import fetched_jars
-from pipeline.jars.fetched_jars import JarsMissingError, WantedJars, artifact_of, stamped_jars
+from pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
 
 POM: Final = Path(__file__).with_name("pom.xml")
 _NAMESPACE: Final = {"m": "http://maven.apache.org/POM/4.0.0"}
+
+
+_log = logging.getLogger(__name__)
+
+FETCHERS: Final = ("mvn", "jgo")
+STAMP: Final = "jars.json"
+_COPY_DEPENDENCIES: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+#: 54 MB in 92 jars took 5 s from a near mirror; a slow line gets a quarter of an hour before we call it dead.
+_FETCH_TIMEOUT_S: Final = 900
+_LAST_WORDS_CHARS: Final = 2_000
+#: Where systems keep the certificate authorities they trust, in one file: Debian, Fedora, openSUSE.
+#: A Python with an OpenSSL of its own looks in none of them.
+_SYSTEM_AUTHORITIES: Final = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+)
+#: What OpenSSL, Python's requests and Java print where they do not know a server's authority.
+_UNKNOWN_AUTHORITY: Final = re.compile(r"CERTIFICATE_VERIFY_FAILED|PKIX path building failed")
+#: Numbers and a point, and not the 0-10_2.13 that some artifacts have in their names.
+_VERSION_ON: Final = re.compile(r"-(?=\d+\.)")
+
+
+class JarsMissingError(PipelineError):
+    """The jars could not be fetched; the message says what was tried and what each attempt said."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedJars:
+    """What is to lie in a folder."""
+
+    #: For messages: "could not fetch {title} from Maven's central repository".
+    title: str
+    #: `group:artifact:version` of the jars that are asked for; what they depend on comes with them.
+    coordinates: tuple[str, ...]
+    #: A Maven project that depends on these, for what a coordinate can't say: exclusions.
+    pom: str | None = None
+    #: Artifacts that are not kept though they are depended on: others bring them.
+    left_out: frozenset[str] = frozenset()
+
+    @property
+    def file_names(self) -> frozenset[str]:
+        return frozenset("{1}-{2}.jar".format(*coordinate.split(":")) for coordinate in self.coordinates)
+
+
+def ensure_jars(wanted: WantedJars, folder: Path, *, fetcher: str | None = None) -> tuple[Path, ...]:
+    """The wanted jars in `folder`, fetched if they are not there yet.
+
+    `fetcher` is "mvn" or "jgo"; None takes Maven where it is installed and jgo where it is not, or fails.
+    """
+    folder = folder.resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(folder.with_name(folder.name + ".lock")):
+        jars = stamped_jars(wanted, folder)
+        if jars is None:
+            _fetch_into_place(wanted, folder, fetcher)
+            jars = stamped_jars(wanted, folder)
+        if jars is None:
+            raise JarsMissingError(
+                f"{folder} does not hold what was just put there: is another process clearing it?"
+            )
+    return jars
+
+
+def stamped_jars(wanted: WantedJars, folder: Path) -> tuple[Path, ...] | None:
+    """The jars that the folder's stamp names; None without a stamp, or when it is not true."""
+    try:
+        stamp = json.loads((folder / STAMP).read_text(encoding="utf-8"))
+        if stamp["coordinates"] != list(wanted.coordinates):
+            return None
+        jars = {folder / name: size for name, size in stamp["jars"].items()}
+        whole = all(jar.stat().st_size == size for jar, size in jars.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return tuple(sorted(jars)) if whole and jars else None
+
+
+def fetch_from_command_line(
+    wanted: WantedJars, default_folder: Path, arguments: Sequence[str], *, program: str
+) -> int:
+    """`PROGRAM [FOLDER] [--with mvn|jgo]`: 0 and a line with what is there, or 1 and what went wrong."""
+    parser = argparse.ArgumentParser(prog=program, description=f"Fetches {wanted.title} into a folder, once.")
+    parser.add_argument("folder", type=Path, nargs="?", default=default_folder)
+    parser.add_argument(
+        "--with", dest="fetcher", choices=FETCHERS, help="default: mvn where installed, else jgo"
+    )
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        jars = ensure_jars(wanted, options.folder, fetcher=options.fetcher)
+    except JarsMissingError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(f"{len(jars)} jars in {os.path.relpath(jars[0].parent)}\n")
+    return 0
+
+
+@contextlib.contextmanager
+def _alone(lock_path: Path) -> Iterator[None]:
+    """Holds a lock between processes; it goes with its holder, however that one ends."""
+    with lock_path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch_into_place(wanted: WantedJars, folder: Path, fetcher: str | None) -> None:
+    """Fetches beside the folder and swaps it in, or raises JarsMissingError and leaves nothing behind."""
+    if folder.exists() and not (folder / STAMP).exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise JarsMissingError(
+            f"{folder} holds files that this program did not put there: name another folder"
+        )
+    with tempfile.TemporaryDirectory(prefix=folder.name + ".", dir=folder.parent) as scratch:
+        fetched = Path(scratch) / "jars"
+        fetched.mkdir()
+        _fetch(wanted, fetched, Path(scratch), fetcher)
+        _remove_what_others_bring(wanted, fetched)
+        _stamp(wanted, fetched)
+        if folder.exists():
+            folder.rename(Path(scratch) / "replaced")
+        fetched.rename(folder)
+
+
+def _fetch(wanted: WantedJars, into: Path, scratch: Path, fetcher: str | None) -> None:
+    fetchers: dict[str, Callable[[WantedJars, Path, Path], None]] = {
+        "mvn": _fetch_by_maven,
+        "jgo": _fetch_by_jgo,
+    }
+    names = [fetcher] if fetcher is not None else (["mvn"] if shutil.which("mvn") else []) + ["jgo"]
+    failures: list[str] = []
+    for name in names:
+        try:
+            fetchers[name](wanted, into, scratch)
+        except JarsMissingError as error:
+            _log.warning("%s", error)
+            failures.append(str(error))
+        else:
+            _log.info("fetched %s by %s", wanted.title, name)
+            return
+    raise JarsMissingError("; ".join(failures))
+
+
+def _remove_what_others_bring(wanted: WantedJars, folder: Path) -> None:
+    for jar in folder.glob("*.jar"):
+        if artifact_of(jar.name) in wanted.left_out:
+            jar.unlink()
+
+
+def artifact_of(file_name: str) -> str:
+    """A jar's file name without its version: "delta-spark_2.13" of "delta-spark_2.13-4.0.0.jar"."""
+    return _VERSION_ON.split(file_name.removesuffix(".jar"), maxsplit=1)[0]
+
+
+def _stamp(wanted: WantedJars, folder: Path) -> None:
+    jars = {jar.name: jar.stat().st_size for jar in sorted(folder.glob("*.jar"))}
+    if not wanted.file_names <= jars.keys():
+        raise JarsMissingError(f"the fetched jars lack {', '.join(sorted(wanted.file_names - jars.keys()))}")
+    text = json.dumps({"coordinates": wanted.coordinates, "jars": jars}, indent=1)
+    (folder / STAMP).write_text(text + "\n", encoding="utf-8")
+
+
+def _pom_of(coordinates: Sequence[str]) -> str:
+    """A Maven project that consists of nothing but the wish for these jars."""
+    wishes = "".join(
+        f"<dependency><groupId>{g}</groupId><artifactId>{a}</artifactId><version>{v}</version></dependency>\n"
+        for g, a, v in (coordinate.split(":") for coordinate in coordinates)
+    )
+    return (
+        "<project><modelVersion>4.0.0</modelVersion>\n"
+        "<groupId>pilotfish</groupId><artifactId>jars</artifactId><version>1</version>\n"
+        f"<packaging>pom</packaging>\n<dependencies>\n{wishes}</dependencies></project>\n"
+    )
+
+
+def _fetch_by_maven(wanted: WantedJars, into: Path, scratch: Path) -> None:
+    if shutil.which("mvn") is None:
+        raise JarsMissingError("Maven (mvn) is not installed")
+    pom = scratch / "pom.xml"
+    pom.write_text(wanted.pom or _pom_of(wanted.coordinates), encoding="utf-8")
+    command = ["mvn", "-B", "-q", "-f", str(pom), _COPY_DEPENDENCIES, "-DincludeScope=runtime"]
+    _run("Maven", [*command, f"-DoutputDirectory={into}"], wanted.title)
+
+
+def _fetch_by_jgo(wanted: WantedJars, into: Path, scratch: Path) -> None:
+    """In a process of its own: jgo logs through rich and may end its interpreter."""
+    program = (
+        "import sys, pathlib, shutil, jgo\n"
+        "made = jgo.build(sys.argv[1], cache_dir=pathlib.Path(sys.argv[2]))\n"
+        "for jar in made.all_jars: shutil.copy(jar.resolve(), pathlib.Path(sys.argv[3]) / jar.name)\n"
+    )
+    coordinates = "+".join(wanted.coordinates)
+    command = [sys.executable, "-c", program, coordinates, str(scratch / "jgo"), str(into)]
+    _run("jgo", command, wanted.title, os.environ | _trust_the_system())
+
+
+def _trust_the_system() -> dict[str, str]:
+    """The variable by which requests trusts the system's authorities; empty where the user set one.
+
+    requests brings a list of its own, which lacks the authority of a company's proxy.
+    """
+    if os.environ.keys() & {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"}:
+        return {}
+    candidates = (ssl.get_default_verify_paths().cafile or "", *_SYSTEM_AUTHORITIES)
+    store = next((path for path in candidates if Path(path).is_file()), None)
+    return {} if store is None else {"REQUESTS_CA_BUNDLE": store}
+
+
+def _run(name: str, command: Sequence[str], title: str, environment: dict[str, str] | None = None) -> None:
+    """Runs a fetcher; raises JarsMissingError with its last words and, where one is known, the remedy."""
+    try:
+        ran = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_FETCH_TIMEOUT_S,
+            check=False,
+            env=environment,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise JarsMissingError(f"{name} did not fetch {title} within {_FETCH_TIMEOUT_S} s") from error
+    except OSError as error:
+        raise JarsMissingError(f"{name} could not be started: {error}") from error
+    if ran.returncode != 0:
+        if _UNKNOWN_AUTHORITY.search(ran.stdout):
+            raise JarsMissingError(
+                f"{name} could not fetch {title}: the server's certificate is from an authority that this"
+                " machine does not trust. Add the authority to the system's store (Debian: put its .crt into"
+                " /usr/local/share/ca-certificates and run update-ca-certificates), or name a PEM file that"
+                " has it: REQUESTS_CA_BUNDLE for jgo; Maven trusts Java's own store"
+            )
+        said = ran.stdout.strip()[-_LAST_WORDS_CHARS:] or "nothing"
+        raise JarsMissingError(
+            f"{name} could not fetch {title} from Maven's central repository"
+            f" (exit code {ran.returncode}); it said: {said}"
+        )
 
 
 def pom_properties() -> dict[str, str]:
@@ -67,7 +322,7 @@ def spark_jars() -> list[Path]:
 
 def ensure_connector_jars(folder: Path, *, fetcher: str | None = None) -> tuple[Path, ...]:
     """The connectors' jars in `folder`, fetched first if they are not there. Raises JarsMissingError."""
-    return fetched_jars.ensure_jars(wanted_jars(), folder, fetcher=fetcher)
+    return ensure_jars(wanted_jars(), folder, fetcher=fetcher)
 
 
 def connector_jars(folder: Path) -> tuple[Path, ...]:
@@ -89,7 +344,7 @@ def _filled(text: str, properties: Mapping[str, str]) -> str:
 
 if __name__ == "__main__":
     sys.exit(
-        fetched_jars.fetch_from_command_line(
+        fetch_from_command_line(
             wanted_jars(), default_folder(), sys.argv[1:], program="python -m pipeline.jars.connector_jars"
         )
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from pipeline.report import words
-from pipeline.report.finding import Finding, Grade
+from pipeline.report.words import Finding, Grade
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

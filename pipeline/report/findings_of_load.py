@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pipeline.report import words
-from pipeline.report.finding import Finding, Grade
+from pipeline.report.words import Finding, Grade
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

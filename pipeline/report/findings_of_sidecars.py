@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pipeline.report import words
-from pipeline.report.finding import Finding, Grade
+from pipeline.report.words import Finding, Grade
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -1,6 +1,7 @@
 """The one HTML file: what to do first, then the key figures, then what they are computed from.
 
 A browser that opens it runs nothing and asks nobody for anything: the page forbids both to itself.
+Its first part is the list of findings, the most urgent first.
 """
 
 from __future__ import annotations
@@ -8,26 +9,66 @@ from __future__ import annotations
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
-from pipeline.report import sections_of_brokers as of_brokers
-from pipeline.report import sections_of_load as of_load
-from pipeline.report import sections_of_sidecars as of_sidecars
-from pipeline.report import words
-from pipeline.report.findings import findings_of, findings_of_rejects, findings_of_tables
+from pipeline.report import (
+    findings_of_brokers,
+    findings_of_load,
+    findings_of_sidecars,
+    sections_of_brokers,
+    sections_of_load,
+    sections_of_sidecars,
+    words,
+)
 from pipeline.report.findings_of_sidecars import left_out as of_clocks
 from pipeline.report.markup import Markup, element, paragraph, text, together
 from pipeline.report.view import lost_boots, rejects_of, views_of
 from pipeline.stores.store import StoreError
 
 if TYPE_CHECKING:
-    from pipeline.report.finding import Finding
-    from pipeline.report.gold import Gold
-    from pipeline.report.section import Section
-    from pipeline.report.view import ClusterView
+    from collections.abc import Callable, Iterator, Mapping
+
+    import pandas as pd
+
+    from pipeline.report.markup import Section
+    from pipeline.report.view import ClusterView, Gold
+    from pipeline.report.words import Finding
+
 
 #: Nothing but the styles of the page itself.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 #: Clusters in one report, unless one is asked for.
 _MOST_CLUSTERS: Final = 5
+
+
+_LOOKS: Final[tuple[Callable[[ClusterView], Iterator[Finding]], ...]] = (
+    findings_of_brokers.leaderless,
+    findings_of_brokers.conflicts,
+    findings_of_brokers.short_of_replicas,
+    findings_of_brokers.lost_leadership,
+    findings_of_brokers.flapping,
+    findings_of_load.slow_brokers,
+    findings_of_load.failing_topics,
+    findings_of_sidecars.held_back,
+    findings_of_sidecars.silent,
+    findings_of_sidecars.wrong_clocks,
+    findings_of_sidecars.lossy,
+    findings_of_load.skewed,
+)
+
+
+def findings_of(view: ClusterView) -> list[Finding]:
+    """What is to be said of a cluster and its sidecars; nothing when all is well."""
+    found = [finding for look in _LOOKS for finding in look(view)]
+    return sorted(found, key=lambda finding: finding.grade)
+
+
+def findings_of_tables(failed: Mapping[str, str]) -> list[Finding]:
+    """What is to be said of tables that could not be made."""
+    return list(findings_of_sidecars.failed_tables(failed))
+
+
+def findings_of_rejects(rejects: pd.DataFrame) -> list[Finding]:
+    """What is to be said of lines that belong to no cluster."""
+    return list(findings_of_sidecars.unreadable(rejects))
 
 
 def report_html(gold: Gold, cluster: str | None = None) -> str:
@@ -57,7 +98,7 @@ def report_html(gold: Gold, cluster: str | None = None) -> str:
     lines = [
         element("h2", text("Lines that could not be read"), id="rejects"),
         *([_list(told, "rejects-advice", "")] if told else []),
-        of_sidecars.rejects(rejects),
+        sections_of_sidecars.rejects(rejects),
     ]
     parts.append(element("section", *lines, aria_labelledby="rejects"))
     return _document(views, together(parts))
@@ -102,19 +143,19 @@ def _footer() -> Markup:
 def _cluster(view: ClusterView, prefix: str, clusters: int) -> Markup:
     findings = findings_of(view)
     sections = [
-        of_brokers.leaders(view, prefix),
-        of_brokers.churn(view, prefix),
-        of_brokers.replicas(view, prefix),
-        of_sidecars.staleness(view, prefix),
-        of_load.latency(view, prefix),
-        of_load.skew(view, prefix),
-        of_sidecars.quality(view),
+        sections_of_brokers.leaders(view, prefix),
+        sections_of_brokers.churn(view, prefix),
+        sections_of_brokers.replicas(view, prefix),
+        sections_of_sidecars.staleness(view, prefix),
+        sections_of_load.latency(view, prefix),
+        sections_of_load.skew(view, prefix),
+        sections_of_sidecars.quality(view),
     ]
     advice = [
         element("h3", text("What to do")),
         _list(findings, f"{prefix}-advice", prefix) if findings else _all_well(view),
     ]
-    figures = [element("h3", text("Key figures")), of_sidecars.figures(view)]
+    figures = [element("h3", text("Key figures")), sections_of_sidecars.figures(view)]
     left_out = of_clocks(view)
     parts = [
         element("h2", text(f"Cluster {words.name(view.cluster_id)}"), id=prefix),

@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from pipeline.report import words
-from pipeline.report.figures.heat_map import heat_map
-from pipeline.report.figures.intervals import Interval, interval_chart
-from pipeline.report.figures.leaders import Reign, leader_timeline
-from pipeline.report.markup import folded, plot, table, together
-from pipeline.report.section import LONGEST_LABEL, MOST_ROWS, Section, hour_columns, nothing, rest, value_at
+from pipeline.report.figures.amounts import heat_map
+from pipeline.report.figures.timelines import Interval, Reign, interval_chart, leader_timeline
+from pipeline.report.markup import (
+    LONGEST_LABEL,
+    MOST_ROWS,
+    Section,
+    folded,
+    hour_columns,
+    nothing,
+    plot,
+    rest,
+    table,
+    together,
+    value_at,
+)
 
 if TYPE_CHECKING:
     from pipeline.report.view import ClusterView

@@ -7,11 +7,24 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from pipeline.report import words
-from pipeline.report.figures.heat_map import heat_map
-from pipeline.report.figures.shares import share_bars
+from pipeline.report.figures.amounts import heat_map, share_bars
 from pipeline.report.findings_of_load import typical_hour
-from pipeline.report.markup import Markup, element, folded, plot, table, text, together
-from pipeline.report.section import LONGEST_LABEL, MOST_ROWS, Section, hour_columns, nothing, rest, value_at
+from pipeline.report.markup import (
+    LONGEST_LABEL,
+    MOST_ROWS,
+    Markup,
+    Section,
+    element,
+    folded,
+    hour_columns,
+    nothing,
+    plot,
+    rest,
+    table,
+    text,
+    together,
+    value_at,
+)
 
 if TYPE_CHECKING:
     from pipeline.report.view import ClusterView

@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING, Final
 import pandas as pd
 
 from pipeline.report import words
-from pipeline.report.figures.spread import spread
+from pipeline.report.figures.amounts import spread
 from pipeline.report.findings_of_load import typical_hour
 from pipeline.report.findings_of_sidecars import REASONS
-from pipeline.report.markup import Markup, code, element, folded, paragraph, plot, table, text, together
-from pipeline.report.section import Section
+from pipeline.report.markup import (
+    Markup,
+    Section,
+    code,
+    element,
+    folded,
+    paragraph,
+    plot,
+    table,
+    text,
+    together,
+)
 from pipeline.report.view import BINS_MS
 
 if TYPE_CHECKING:

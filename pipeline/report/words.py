@@ -1,16 +1,44 @@
-"""Numbers, times and names as people write them. Everything here is plain text: the page escapes it."""
+"""Numbers, times and names as people write them, and findings. All is plain text: the page escapes it.
+
+A Finding says what is wrong, how it shows and what to do. Its grade says how certain and how urgent it is.
+The modules findings_of_*.py make them; `findings_of` returns all, the most urgent first.
+"""
 
 from __future__ import annotations
 
+import enum
 import unicodedata
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+
 _LONGEST_NAME: Final = 64
 _UNITS_MS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
+
+
+class Grade(enum.IntEnum):
+    """How soon somebody should do something."""
+
+    NOW = 0
+    SOON = 1
+    KNOW = 2
+
+    @property
+    def words(self) -> str:
+        return {Grade.NOW: "Act now", Grade.SOON: "Look into it", Grade.KNOW: "Good to know"}[self]
+
+
+class Finding(NamedTuple):
+    """One thing to know. `section` is where its numbers are."""
+
+    grade: Grade
+    sentence: str
+    evidence: str
+    remedy: str
+    section: str
 
 
 def count(number: float) -> str:

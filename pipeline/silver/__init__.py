@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipeline.silver.epochs import EPOCH_SIGHTS, LEADER_EPOCHS
-from pipeline.silver.isr import ISR_OBS
-from pipeline.silver.produce_windows import PRODUCE_WINDOWS
-from pipeline.silver.sidecars import SEQS, SIDECARS
+from pipeline.silver.partitions import EPOCH_SIGHTS, ISR_OBS, LEADER_EPOCHS, TOPIC_ENDS
+from pipeline.silver.sidecars import PRODUCE_WINDOWS, SEQS, SIDECARS
 from pipeline.silver.silver_table import Merge, SilverTable
-from pipeline.silver.topic_ends import TOPIC_ENDS
 
 SILVER: Final[tuple[SilverTable, ...]] = (
     EPOCH_SIGHTS,

@@ -1,8 +1,10 @@
-"""The boots of the fleet's sidecars, and which lines of each have come.
+"""Silver tables of sidecars: their boots, the lines that arrived, and produce windows.
 
-silver_sidecars   when a boot was first and last heard of, and what it said of itself
-silver_seqs       a bit for each line that came: its lines are numbered from 1 on, so that what is missing
-                  was dropped by the sidecar, or was lost, or is still to come
+silver_sidecars           first and last time of a boot, and what it reported about itself
+silver_seqs               a bit for each line that arrived. Lines are numbered from 1, so a missing one was
+                          dropped by the sidecar, was lost, or is still to come
+silver_produce_windows    counts cannot be merged, so each window is kept once, by its boot and the number of
+                          its line. Of two windows with one number (no sidecar does that) the lesser is kept
 """
 
 from __future__ import annotations
@@ -11,14 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
-from pipeline.silver.columns import BOOT_KEY, cluster_id, service
-from pipeline.silver.silver_table import Merge, SilverTable
-from pipeline.tables import SILVER_SEQS, SILVER_SIDECARS
+from pipeline.event_v1 import WINDOW
+from pipeline.silver.silver_table import BOOT_KEY, NOBODY, Merge, SilverTable, cluster_id, of_type, service
+from pipeline.tables import SILVER_PRODUCE_WINDOWS, SILVER_SEQS, SILVER_SIDECARS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+
 
 #: Lines that share a row of silver_seqs: the bits of a BIGINT, which Spark can merge without sorting.
 LINES_OF_A_BUCKET: Final = 64
@@ -32,6 +35,43 @@ _NUMBERS: Final[Mapping[str, Merge]] = {
     "metadata_max_age_ms": Merge.MAX,
 }
 _SIDECAR_KEY: Final = ("cluster_id", *BOOT_KEY)
+
+
+def _windows(events: DataFrame) -> DataFrame:
+    window = f.struct(
+        cluster_id(),
+        service(),
+        "topic",
+        "partition",
+        f.coalesce("broker", f.lit(NOBODY)).alias("broker"),
+        "started_at",
+        f.col("observed_at").alias("ended_at"),
+        "records",
+        "batches",
+        "bytes",
+        "retries",
+        _pairs("errors", "error", "string").alias("errors"),
+        _pairs("latency_us", "bucket", "int").alias("latency"),
+    )
+    return of_type(events, WINDOW).select(*BOOT_KEY, "seq", window.alias("window"))
+
+
+def _pairs(counts: str, name: str, kind: str) -> Column:
+    """A map of counts as an array of pairs: those have an order, which a least one needs."""
+
+    def pair(entry: Column) -> Column:
+        # Bronze has seen to it that a bucket is a number.
+        return f.struct(entry["key"].try_cast(kind).alias(name), entry["value"].alias("records"))
+
+    return f.array_sort(f.transform(f.map_entries(counts), pair))
+
+
+PRODUCE_WINDOWS: Final = SilverTable(
+    SILVER_PRODUCE_WINDOWS,
+    keys=(*BOOT_KEY, "seq"),
+    rows=_windows,
+    merges={"window": Merge.MIN},
+)
 
 
 def _sidecars(events: DataFrame) -> DataFrame:

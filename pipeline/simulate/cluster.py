@@ -5,17 +5,19 @@ partitions get the first replica that is in sync as leader, and an epoch; the la
 the ISR and leaves the partition without a leader. A broker that is back joins the ISR when it has caught up,
 and gets its leaders back at the next check for preferred ones (leader.imbalance.check.interval.seconds, 300).
 A change of the ISR alone has no epoch of its own (metadata version 3.6 and later).
+
+Names and ids look as in a real fleet and are the same for a seed.
 """
 
 from __future__ import annotations
 
+import base64
 import heapq
 import itertools
 import random
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pipeline.simulate import names
 from pipeline.simulate.plan import SECOND_US, Plan
 from pipeline.simulate.timeline import (
     NO_LEADER,
@@ -38,6 +40,31 @@ _FLAP_EVERY_US: Final = 90 * SECOND_US
 _LAGS_AN_HOUR: Final = 6
 #: How often the replicas of the partition with most of the load fall out of its ISR and catch up.
 _HOT_PERIODS_S: Final = (20, 600)
+
+
+_TOPICS: Final = (
+    *("orders", "payments", "shipments", "invoices", "customers", "clicks"),
+    *("sessions", "stock-levels", "audit", "returns", "prices", "carts"),
+)
+_SERVICES: Final = (
+    *("checkout", "billing", "search", "inventory"),
+    *("fraud-check", "newsletter", "shipping", "recommendations"),
+)
+
+
+def kafka_uuid(source: random.Random) -> str:
+    """A cluster's or a topic's id: 16 bytes in 22 characters of URL-safe base64, as Kafka writes them."""
+    return base64.urlsafe_b64encode(source.randbytes(16)).decode().rstrip("=")
+
+
+def topics(count: int) -> list[str]:
+    """So many names of topics."""
+    return [*_TOPICS[:count], *(f"topic-{n:03d}" for n in range(len(_TOPICS) + 1, count + 1))]
+
+
+def services(count: int) -> list[str]:
+    """So many names of services."""
+    return [*_SERVICES[:count], *(f"service-{n:02d}" for n in range(len(_SERVICES) + 1, count + 1))]
 
 
 def timeline_of(plan: Plan) -> Timeline:
@@ -85,8 +112,8 @@ class _Model:
 
     def run(self) -> Timeline:
         plan = self.plan
-        cluster_id = names.kafka_uuid(self.random)
-        for topic in names.topics(plan.topics):
+        cluster_id = kafka_uuid(self.random)
+        for topic in topics(plan.topics):
             self._plan(plan.start_us, "created", self._new_life(topic, plan.partitions))
         if plan.churn > 0:
             self._plan_failures()
@@ -112,7 +139,7 @@ class _Model:
     def _new_life(self, topic: str, partitions: int, grows_to: int | None = None) -> int:
         most = grows_to or partitions
         life = len(self.lives)
-        self.lives.append(Life(topic, names.kafka_uuid(self.random), len(self.slots), most))
+        self.lives.append(Life(topic, kafka_uuid(self.random), len(self.slots), most))
         # One topic in ten has no copies: it is without a leader when its broker is away.
         copies = 1 if life % 10 == 9 else min(_REPLICATION_FACTOR, len(self.brokers))
         shift = self.random.randrange(len(self.brokers))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pipeline.simulate import names
+from pipeline.simulate import cluster
 from pipeline.simulate.plan import SECOND_US, Plan
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Member(NamedTuple):
 def fleet_of(plan: Plan, timeline: Timeline) -> list[Member]:
     """The sidecars, which share the plan's events by the time that each is awake."""
     source = random.Random(f"{plan.seed} fleet")
-    services = names.services(min(max(plan.sidecars // 3, 1), 40))
+    services = cluster.services(min(max(plan.sidecars // 3, 1), 40))
     followed = _followed(source, timeline, len(services))
     boots = _boots(plan, source, len(services))
     held = _held_back(plan, timeline, len(services))

@@ -16,9 +16,10 @@ from functools import lru_cache
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from pipeline.simulate import cluster, produce
+from pipeline.simulate import cluster
 from pipeline.simulate.delivery import Delivery
 from pipeline.simulate.fleet import Boot, Member, fleet_of
+from pipeline.simulate.lines import stock
 from pipeline.simulate.plan import SECOND_US, Plan, PlanError
 from pipeline.simulate.sidecar import Scene, Sidecar
 from pipeline.simulate.truth import SidecarTruth, truth_of
@@ -89,7 +90,7 @@ def to_stderr(text: str) -> None:
 @lru_cache(maxsize=1)
 def _scene(plan: Plan) -> tuple[Scene, list[Member]]:
     timeline = cluster.timeline_of(plan)
-    return Scene(plan, timeline, produce.stock(plan.seed), {}), fleet_of(plan, timeline)
+    return Scene(plan, timeline, stock(plan.seed), {}), fleet_of(plan, timeline)
 
 
 def _written(plan: Plan, folder: Path, members: int, processes: int) -> Iterator[SidecarTruth]:

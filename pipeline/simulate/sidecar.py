@@ -10,7 +10,8 @@ import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pipeline import event_v1
-from pipeline.simulate import lines, produce
+from pipeline.simulate import lines
+from pipeline.simulate.lines import LEADERLESS, QUICK, SLOW, TROUBLED
 from pipeline.simulate.plan import SECOND_US, WINDOW_US, Plan, PlanError
 from pipeline.simulate.sightings import Item, Views, sightings
 from pipeline.simulate.timeline import NO_LEADER
@@ -241,10 +242,10 @@ class _Speaking:
 
     def _kind(self, slot: int, leader: int, tick_us: int) -> int:
         if leader == NO_LEADER:
-            return produce.LEADERLESS
+            return LEADERLESS
         if tick_us - self._moved_us.get(slot, 0) < _TROUBLE_US:
-            return produce.TROUBLED
-        return produce.SLOW if leader == self._scene.timeline.slow_broker else produce.QUICK
+            return TROUBLED
+        return SLOW if leader == self._scene.timeline.slow_broker else QUICK
 
     def _place(self, slot: int) -> str:
         place = self._scene.timeline.slots[slot]

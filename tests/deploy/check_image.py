@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import certifi
 
-from pipeline.jars.fetched_jars import JarsMissingError
+from pipeline.jars.connector_jars import JarsMissingError
 from pipeline.java import JavaMissingError
 from tests.deploy import image_contents as contents
 from tests.deploy.debian_base import CACHE, base_archive

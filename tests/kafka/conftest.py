@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import pytest
 
-from pipeline.jars.fetched_jars import JarsMissingError
+from pipeline.jars.connector_jars import JarsMissingError
 from pipeline.java import JavaMissingError
 from tests.support.chaos_kraft import ChaosCluster
 from tests.support.class_archive import ensure_archive, sharing

@@ -9,8 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from pipeline import bronze
-from pipeline.kafka_check import KafkaCheckError
-from pipeline.sources import KafkaSource
+from pipeline.sources import KafkaCheckError, KafkaSource
 from tests.pipeline.event_lines import line
 from tests.support.secured_kraft import ALICE, PASSWORDS
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pipeline.jars.fetched_jars import JarsMissingError
+from pipeline.jars.connector_jars import JarsMissingError
 from pipeline.java import JavaMissingError
 from tests.pipeline.fleets import examples_of, fleets
 from tests.pipeline.stories import Told

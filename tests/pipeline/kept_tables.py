@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset
 
-from pipeline.stores.mark import MARK
+from pipeline.stores.folders import MARK
 
 if TYPE_CHECKING:
     from pathlib import Path

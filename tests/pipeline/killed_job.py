@@ -27,11 +27,10 @@ from pipeline.gold import GOLD
 from pipeline.job import Job
 from pipeline.progress import Progress
 from pipeline.silver import SILVER
-from pipeline.silver.epochs import EPOCH_SIGHTS, LEADER_EPOCHS
+from pipeline.silver.partitions import EPOCH_SIGHTS, LEADER_EPOCHS, TOPIC_ENDS
 from pipeline.silver.sidecars import SEQS, SIDECARS
-from pipeline.silver.topic_ends import TOPIC_ENDS
 from pipeline.sources import FilesSource
-from pipeline.stores.opening import open_store
+from pipeline.stores.formats import open_store
 from pipeline.stores.store import DELTA, KINDS
 from pipeline.tables import (
     BRONZE_EVENTS,

@@ -14,13 +14,19 @@ import pytest
 from click.testing import CliRunner
 from pyarrow import parquet as pq
 
-from pipeline.advise.document import MAX_BYTES, NoAdviceError, document, entries_of, file_content
-from pipeline.advise.file import FileNotWrittenError, write_whole
+from pipeline.advise.document import (
+    MAX_BYTES,
+    FileNotWrittenError,
+    NoAdviceError,
+    document,
+    entries_of,
+    file_content,
+    write_whole,
+)
 from pipeline.advise.topic import RECORDS_PER_REQUEST, NotPublishedError, publish
 from pipeline.cli import main
-from pipeline.datasource.errors import SidecarUnreachableError
-from pipeline.datasource.patience import Patience
-from pipeline.datasource.sidecar_http import Answer
+from pipeline.datasource.answers import Patience
+from pipeline.datasource.sidecar_http import Answer, SidecarUnreachableError
 from pipeline.gold.advice import MOST_WARM_TOPICS
 from service.process import advice_document as sidecars
 from tests.service.process.advice_documents import HOUR_MS

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, IntegerType, MapType, StringType
 
 from pipeline import bronze, event_v1
-from pipeline.reject_reasons import REASONS
+from pipeline.event_v1 import REASONS
 from pipeline.value_rules import COUNTS, LISTS, NUMBERS, TEXTS
 from tests.pipeline.event_lines import good, line
 from tests.pipeline.fleets import examples_of

@@ -11,6 +11,8 @@ import pyspark
 import pytest
 
 from pipeline.jars.connector_jars import (
+    JarsMissingError,
+    artifact_of,
     connector_jars,
     coordinates,
     default_folder,
@@ -18,7 +20,6 @@ from pipeline.jars.connector_jars import (
     pom_properties,
     spark_jars,
 )
-from pipeline.jars.fetched_jars import JarsMissingError, artifact_of
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _KAFKA: Final = "spark-sql-kafka-0-10_2.13-4.0.0.jar"

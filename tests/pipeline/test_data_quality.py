@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pipeline.bronze import REJECTS_SCHEMA
-from pipeline.gold.rejects import rejects
+from pipeline.gold.data_quality import rejects
 from pipeline.tables import BRONZE_REJECTS, GOLD_DATA_QUALITY
 from tests.pipeline.fleets import Boot, at
 from tests.pipeline.stories import LATEST_S, Stories

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.datasource.errors import SidecarRefusedError, SidecarUnreachableError
 from pipeline.datasource.options import Access, read_options
-from pipeline.datasource.sidecar_http import SidecarConnection
+from pipeline.datasource.sidecar_http import SidecarConnection, SidecarRefusedError, SidecarUnreachableError
 from pipeline.datasource.tables import Sidecar as Tables
 from service.process.embedded import DEMO_TOPIC, EmbeddedCluster
 from tests.support.fake_sidecar_api import FakeSidecarApi

@@ -26,15 +26,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipeline.datasource.answers import Again, Item, Refused, Written, verdict_of
-from pipeline.datasource.chunks import Chunk, chunks_of, key_of
-from pipeline.datasource.columns import Record, columns_of, records_of
+from pipeline.datasource.answers import Again, Item, Patience, Refused, Written, asked, verdict_of
+from pipeline.datasource.chunks import Chunk, Record, chunks_of, columns_of, key_of, records_of
 from pipeline.datasource.delivery import Counts, Delivery, TaskKeys
-from pipeline.datasource.errors import DeliveryFailedError, InvalidOptionError, SidecarUnreachableError
 from pipeline.datasource.options import WriteOptions, address_of, read_options, write_options
-from pipeline.datasource.patience import Patience, asked
-from pipeline.datasource.reader import slices_of
-from pipeline.datasource.sidecar_http import Answer
+from pipeline.datasource.sidecar_http import (
+    Answer,
+    DeliveryFailedError,
+    InvalidOptionError,
+    SidecarUnreachableError,
+)
+from pipeline.datasource.source import slices_of
 from pipeline.datasource.tables import Listed, Sidecar
 from pipeline.datasource.writer import Delivered, RecordsWriter
 

@@ -14,13 +14,13 @@ import pytest
 from pyspark.sql import functions as f
 
 from pipeline import event_v1, tables
+from pipeline.event_v1 import REASONS
 from pipeline.gold import GOLD
 from pipeline.job import Job
 from pipeline.progress import Progress
-from pipeline.reject_reasons import REASONS
 from pipeline.silver import SILVER
 from pipeline.sources import FilesSource
-from pipeline.stores.opening import open_store
+from pipeline.stores.formats import open_store
 from pipeline.stores.store import DELTA, KINDS, PARQUET, BatchId
 from tests.pipeline.event_lines import good
 from tests.pipeline.extreme_events import extreme_lines

@@ -17,8 +17,8 @@ from pipeline.job import Job, JobError, ReadingEndedError
 from pipeline.progress import Progress
 from pipeline.silver.silver_table import Merge, SilverTable
 from pipeline.sources import FilesSource
-from pipeline.stores.mark import FAILED
-from pipeline.stores.opening import open_store
+from pipeline.stores.folders import FAILED
+from pipeline.stores.formats import open_store
 from pipeline.stores.store import PARQUET
 
 if TYPE_CHECKING:

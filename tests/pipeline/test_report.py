@@ -15,14 +15,13 @@ from click.testing import CliRunner
 from pipeline import tables
 from pipeline.cli import main
 from pipeline.report import report_html
-from pipeline.report.figures.spread import share_reached
-from pipeline.report.findings import findings_of
+from pipeline.report.figures.amounts import share_reached
 from pipeline.report.findings_of_load import typical_hour
 from pipeline.report.findings_of_sidecars import REASONS
-from pipeline.report.gold import ParquetGold, StoreGold
-from pipeline.report.view import views_of
+from pipeline.report.page import findings_of
+from pipeline.report.view import ParquetGold, StoreGold, views_of
 from pipeline.simulate.delivery import BREAK
-from pipeline.stores.opening import open_store
+from pipeline.stores.formats import open_store
 from pipeline.stores.store import StoreError
 from tests.pipeline.gold_samples import CLUSTER, Gold, healthy, joined, troubled, write_gold
 

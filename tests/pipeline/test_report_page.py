@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pipeline.report import report_html
-from pipeline.report.gold import ParquetGold
+from pipeline.report.view import ParquetGold
 from tests.pipeline.gold_samples import troubled, write_gold
 from tests.support.chromium import ChromiumMissingError, started_browser
 

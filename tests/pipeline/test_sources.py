@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from pipeline import bronze
-from pipeline.kafka_check import KafkaCheckError
-from pipeline.sources import FilesSource, KafkaSource, SourceError
+from pipeline.sources import FilesSource, KafkaCheckError, KafkaSource, SourceError
 from tests.pipeline.event_lines import line
 from tests.support.free_ports import free_ports
 

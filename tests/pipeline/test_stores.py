@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import functions as f
 
 from pipeline.silver.silver_table import Merge, SilverTable
-from pipeline.stores.mark import MARK
-from pipeline.stores.opening import open_store
+from pipeline.stores.folders import MARK
+from pipeline.stores.formats import open_store
 from pipeline.stores.store import DELTA, KINDS, LAYOUT, PARQUET, BatchId, StoreError
 
 if TYPE_CHECKING:

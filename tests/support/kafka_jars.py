@@ -2,7 +2,7 @@
 
     python -m tests.support.kafka_jars .cache/kafka/4.3.1 [--with mvn|jgo]
 
-How, and what is promised of the folder, says `pipeline/jars/fetched_jars.py`. Called by the Makefile, by
+How, and what is promised of the folder, says `pipeline/jars/connector_jars.py`. Called by the Makefile, by
 `tests/kafka` and `benchmarks/`; blocks, on the caller's thread.
 """
 
@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from pipeline.jars import fetched_jars
-from pipeline.jars.fetched_jars import WantedJars
+from pipeline.jars import connector_jars
+from pipeline.jars.connector_jars import WantedJars
 
 KAFKA_VERSION: Final = "4.3.1"
 #: The broker, its command line tools, and a log that goes to stderr. slf4j's version is the one of Kafka's
@@ -32,12 +32,12 @@ DEFAULT_FOLDER: Final = Path(__file__).resolve().parents[2] / ".cache" / "kafka"
 
 def ensure_jars(folder: Path = DEFAULT_FOLDER, *, fetcher: str | None = None) -> tuple[Path, ...]:
     """The jars of Kafka's broker in `folder`, fetched if they are not there yet."""
-    return fetched_jars.ensure_jars(WANTED, folder, fetcher=fetcher)
+    return connector_jars.ensure_jars(WANTED, folder, fetcher=fetcher)
 
 
 if __name__ == "__main__":
     sys.exit(
-        fetched_jars.fetch_from_command_line(
+        connector_jars.fetch_from_command_line(
             WANTED, DEFAULT_FOLDER, sys.argv[1:], program="python -m tests.support.kafka_jars"
         )
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pipeline.jars.fetched_jars import JarsMissingError, WantedJars, ensure_jars
+from pipeline.jars.connector_jars import JarsMissingError, WantedJars, ensure_jars
 from tests.support.certificates import Authority
 from tests.support.tls_peers import server_context
 

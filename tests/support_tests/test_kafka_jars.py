@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.jars.fetched_jars import JarsMissingError
+from pipeline.jars.connector_jars import JarsMissingError
 from tests.support.kafka_jars import WANTED, ensure_jars
 
 if TYPE_CHECKING:

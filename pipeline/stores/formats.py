@@ -1,0 +1,186 @@
+"""The two formats of the tables, Parquet and Delta, and `open_store`, which opens a folder as one of them.
+
+Parquet needs nothing but Spark, and every tool reads it:
+
+    <out>/bronze_events/batch=files-1f0c93aa-12/part-….parquet     a batch, replaced when it is done again
+    <out>/gold_churn/part-….parquet                                replaced whole
+    <out>/.gold_churn.new, <out>/.gold_churn.old                   meanwhile; Spark skips dot names
+
+A table is written beside its place and then renamed. A reader sees the old table or the new one, except in
+the instant between two renames. A Parquet file cannot be changed, so `merge` writes the whole table again,
+and silver is best computed again from bronze.
+
+Delta merges a batch into silver in place, and readers see whole versions. The log of a table knows a batch of
+bronze by the query's name and its number (Delta's txnAppId and txnVersion, given as options of each write:
+all streams of a session would share session settings, see delta-io/delta#1421). Silver needs no such guard:
+merging the same rows again changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from pipeline.stores.folders import MARK, Folders, mark_of, no_tables, refuse_if_foreign
+from pipeline.stores.store import DELTA, PARQUET, BatchId, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from pipeline.silver.silver_table import SilverTable
+    from pipeline.stores.store import Store
+
+
+#: What a table's log has from its first commit on. Before that Delta makes the folder and others within it,
+#: and a driver that is killed then leaves them: that is no table yet, and is made as if nothing were there.
+_COMMITTED: Final = re.compile(r"\d{20}\.(json|checkpoint\..+)")
+_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
+
+
+class DeltaStore:
+    """A Store of Delta tables. Made by `open_store`, which sees to it that the folder is one."""
+
+    kind = DELTA
+    merges_in_place = True
+
+    def __init__(self, spark: SparkSession, out: str) -> None:
+        if _EXTENSION not in (spark.conf.get("spark.sql.extensions", "") or ""):
+            raise StoreError(
+                "The Delta store needs Delta's jar: get it by `pilotfish-pipeline jars`, then give --jars."
+            )
+        self.out = out
+        self._spark = spark
+        self._folders = Folders(spark)
+
+    def __repr__(self) -> str:
+        return f"<DeltaStore {self.out}>"
+
+    def has(self, table: str) -> bool:
+        names = self._folders.names(f"{self._folder(table)}/_delta_log")
+        return any(_COMMITTED.fullmatch(name) for name in names)
+
+    def read(self, table: str) -> DataFrame:
+        if not self.has(table):
+            raise StoreError(
+                f"{self.out} has no table {table}: `pilotfish-pipeline run` with this --out makes it."
+            )
+        return self._spark.read.format("delta").load(self._folder(table))
+
+    def create(self, table: str, schema: StructType) -> None:
+        if not self.has(table):
+            self.replace(table, self._spark.createDataFrame([], schema))
+
+    def append(self, table: str, rows: DataFrame, batch: BatchId) -> None:
+        (
+            rows.write.format("delta")
+            .mode("append")
+            .option("txnAppId", batch.query)
+            .option("txnVersion", batch.number)
+            .save(self._folder(table))
+        )
+
+    def merge(self, table: SilverTable, rows: DataFrame) -> None:
+        news = table.merge(rows)
+        if not self.has(table.name):
+            self.replace(table.name, news)
+            return
+        path = self._folder(table.name).replace("`", "``")
+        same = " AND ".join(f"there.`{key}` = news.`{key}`" for key in table.keys)
+        merged = ", ".join(
+            f"`{name}` = {merge.of_two(f'there.`{name}`', f'news.`{name}`')}"
+            for name, merge in table.merges.items()
+        )
+        rows.sparkSession.sql(
+            f"MERGE INTO delta.`{path}` AS there USING {{news}} AS news ON {same}"
+            f" WHEN MATCHED THEN UPDATE SET {merged} WHEN NOT MATCHED THEN INSERT *",
+            news=news,
+        )
+
+    def replace(self, table: str, rows: DataFrame) -> None:
+        (
+            rows.write.format("delta")
+            .mode("overwrite")
+            .option("overwriteSchema", True)
+            .save(self._folder(table))
+        )
+
+    def _folder(self, table: str) -> str:
+        return f"{self.out}/{table}"
+
+
+class ParquetStore:
+    """A Store of Parquet folders. Made by `open_store`, which sees to it that the folder is one."""
+
+    kind = PARQUET
+    merges_in_place = False
+
+    def __init__(self, spark: SparkSession, out: str) -> None:
+        self.out = out
+        self._spark = spark
+        self._folders = Folders(spark)
+
+    def __repr__(self) -> str:
+        return f"<ParquetStore {self.out}>"
+
+    def has(self, table: str) -> bool:
+        # A killed driver may have made the folder of a table and not yet moved anything into it.
+        return any(name[0] not in "._" for name in self._folders.names(self._folder(table)))
+
+    def read(self, table: str) -> DataFrame:
+        if not self.has(table):
+            raise StoreError(
+                f"{self.out} has no table {table}: `pilotfish-pipeline run` with this --out makes it."
+            )
+        # Into the folders of bronze's batches, whose names are no column of it.
+        return self._spark.read.option("recursiveFileLookup", True).parquet(self._folder(table))
+
+    def create(self, table: str, schema: StructType) -> None:
+        if not self.has(table):
+            # Under a batch's name: an empty file beside the batches' folders would hide them from others.
+            self.append(table, self._spark.createDataFrame([], schema), BatchId("none", 0))
+
+    def append(self, table: str, rows: DataFrame, batch: BatchId) -> None:
+        self._write(table, rows, f"{self._folder(table)}/batch={batch}")
+
+    def merge(self, table: SilverTable, rows: DataFrame) -> None:
+        if self.has(table.name):
+            rows = rows.unionByName(self.read(table.name))
+        self.replace(table.name, table.merge(rows))
+
+    def replace(self, table: str, rows: DataFrame) -> None:
+        self._write(table, rows, self._folder(table))
+
+    def _write(self, table: str, rows: DataFrame, to: str) -> None:
+        new, old = f"{self.out}/.{table}.new", f"{self.out}/.{table}.old"
+        rows.write.mode("overwrite").parquet(new)
+        if self._folders.exists(to):
+            self._folders.move(to, old)
+        self._folders.move(new, to)
+        self._folders.delete(old)
+
+    def _folder(self, table: str) -> str:
+        return f"{self.out}/{table}"
+
+
+_STORES: Final[dict[str, Callable[[SparkSession, str], Store]]] = {DELTA: DeltaStore, PARQUET: ParquetStore}
+
+
+def open_store(spark: SparkSession, out: str, kind: str = PARQUET, *, to_write: bool = False) -> Store:
+    """The store of this kind in the folder `out`; made there if it is `to_write`.
+
+    Raises StoreError: no tables there, those of the other kind or of another layout, not writable, no Delta.
+    """
+    folders, out = Folders(spark), out.rstrip("/") or "/"
+    mark = folders.read_json(f"{out}/{MARK}")
+    if mark is not None:
+        refuse_if_foreign(mark, out, kind)
+    elif not to_write:
+        raise no_tables(out)
+    store = _STORES[kind](spark, out)
+    if mark is None:
+        folders.make(out)
+        folders.write_json(f"{out}/{MARK}", mark_of(kind))
+    return store
