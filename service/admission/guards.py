@@ -16,6 +16,16 @@
     drain    while the sidecar shuts down, nothing but look-ups is taken on
 
 A request that passes costs one walk over its headers. Event loop only.
+
+What a browser says of the page that a request comes from: Sec-Fetch-Site, -Mode and -Dest. Pure.
+
+    same-origin, none           a page of ours, or somebody who typed the address
+    same-site, cross-site       another page: another port of localhost is the same site, and another page too
+
+A page can make a browser ask us without an Origin: for an image, a script, a frame. It can't read the answer,
+but it can hold a watcher's place, or have brokers asked for topics that it made up. Only a link that somebody
+follows, to see what is there in place of the page, is let in. Programs that are no browsers send none of
+these headers, and no page can set them. Source: W3C Fetch Metadata Request Headers, sections 2 and 4.
 """
 
 from __future__ import annotations
@@ -25,14 +35,11 @@ from typing import Final
 
 from starlette.exceptions import HTTPException
 
-from service.admission.access import Access, authorizations_of
-from service.admission.admitted import Admission, Refuse
+from service.admission.access import Access, Admission, Refuse, authorizations_of
+from service.admission.admission_control import RetryAfter
 from service.admission.caller import set_caller
-from service.admission.drain import Drain
-from service.admission.fetch_metadata import SITE, is_of_another_page
-from service.admission.quit import PATH as QUIT_PATH
-from service.admission.quit import Quit
-from service.admission.retry_after import RetryAfter
+from service.admission.drain import PATH as QUIT_PATH
+from service.admission.drain import Drain, Quit
 from service.observe.http_metrics import OTHER, HttpMetrics
 from service.wire.asgi import (
     ANSWER,
@@ -45,12 +52,12 @@ from service.wire.asgi import (
     Send,
     as_get,
     head_of,
+    header,
     respond,
     respond_with,
 )
 from service.wire.cors import Cors, is_form, is_preflight, preflight_headers
-from service.wire.error_formats import ErrorFaces
-from service.wire.errors import Problem
+from service.wire.errors import ErrorFaces, Problem
 
 CLOSE: Final = (b"connection", b"close")
 
@@ -59,6 +66,23 @@ _MAX_LENGTH_DIGITS: Final = 19
 
 #: Spellings of Host that were found good, port and all: callers use one or two of them.
 _MAX_KNOWN_HOSTS: Final = 64
+
+
+SITE: Final = b"sec-fetch-site"
+
+_OURS: Final = (b"same-origin", b"none")
+
+
+def is_of_another_page(scope: Scope, site: bytes) -> bool:
+    """Whether a request with that Sec-Fetch-Site is one that another page makes behind its reader's back."""
+    if site in _OURS:
+        return False
+    follows_link = (
+        scope["method"] in ("GET", "HEAD")
+        and header(scope, b"sec-fetch-mode") == b"navigate"
+        and header(scope, b"sec-fetch-dest") == b"document"
+    )
+    return not follows_link
 
 
 class BodyTooLargeError(HTTPException):

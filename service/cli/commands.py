@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from service.base.logs import harmless
-from service.cli.options import as_json_option, asks_api, max_block_option, text, topic_name
+from service.cli.options import as_json_option, asks_api, max_block_option, render, text, topic_name
 from service.cli.sidecar import Sidecar
-from service.cli.tables import render
 from service.native.schemas import LeaderAnswer, TopicAnswer, TopicsAnswer
 from service.native.status_schemas import StatusAnswer
 

@@ -1,6 +1,8 @@
 """Options and argument types that the commands share: where to ask, as whom, how to show, and topics' names.
 
 What can be found wrong before anybody is asked is found here, as click's usage errors (exit code 2).
+
+Tables for terminals: a head, rows, columns as wide as they need. Plain text, so that it pipes well.
 """
 
 from __future__ import annotations
@@ -14,15 +16,50 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from service.base.environment import TOKEN_VARIABLE
+from service.base.logs import harmless
 from service.base.topic_names import fault_of_topic_name
 from service.cli.sidecar import PORT, Sidecar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
 
 #: What a token can be in a header: RFC 6750 has fewer characters, but it is the sidecar that judges.
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
+
+
+def render(head: Sequence[str], rows: Iterable[Sequence[object]], *, with_head: bool = True) -> str:
+    """The table as lines; numbers to the right, a dash for what is not known."""
+    values = [list(row) for row in rows]
+    cells = [[_cell(value) for value in row] for row in values]
+    widths = [max([len(head[i]), *(len(row[i]) for row in cells)]) for i in range(len(head))]
+    right = [_is_numeric([row[i] for row in values]) for i in range(len(head))]
+    lines = [list(head), *cells] if with_head else cells
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _is_numeric(column: Sequence[object]) -> bool:
+    known = [value for value in column if value is not None]
+    return bool(known) and all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in known
+    )
+
+
+def _cell(value: object) -> str:
+    """One cell. Brokers choose some of the words, and a terminal does what it is told: see `harmless`."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ",".join(_cell(item) for item in value) or "-"
+    return harmless(str(value))
 
 
 def text(value: str) -> str:

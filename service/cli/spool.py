@@ -16,9 +16,8 @@ from typing import Any, Final
 import click
 
 from client_core import SystemClock
-from service.cli.options import asks_api, topic_name
+from service.cli.options import asks_api, render, topic_name
 from service.cli.sidecar import Sidecar, SidecarFailedError
-from service.cli.tables import render
 from service.native.schemas import RequeueAnswer
 from service.spool.contents import Contents, RequeueError, contents_of, discard, requeue
 from service.spool.dead_letters import REASONS, SetAside

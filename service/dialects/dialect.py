@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
 from service.wire.asgi import Scope
-from service.wire.error_formats import ErrorFace
+from service.wire.errors import ErrorFace
 from service.wire.schemas import Examples
 
 

@@ -41,9 +41,8 @@ from service.events.inbox import (
     Notice,
     SnapshotNotice,
 )
-from service.events.outbox import Line, Outbox, all_untold
+from service.events.outbox import Line, Outbox, Sink, all_untold
 from service.events.produce_windows import ProduceWindow
-from service.events.sink import Sink
 from service.events.told_metadata import PIECE, ToldMetadata
 
 _log: Final = logging.getLogger(__name__)

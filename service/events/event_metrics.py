@@ -13,8 +13,7 @@ from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:  # a sidecar without an event log loads none of it
     from service.events.inbox import LeftOut
-    from service.events.outbox import Outbox
-    from service.events.sink import Sink
+    from service.events.outbox import Outbox, Sink
 
 
 class Channel(NamedTuple):

@@ -7,15 +7,31 @@
     Transfer-Encoding    chunked, or 501: the body would be taken for what it is not
 
 Who calls: `http_protocol.py`, within the parser's callbacks, which it ends by RefusedError.
+
+How an answer ends its connection: after a refusal, and where it comes before the request's body was read.
+
+RFC 9112 section 9.6: who closes while something is still coming resets the connection, and the caller may
+never read the answer. RFC 9110 section 10.1.1: who waits to be asked for its body (Expect) and gets an
+answer may send the body or not, and nobody could tell whether what comes next is that body or another
+request. Event loop only.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
 
-from service.wire.asgi import HeaderPairs
-from service.wire.errors import Problem
+from service.wire.asgi import HeaderPairs, Message, Receive, Scope, Send, header_lines
+from service.wire.errors import PROBLEM_TYPE, Problem
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from uvicorn._types import ASGI3Application
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
 
 #: A target that no key and no list of topics needs.
 MAX_TARGET_BYTES: Final = 32 * 1024
@@ -30,6 +46,43 @@ NO_URL: Final = Problem(400, "not HTTP/1.1: the target is no URL", written="no")
 TOO_LONG: Final = Problem(414, f"the target is longer than {MAX_TARGET_BYTES} bytes", written="no")
 _FRAGMENT: Final = Problem(400, "not HTTP/1.1: the target has a fragment (#)", written="no")
 _CODING: Final = Problem(501, "Transfer-Encoding: only chunked is served", written="no")
+
+
+NOTHING_ADDED: Final[HeaderPairs] = []
+
+
+def spelled(problem: Problem, added: HeaderPairs = NOTHING_ADDED) -> bytes:
+    """A whole response, for a connection that ends with it; `added` are further headers."""
+    body = problem.body()
+    status = HTTPStatus(problem.status)
+    head = f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode()
+    headers = b"content-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n" % (PROBLEM_TYPE, len(body))
+    return head + headers + header_lines(added) + b"\r\n" + body
+
+
+class LingeringTransport:
+    """What uvicorn needs of a transport, for a request with a body; `close` may take its time."""
+
+    __slots__ = ("close", "is_closing", "write")
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+        self.close = close
+
+
+def closing_if_not_asked_for(app: ASGI3Application, cycle: RequestResponseCycle) -> ASGI3Application:
+    """The same application, for a caller who waits to be asked for its body; unasked, it is not kept."""
+
+    async def closing(scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            if cycle.waiting_for_100_continue:
+                cycle.keep_alive = False
+            await send(message)
+
+        await app(scope, receive, sent)  # type: ignore[arg-type]  # uvicorn's types of the same
+
+    return closing  # type: ignore[return-value]
 
 
 class RefusedError(Exception):

@@ -33,14 +33,16 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from service.base.logs import ACCESS_LOG
 from service.listener.connections import Connections
-from service.listener.http_endings import LingeringTransport, closing_if_not_asked_for, spelled
-from service.listener.http_heads import (
+from service.listener.http_exchange import (
     MAX_TARGET_BYTES,
     NO_URL,
     TOO_LONG,
+    LingeringTransport,
     RefusedError,
     check_coding,
+    closing_if_not_asked_for,
     settled,
+    spelled,
     without_offer,
 )
 from service.wire.asgi import ABORT, ANSWER, BODY, UNIX, HeaderPairs, header_lines

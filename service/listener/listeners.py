@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Final
 
 from service.listener.connections import Connections
-from service.listener.http_endings import spelled
+from service.listener.http_exchange import spelled
 from service.listener.http_protocol import ApiProtocol
 from service.wire.errors import Problem
 

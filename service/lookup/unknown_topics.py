@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Final
 
 from client_core import KafkaError
+from service.admission.admission_control import is_one_too_many
 from service.admission.caller import ANYONE, Caller
-from service.admission.shares import is_one_too_many
 from service.wire.errors import Problem, ProblemError
 
 #: Names that are remembered: with an hour's memory the limit by the second would let in 720,000.

@@ -1,29 +1,45 @@
-"""Many leaders in one request: answered in order, an error per item."""
+"""Many leaders in one request: answered in order, an error per item.
+
+The body of POST /v1/leaders, from JSON to look-ups.
+
+    {"lookups": [{"topic": "orders", "partition": 3}, {"topic": "orders", "key": K, "key_format": "text"}]}
+
+Held to the same rules as a produce body: strict_json.py has them. What is wrong with one item's values is
+that item's answer; a body that is no such list is refused as a whole. Pure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
+from msgspec import UNSET, Raw, UnsetType
 
 from client_core import MetadataCache, partition_for_key
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
 from service.lookup.answers import leader_json
 from service.lookup.lookups import missing
-from service.lookup.lookups_codec import LeaderLookup, parse_lookups
 from service.native.schemas import LOOKUPS_BODY, LeadersAnswer, LookupQuery
 from service.sidecar.sidecar import Sidecar, SidecarDep
 from service.wire.asgi import header
 from service.wire.errors import Problem, ProblemError, error_item, problem_of, problem_of_body
 from service.wire.long_answers import joined
-from service.wire.media_type import check_media_type
+from service.wire.payload import DECODERS, Format
 from service.wire.responses import of_long
 from service.wire.responses import problems as problem_responses
-from service.wire.strict_json import BodyError
+from service.wire.strict_json import (
+    MAX_INT32,
+    SEARCHED_BYTES,
+    BodyError,
+    check_media_type,
+    compact,
+    misfit,
+    refuse_unfit,
+)
 
 router = APIRouter(tags=["metadata"])
 
@@ -32,6 +48,79 @@ _LONG_KEYS_BYTES: Final = 32 * 1024
 _encode: Final = msgspec.json.Encoder().encode
 
 _BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": LOOKUPS_BODY}}}}
+
+
+#: More in one request would hold up everybody else's look-ups.
+MAX_LOOKUPS: Final = 1_000
+MAX_BODY_BYTES: Final = SEARCHED_BYTES
+
+
+class LeaderLookup(NamedTuple):
+    """Which leader is asked for: that of a partition, or of the partition of a key."""
+
+    topic: str
+    partition: int | None
+    key: bytes | None
+
+
+class _Item(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    topic: str
+    partition: int | UnsetType = UNSET
+    key: Raw | UnsetType = UNSET
+    key_format: str = Format.TEXT.value
+
+
+class _Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    lookups: list[Raw]
+
+
+_DECODER: Final = msgspec.json.Decoder(_Body)
+_ITEM_DECODER: Final = msgspec.json.Decoder(_Item)
+
+
+def parse_lookups(body: bytes) -> list[LeaderLookup]:
+    """The look-ups, in order. Raises BodyError with the place of the first fault."""
+    if len(body) > MAX_BODY_BYTES:
+        raise BodyError(413, "", f"a body of look-ups has at most {MAX_BODY_BYTES} bytes, not {len(body)}")
+    text = compact(body)
+    # A body of look-ups is short: the second look, which finds duplicates, costs little.
+    refuse_unfit(body)
+    try:
+        raws = _DECODER.decode(text).lookups
+    except msgspec.ValidationError as e:
+        raise misfit(e) from e
+    if not 1 <= len(raws) <= MAX_LOOKUPS:
+        raise BodyError(422, "lookups", f"from 1 to {MAX_LOOKUPS} look-ups, not {len(raws)}")
+    return [_parse_item(raw, f"lookups[{index}]") for index, raw in enumerate(raws)]
+
+
+def _parse_item(raw: Raw, place: str) -> LeaderLookup:
+    try:
+        item = _ITEM_DECODER.decode(raw)
+    except msgspec.ValidationError as e:
+        raise misfit(e, place) from e
+    if (item.partition is UNSET) == (item.key is UNSET):
+        raise BodyError(422, place, "needs either a partition or a key")
+    try:
+        form = Format(item.key_format)
+    except ValueError as e:
+        raise BodyError(422, f"{place}.key_format", "must be json, text or base64") from e
+    if item.partition is not UNSET:
+        if not 0 <= item.partition <= MAX_INT32:
+            raise BodyError(422, f"{place}.partition", f"must be from 0 to {MAX_INT32}")
+        return LeaderLookup(item.topic, item.partition, None)
+    return LeaderLookup(item.topic, None, _key(item, form, place))
+
+
+def _key(item: _Item, form: Format, place: str) -> bytes:
+    assert item.key is not UNSET
+    try:
+        key = DECODERS[form](bytes(item.key))
+    except ValueError as e:
+        raise BodyError(422, f"{place}.key", str(e)) from e
+    if key is None:
+        raise BodyError(422, f"{place}.key", "a null key has no partition of its own")
+    return key
 
 
 @router.post(

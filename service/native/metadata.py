@@ -1,6 +1,8 @@
 """Topics, partitions and leaders: the slow paths of what lookup_table.py has ready, and look-ups by key.
 
 Each waits as its query demands and then answers with the table's own bytes.
+
+The cluster and its brokers. A KRaft broker names a random one as controller, so nobody is told of one.
 """
 
 from __future__ import annotations
@@ -11,8 +13,11 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from client_core import partition_for_key
 from service.admission.caller import caller_of
+from service.lookup.answers import broker_pieces
 from service.lookup.lookups import Demands, missing
 from service.native.schemas import (
+    BrokerAnswer,
+    ClusterAnswer,
     LeaderAnswer,
     LeaderQuery,
     ListQuery,
@@ -24,15 +29,48 @@ from service.native.schemas import (
 from service.sidecar.sidecar import Sidecar, SidecarDep
 from service.wire.asgi import header_values
 from service.wire.errors import ProblemError, problem_of, refused
-from service.wire.freshness import freshness_headers
 from service.wire.payload import bytes_of_plain
-from service.wire.responses import of_long, of_prepared, problems
+from service.wire.responses import freshness_headers, of_long, of_prepared, problems
 from service.wire.schemas import Int32
-
-router = APIRouter(tags=["metadata"])
 
 PartitionPath = Annotated[Int32, Path()]
 _COMMON = problems(400, 404, 412, 422, 429, 503)
+
+
+router = APIRouter(tags=["metadata"])
+
+
+@router.get("/v1/cluster", response_model=ClusterAnswer, responses=problems(412, 422, 429, 503))
+async def cluster(request: Request, sidecar: SidecarDep, query: Annotated[LookupQuery, Query()]) -> Response:
+    """The cluster's id and its brokers."""
+    await sidecar.lookups.know_cluster(query.demands(), request.receive, caller_of(request.scope))
+    entry = sidecar.table.find(b"/v1/cluster")
+    if entry is None:
+        raise refused(503, "no broker has answered yet", retriable=True)
+    return of_prepared(request, entry)
+
+
+@router.get(
+    "/v1/brokers/{broker_id}", response_model=BrokerAnswer, responses=problems(404, 412, 422, 429, 503)
+)
+async def broker(
+    request: Request,
+    sidecar: SidecarDep,
+    broker_id: Annotated[Int32, Path()],
+    query: Annotated[LookupQuery, Query()],
+) -> Response:
+    """A broker, and what it leads among the topics that this sidecar knows and the caller may read."""
+    caller = caller_of(request.scope)
+    await sidecar.lookups.know_cluster(query.demands(), request.receive, caller)
+    cache = sidecar.producer.cache
+    node = None if cache.is_bootstrap else cache.nodes_by_id.get(broker_id)
+    if node is None:
+        raise refused(404, f"there is no broker {broker_id}")
+    sidecar.table.find(b"/v1/cluster")
+    freshness = sidecar.table.freshness(None, sidecar.producer.clock.now_ms())
+    names = await sidecar.slices.sorted(cache.topics)
+    body = await sidecar.slices.body(broker_pieces(cache, node, caller.read, names))
+    return of_long(request, body, freshness)
 
 
 @router.get("/v1/topics", response_model=TopicsAnswer, responses=problems(422, 503))

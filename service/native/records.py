@@ -1,16 +1,183 @@
-"""Producing, for the document and for paths in an unusual spelling: produce_endpoint.py does the work."""
+"""Producing, for the document and for paths in an unusual spelling: produce_endpoint.py does the work.
+
+What the OpenAPI document says of producing: three media types in, two out, and what the head may say.
+"""
 
 from __future__ import annotations
 
 from copy import deepcopy
+from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
-from service.native.produce_document import OPERATION, RESPONSES
+from service.native.schemas import PRODUCE_BODY, SpooledAnswer
 from service.produce.ndjson import is_ndjson
 from service.produce.produce_endpoint import ROUTE, ProduceEndpoint
+from service.produce.produce_forms import DELIVERIES, DELIVERY
+from service.produce.records_codec import MAX_TIMESTAMP_MS
+from service.wire.payload import Format
 from service.wire.responses import as_is, problems
 from service.wire.schemas import ProduceAnswer
+from service.wire.strict_json import JSON, MAX_INT32, NDJSON, OCTET_STREAM
+from service.wire.waiting import MAX_WAIT_MS
+
+_FORMATS: Final = [form.value for form in Format]
+_OF_OCTETS: Final = "With application/octet-stream only."
+
+_STREAM_IN: Final = '{"key":"customer-7","value":{"total":12.5}}\n{"key":"customer-8","value":null}\n'
+_STREAM_OUT: Final = (
+    '{"index":0,"partition":3,"offset":17,"timestamp":1767225600000}\n'
+    '{"index":1,"error":{"kafka_error":"REQUEST_TIMED_OUT","code":7,"message":"…","retriable":true,'
+    '"written":"unknown","phase":"delivery","waited_ms":120000}}\n'
+    '{"summary":{"records":2,"acknowledged":1,"failed":1,"ended":"complete"}}\n'
+)
+_RESULTS: Final = {
+    "topic": "orders",
+    "results": [{"partition": 3, "offset": 17, "timestamp": 1_767_225_600_000}],
+}
+
+
+def _parameter(name: str, where: str, description: str, **schema: Any) -> dict[str, Any]:
+    return {"name": name, "in": where, "description": description, "schema": schema}
+
+
+def _header(description: str, **schema: Any) -> dict[str, Any]:
+    return {"description": description, "schema": schema}
+
+
+_PARAMETERS: Final = [
+    _parameter(
+        "max_block_ms",
+        "query",
+        "How long to wait for metadata and memory at most (Kafka's max.block.ms).",
+        type="integer",
+        minimum=0,
+        maximum=MAX_WAIT_MS,
+    ),
+    _parameter(
+        "timeout_ms",
+        "query",
+        "How long the whole may take, delivery too; at most delivery.timeout.ms. In a stream it counts from "
+        "when a record came.",
+        type="integer",
+        minimum=0,
+    ),
+    _parameter(
+        DELIVERY,
+        "query",
+        "spool: answered 202 once the records are in the sidecar's log on disk, and delivered at least once, "
+        "in order among themselves, when Kafka takes them. Not with application/x-ndjson. 400 where the "
+        "sidecar has no spool.",
+        enum=list(DELIVERIES),
+        default=DELIVERIES[0],
+    ),
+    _parameter(
+        "key_format",
+        "query",
+        "How the key is written: that of an octet-stream, or the keys of a stream of records.",
+        enum=_FORMATS,
+        default=Format.TEXT.value,
+    ),
+    _parameter(
+        "value_format",
+        "query",
+        "With application/x-ndjson only: how values are written.",
+        enum=_FORMATS,
+        default=Format.JSON.value,
+    ),
+    _parameter("key", "query", f"The record's key, in key_format. {_OF_OCTETS}", type="string"),
+    _parameter(
+        "partition",
+        "query",
+        f"The record's partition. {_OF_OCTETS}",
+        type="integer",
+        minimum=0,
+        maximum=MAX_INT32,
+    ),
+    _parameter(
+        "timestamp",
+        "query",
+        f"Milliseconds since 1970; now if absent. {_OF_OCTETS}",
+        type="integer",
+        minimum=0,
+        maximum=MAX_TIMESTAMP_MS,
+    ),
+    _parameter(
+        "Pilotfish-Key", "header", f"The key, where it is to stay out of logs. {_OF_OCTETS}", type="string"
+    ),
+    _parameter(
+        "Pilotfish-Headers",
+        "header",
+        "The record's headers, parted by commas: base64(name), a colon, base64(value). Nothing after the "
+        f"colon is an empty value, no colon a null one. {_OF_OCTETS}",
+        type="string",
+    ),
+    _parameter(
+        "Idempotency-Key",
+        "header",
+        "A request that comes again under its key is answered as the first was, and written once. Not with "
+        "application/x-ndjson.",
+        type="string",
+        minLength=1,
+        maxLength=255,
+    ),
+]
+
+#: What FastAPI can't know of the route: bodies are read by hand.
+OPERATION: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            JSON.decode(): {
+                "schema": PRODUCE_BODY,
+                "example": {"records": [{"key": "customer-7", "value": {"total": 12.5}}]},
+            },
+            OCTET_STREAM.decode(): {
+                "schema": {"type": "string", "format": "binary", "description": "One record's value."},
+                "example": "any bytes",
+            },
+            NDJSON.decode(): {
+                "schema": {"type": "string", "description": "A record a line, as in `records`."},
+                "example": _STREAM_IN,
+            },
+        },
+    },
+    "parameters": _PARAMETERS,
+}
+
+_REPLAYED: Final = {
+    "Pilotfish-Replayed": _header(
+        "There where the answer is that of an earlier request under the Idempotency-Key.", const="true"
+    )
+}
+
+#: The answers where something was acknowledged.
+RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "All records are acknowledged. A stream is answered with a line for each record as it "
+        "is acknowledged or fails, and a last one that sums up.",
+        "headers": _REPLAYED,
+        "content": {
+            JSON.decode(): {"example": _RESULTS},
+            NDJSON.decode(): {"schema": {"type": "string"}, "example": _STREAM_OUT},
+        },
+    },
+    202: {
+        "model": ProduceAnswer | SpooledAnswer,
+        "description": "delivery=spool: the records are on the sidecar's disk. Without it, acks=0: sent, and "
+        "nothing to acknowledge.",
+        "headers": _REPLAYED,
+        "content": {NDJSON.decode(): {"schema": {"type": "string"}, "example": _STREAM_OUT}},
+    },
+    207: {
+        "model": ProduceAnswer,
+        "description": "Some failed; Pilotfish-Failed-Records counts them.",
+        "headers": {
+            "Pilotfish-Failed-Records": _header("How many failed.", type="integer", minimum=1),
+            **_REPLAYED,
+        },
+    },
+}
 
 
 def records_router(endpoint: ProduceEndpoint) -> APIRouter:

@@ -8,18 +8,24 @@
 A record that brings a `traceparent` or a `tracestate` of its own keeps them as they are. Who hands records to
 the client (`produce/producing.py`) finds the trace of its request in REQUEST_TRACE, which is set for the time
 of the request and belongs to its task: no way to post records needs to pass it on. Event loop only.
+
+What Prometheus is told of spans. All families are there without tracing too, and empty.
+
+A scrape reads plain numbers of the queue, on the admin thread; nothing is counted twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from operator import attrgetter
 from typing import Final, Protocol
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
 from client_core import EncodedHeaders, Headers, ProducerRecord, Result
-from service.observe.trace_metrics import CountedSpans
 from service.wire.asgi import ASGIApp, Receive, Scope, Send
 from service.wire.trace_context import TraceContext, trace_context_of
 
@@ -30,6 +36,40 @@ _OWN: Final = frozenset({PARENT_HEADER, STATE_HEADER})
 #: A record of its six members, without the call of Python that `ProducerRecord(…)` is.
 _make_record: Final = partial(tuple.__new__, ProducerRecord)
 _headers_of: Final = attrgetter("headers")
+
+
+class CountedSpans(Protocol):
+    """What is read of a queue of spans."""
+
+    @property
+    def waiting(self) -> int: ...
+
+    @property
+    def exported(self) -> int: ...
+
+    @property
+    def dropped(self) -> Mapping[str, int]: ...
+
+
+class TraceMetrics(Collector):
+    """A collector over a queue of spans, or over none."""
+
+    def __init__(self, spans: CountedSpans | None) -> None:
+        self._spans: Final = spans
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, for Prometheus. Admin thread."""
+        exported = CounterMetricFamily("pilotfish_tracing_spans_exported", "Spans that the collector has.")
+        dropped = CounterMetricFamily(
+            "pilotfish_tracing_spans_dropped", "Spans that nobody will see.", labels=("reason",)
+        )
+        waiting = GaugeMetricFamily("pilotfish_tracing_spans_waiting", "Spans that wait to be sent.")
+        if self._spans is not None:
+            exported.add_metric((), self._spans.exported)
+            for reason, count in self._spans.dropped.items():
+                dropped.add_metric((reason,), count)
+            waiting.add_metric((), self._spans.waiting)
+        yield from (exported, dropped, waiting)
 
 
 class ProduceSpan(Protocol):

@@ -24,8 +24,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from client_core import SystemClock, UncaughtErrors
-from service.admission.fetch_metadata import SITE, is_of_another_page
-from service.admission.guards import hosts_of, without_port
+from service.admission.guards import SITE, hosts_of, is_of_another_page, without_port
 from service.base.settings import Settings
 from service.base.version import pilotfish_version
 from service.observe.exposition import encoder_for

@@ -11,6 +11,10 @@
 A producer that is handed in belongs to the caller, who starts and closes it and has it post its completions
 on the loop that serves this app (`LoopCompletions`). Without one the app makes its own from the settings:
 the lifespan starts it, `close_producer` ends it.
+
+The client's events to everyone in the sidecar who wants them.
+
+`emit` runs on the client's threads, in its hot path: each sink is as quick as it must be. Any thread.
 """
 
 from __future__ import annotations
@@ -20,16 +24,16 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fastapi import FastAPI
 from pydantic import BaseModel
 from starlette.routing import BaseRoute, Route
 
-from client_core import Clock, CloseReport, EventSink, KafkaProducer, SystemClock
+from client_core import Clock, CloseReport, Event, EventSink, KafkaProducer, SystemClock
 from service.admission.access import Access
+from service.admission.drain import Quit, QuitToken
 from service.admission.guards import Guards, hosts_of
-from service.admission.quit import Quit, QuitToken
 from service.base.completions import LoopCompletions
 from service.base.producer_protocol import Producer
 from service.base.settings import Settings, SettingsError
@@ -37,18 +41,15 @@ from service.base.version import pilotfish_version
 from service.console import DOCS, OPEN_PATHS, console_routes, docs_error_face
 from service.dialects.dialect import Dialect
 from service.dialects.table import dialects_of
-from service.events.event_fan_out import FanOut
 from service.events.event_metrics import EventMetrics
-from service.lookup.fast_lookups import FastLookups
-from service.lookup.parked_lookups import ParkedLookups, parked_route
-from service.native import cluster, leaders, operations, topics, watch
+from service.lookup.fast_lookups import FastLookups, ParkedLookups, parked_route
+from service.native import leaders, metadata, operations, watch
 from service.native.openapi import DOCUMENT_PATH, ReadyDocument, finished
 from service.native.records import records_router
 from service.observe.http_metrics import Observed
 from service.observe.metrics import ClientMetrics
-from service.observe.request_trace import CarriedTraces, NoTraces, Traces
+from service.observe.request_trace import CarriedTraces, NoTraces, TraceMetrics, Traces
 from service.observe.slowness.collector import Slowness
-from service.observe.trace_metrics import TraceMetrics
 from service.process.advice_at_start import AdviceAtStart
 from service.produce.ndjson import is_ndjson_stream
 from service.produce.produce_endpoint import ROUTE, ProduceEndpoint, topic_of_path
@@ -58,7 +59,7 @@ from service.spool.spool_metrics import SpoolMetrics
 from service.watch.notice import SnapshotNotice
 from service.wire.asgi import ASGIApp, Receive, Scope, Send
 from service.wire.cors import Cors
-from service.wire.error_formats import ErrorFaces
+from service.wire.errors import ErrorFaces
 from service.wire.schemas import ProblemAnswer
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from service.events.event_log import EventLog
     from service.produce.spooled import SpooledProduce
     from service.spool.spool import Spool
+
 
 #: What the event log has for its last window and heartbeat where the producer used up all of
 #: drain_timeout_ms: they tell the fleet that this sidecar has ended. It comes on top of that time.
@@ -88,6 +90,34 @@ _NO_TELEMETRY: Final[TelemetryConfig] = {
     "operation_spans": False,
     "auto_configure": False,
 }
+
+
+class Subscriber(Protocol):
+    """An EventSink that says which kinds of events it wants."""
+
+    def wants(self, kind: type) -> bool:
+        """Whether events of this class are of use; the same answer for ever."""
+        ...
+
+    def emit(self, event: Event, /) -> None: ...
+
+
+class FanOut:
+    """An EventSink that hands each event to several, in their order: to those that want its kind."""
+
+    def __init__(self, *sinks: Subscriber) -> None:
+        self._sinks: Final = sinks
+        # Who wants a kind: found out when the first of it comes.
+        self._by_kind: dict[type, tuple[Callable[[Event], None], ...]] = {}
+
+    def emit(self, event: Event, /) -> None:
+        """Tells every sink that wants to know."""
+        kind = type(event)
+        takers = self._by_kind.get(kind)
+        if takers is None:
+            takers = self._by_kind[kind] = tuple(sink.emit for sink in self._sinks if sink.wants(kind))
+        for take in takers:
+            take(event)
 
 
 class App:
@@ -339,7 +369,7 @@ def _make_api(
     faces: ErrorFaces,
     lifespan: Any,
 ) -> FastAPI:
-    shared = (cluster.router, topics.router, leaders.router, watch.router, operations.router)
+    shared = (metadata.router, metadata.router, leaders.router, watch.router, operations.router)
     api = FastAPI(
         title="Pilotfish",
         version=pilotfish_version(),

@@ -4,24 +4,68 @@
 
 Probes, and the sidecar's own watch, go on asking a loop that stands, and kubelet restarts the container after
 some of them: the log then holds one dump of the stacks, from when it began. Admin thread only.
+
+Where every thread of the process stands at this moment, as text: for the log, when one stands still.
+
+File, line and function of each call, and nothing that the functions work on: no values, no lines of source,
+and no file is opened for it, since a disk that hangs may be what holds the others up. Any thread; it asks
+nobody and waits for nobody.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from types import FrameType
+from typing import Final, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
-
-from service.process.stacks import ThreadStack, stacks
 
 _log: Final = logging.getLogger(__name__)
 
 #: The loops that are asked.
 POLL_LOOP: Final = "poll loop"
 EVENT_LOOP: Final = "event loop"
+
+
+#: More threads than these are not shown, nor more calls of each: of those, the innermost are.
+MAX_THREADS: Final = 32
+MAX_CALLS: Final = 50
+
+
+class ThreadStack(NamedTuple):
+    """One thread: `calls` is a line for each, the innermost last."""
+
+    thread: str
+    calls: str
+
+
+def stacks() -> list[ThreadStack]:
+    """All threads by their names, but for the caller's own; the first MAX_THREADS of them."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    own = threading.get_ident()
+    standing = [
+        ThreadStack(names.get(ident) or f"thread {ident}", _calls(frame))
+        for ident, frame in sys._current_frames().items()
+        if ident != own
+    ]
+    return sorted(standing)[:MAX_THREADS]
+
+
+def _calls(frame: FrameType | None) -> str:
+    """Walked from the innermost outwards, for a bounded way: a recursion may be very deep."""
+    calls: deque[str] = deque()
+    while frame is not None and len(calls) < MAX_CALLS:
+        code = frame.f_code
+        calls.appendleft(f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}")
+        frame = frame.f_back
+    if frame is not None:
+        calls.appendleft("(calls further out are left out)")
+    return "\n".join(calls)
 
 
 class Standstills(Collector):

@@ -7,6 +7,12 @@
 What can be refused by the head is an ordinary problem document. After that the status is said, and whatever
 goes wrong is told in the line of its record: one that can't be read, or is too long, too. A stream whose last
 line is missing was cut off: the outcome of what was not told is unknown. Event loop only.
+
+Lines out of a body that comes in pieces: the same lines, however it was cut.
+
+A line ends with LF; what is before it may end with CR, which is white space to JSON. The last line needs no
+end. Lines of white space alone are left out. One that is longer than the limit is told of as soon as that is
+known, and passed over up to its end, so that no more than one line of that length is ever held. Pure.
 """
 
 from __future__ import annotations
@@ -21,18 +27,16 @@ import msgspec
 from service.admission.caller import caller_of
 from service.admission.guards import CLOSE
 from service.produce.body_threads import Aside, is_light
-from service.produce.line_splitter import LineSplitter
 from service.produce.produce_answers import line_of
-from service.produce.produce_query import DELIVERY, format_of, is_spooled, parameters, times_of
+from service.produce.produce_forms import DELIVERY, format_of, is_spooled, parameters, times_of
 from service.produce.producing import Producing, Told
 from service.produce.record_stream import IDLE, Item, RecordStream, Streams, converse
 from service.produce.records_codec import LineCodec
 from service.wire.asgi import HeaderPairs, Receive, Scope, header
 from service.wire.errors import Problem, problem_of_body, refused
-from service.wire.media_type import JSON, NDJSON, check_media_type, media_type_of
 from service.wire.payload import Format
 from service.wire.streaming import AskedBody, Outlet, StreamedAnswer
-from service.wire.strict_json import BodyError
+from service.wire.strict_json import JSON, NDJSON, BodyError, check_media_type, media_type_of
 from service.wire.waiting import CallerGoneError
 
 PARAMETERS: Final = ("key_format", "value_format")
@@ -47,6 +51,65 @@ _HELD_UNCOUNTED_BYTES: Final = 64 * 1024
 
 _JSON_HEADER: Final = (b"content-type", JSON)
 _PATH: Final = ("/v1/topics/", "/records")
+
+
+_WHITE: Final = b" \t\r"
+
+
+class LineSplitter:
+    """One body."""
+
+    def __init__(self, max_line_bytes: int) -> None:
+        self._max_line_bytes = max_line_bytes
+        self._begun: bytes | bytearray = b""
+        self._passes_over = False
+        #: What is held of a line whose end has not come.
+        self.held_bytes = 0
+
+    def feed(self, piece: bytes) -> list[bytes | None]:
+        """The lines that end in this piece, None for one that is too long, be it at an end or not."""
+        first, *others = piece.split(b"\n")
+        lines = self._add(first)
+        if others:
+            lines += self.end()
+            rest, limit = others.pop(), self._max_line_bytes
+            # Whole lines, most of what comes: a read may bring a hundred thousand, if they are blank.
+            lines += [
+                line if len(line) <= limit else None
+                for line in others
+                if line.strip(_WHITE) or len(line) > limit
+            ]
+            lines += self._add(rest)
+        return lines
+
+    def end(self) -> list[bytes | None]:
+        """What was begun, if it says anything: the line, or the body, has come to its end."""
+        line = bytes(self._begun)
+        self._begun = b""
+        self.held_bytes = 0
+        self._passes_over = False
+        return [line] if line.strip(_WHITE) else []
+
+    def pass_over(self) -> None:
+        """Holds nothing of the line that was begun, and passes over the rest of it."""
+        self._begun = b""
+        self.held_bytes = 0
+        self._passes_over = True
+
+    def _add(self, part: bytes) -> list[bytes | None]:
+        if self._passes_over or not part:
+            return []
+        if self.held_bytes + len(part) > self._max_line_bytes:
+            self.pass_over()
+            return [None]
+        if self._begun:
+            if isinstance(self._begun, bytes):  # nearly always a line comes whole, and is not copied
+                self._begun = bytearray(self._begun)
+            self._begun += part  # not a list of parts: they may be of a byte each
+        else:
+            self._begun = part
+        self.held_bytes += len(part)
+        return []
 
 
 def is_ndjson(scope: Scope) -> bool:

@@ -40,15 +40,14 @@ from service.wire.strict_json import BodyError
 from service.wire.waiting import CALLER_GONE, CallerGoneError
 
 if TYPE_CHECKING:
-    from service.admission.admission_control import WaitingRoom
-    from service.admission.retry_after import RetryAfter
+    from service.admission.admission_control import RetryAfter, WaitingRoom
     from service.observe.http_metrics import HttpMetrics
     from service.produce.body_threads import Aside
     from service.produce.idempotency import IdempotencyKeys
     from service.produce.producing import Producing
     from service.produce.record_stream import Streams
     from service.produce.spooled import SpooledProduce
-    from service.wire.json_items import BodyLimits
+    from service.wire.json_parts import BodyLimits
 
 _log: Final = logging.getLogger(__name__)
 

@@ -1,31 +1,176 @@
 """The forms in which one request may bring records: JSON with many, or the bytes of one.
 
 What the head alone tells is understood first, and refused before a byte of the body is read. Pure.
+
+One record whose value is the body as it is: `application/octet-stream`.
+
+    value       the body; an empty one is an empty value. A tombstone has none, and is sent as JSON
+    key         `?key=` or the header Pilotfish-Key, in key_format (text unless given); none without them
+    partition   `?partition=`
+    timestamp   `?timestamp=`, milliseconds since 1970; now if absent
+    headers     Pilotfish-Headers: elements parted by commas, each base64(name), or base64(name) ":"
+                base64(value). Nothing after the colon is an empty value, no colon is a null one
+
+Names of HTTP headers lose their case and their bytes on the way, so record headers do not become some.
+Base64 is standard and padded. Pure.
+
+The query of a produce request: each parameter once, none that nobody knows, numbers in plain digits.
+
+A misspelt deadline must not become none, so what is unknown is refused. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
+from urllib.parse import parse_qsl
 
 from client_core import ProducerRecord
-from service.produce.octet_stream import PARAMETERS, record_without_value
-from service.produce.produce_query import DELIVERY, is_spooled, parameters, times_of
 from service.produce.producing import Times
-from service.produce.records_codec import parse_records
-from service.wire.asgi import Scope, header
+from service.produce.records_codec import MAX_TIMESTAMP_MS, parse_records
+from service.wire.asgi import Scope, header, header_values
 from service.wire.errors import refused
-from service.wire.json_items import BodyLimits
-from service.wire.media_type import (
+from service.wire.json_parts import BodyLimits
+from service.wire.payload import Format, bytes_of_plain
+from service.wire.strict_json import (
     JSON,
+    MAX_INT32,
     NDJSON,
     OCTET_STREAM,
     check_encoding,
     check_media_type,
     media_type_of,
 )
+from service.wire.waiting import MAX_WAIT_MS
 
 _FORMS: Final = b", ".join((JSON, NDJSON, OCTET_STREAM)).decode()
+
+
+#: What the query may say besides the times.
+PARAMETERS: Final = ("key", "key_format", "partition", "timestamp")
+
+_KEY: Final = b"pilotfish-key"
+_HEADERS: Final = b"pilotfish-headers"
+
+#: The HTTP headers that are part of the record.
+MEANT: Final = (_KEY, _HEADERS)
+
+
+_TIMES: Final = Times._fields
+
+_MAX_DIGITS: Final = 19
+
+#: How records are delivered: "direct", which is meant where nothing is said, or "spool".
+DELIVERY: Final = "delivery"
+DELIVERIES: Final = ("direct", "spool")
+
+
+def record_without_value(topic: str, scope: Scope, given: Mapping[str, str]) -> ProducerRecord:
+    """The record but for its value, which comes with the body. Raises ProblemError."""
+    return ProducerRecord(
+        topic,
+        None,
+        _key_of(scope, given),
+        number_of(given, "partition", MAX_INT32),
+        number_of(given, "timestamp", MAX_TIMESTAMP_MS),
+        _headers_of(scope),
+    )
+
+
+def _key_of(scope: Scope, given: Mapping[str, str]) -> bytes | None:
+    in_header = header_values(scope, _KEY)
+    if len(in_header) + ("key" in given) > 1:
+        raise refused(422, "may be given once, in the query or in the header Pilotfish-Key", place="key")
+    form = format_of(given, "key_format", Format.TEXT)
+    place = "Pilotfish-Key" if in_header else "query.key"
+    try:
+        written = in_header[0].decode() if in_header else given.get("key")
+        return None if written is None else bytes_of_plain(written, form)
+    except UnicodeDecodeError as e:
+        raise refused(400, "invalid UTF-8", place=place) from e
+    except ValueError as e:
+        raise refused(422, str(e), place=place) from e
+
+
+def _headers_of(scope: Scope) -> tuple[tuple[str, bytes | None], ...]:
+    written = header(scope, _HEADERS)
+    if written is None or not written.strip():
+        return ()
+    headers: list[tuple[str, bytes | None]] = []
+    for index, element in enumerate(written.split(b",")):
+        place = f"Pilotfish-Headers[{index}]"
+        name, colon, value = element.strip(b" \t").partition(b":")
+        if not name and not colon:
+            raise refused(422, "an element is empty", place=place)
+        try:
+            headers.append((_bytes(name).decode(), _bytes(value) if colon else None))
+        except UnicodeDecodeError as e:
+            raise refused(422, "a name must be UTF-8", place=place) from e
+        except ValueError as e:
+            raise refused(422, str(e), place=place) from e
+    return tuple(headers)
+
+
+def _bytes(base64: bytes) -> bytes:
+    """What the base64 stands for; raises ValueError."""
+    return bytes_of_plain(base64.decode("latin-1"), Format.BASE64) or b""
+
+
+def parameters(query: bytes, more: tuple[str, ...] = ()) -> dict[str, str]:
+    """The parameters by name: those of `Times` and `more`. Raises ProblemError."""
+    try:
+        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError as e:
+        raise refused(400, "invalid UTF-8", place="query") from e
+    given: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in _TIMES and name not in more:
+            *all_but_last, last = _TIMES + more
+            known = f"{', '.join(all_but_last)} and {last}"
+            raise refused(422, f"unknown parameter; there are {known}", place=f"query.{name}")
+        if name in given:
+            raise refused(400, "stands twice", place=f"query.{name}")
+        given[name] = value
+    return given
+
+
+def times_of(given: Mapping[str, str], defaults: Times) -> Times:
+    """max_block_ms and timeout_ms; raises ProblemError for what is no such time."""
+    times = defaults
+    if "max_block_ms" in given:
+        times = times._replace(max_block_ms=_number(given, "max_block_ms", MAX_WAIT_MS))
+    if "timeout_ms" in given:
+        timeout_ms = _number(given, "timeout_ms", defaults.timeout_ms, " (delivery.timeout.ms)")
+        times = times._replace(timeout_ms=timeout_ms)
+    return times
+
+
+def number_of(given: Mapping[str, str], name: str, greatest: int) -> int | None:
+    """A whole number from 0 to `greatest`, or None where there is none. Raises ProblemError."""
+    return _number(given, name, greatest) if name in given else None
+
+
+def format_of(given: Mapping[str, str], name: str, default: Format) -> Format:
+    """How keys or values are written. Raises ProblemError."""
+    try:
+        return Format(given[name]) if name in given else default
+    except ValueError as e:
+        raise refused(422, "must be json, text or base64", place=f"query.{name}") from e
+
+
+def is_spooled(given: Mapping[str, str]) -> bool:
+    """Whether the records are for the spool. Raises ProblemError."""
+    delivery = given.get(DELIVERY, "direct")
+    if delivery not in DELIVERIES:
+        raise refused(422, "must be direct or spool", place=f"query.{DELIVERY}")
+    return delivery == "spool"
+
+
+def _number(given: Mapping[str, str], name: str, greatest: int, of_what: str = "") -> int:
+    value = given[name]
+    if value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS and int(value) <= greatest:
+        return int(value)
+    raise refused(422, f"must be a whole number from 0 to {greatest}{of_what}", place=f"query.{name}")
 
 
 class Form(NamedTuple):

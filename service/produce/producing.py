@@ -29,9 +29,8 @@ from client_core import (
     Result,
     Ticket,
 )
-from service.admission.admission_control import Place
+from service.admission.admission_control import Place, RetryAfter
 from service.admission.caller import Caller
-from service.admission.retry_after import RetryAfter
 from service.base.producer_protocol import Producer
 from service.base.settings import Settings
 from service.base.topic_names import fault_of_topic_name

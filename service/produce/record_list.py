@@ -16,8 +16,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from service.wire.json_items import BodyLimits, items_of
-from service.wire.json_parts import ArrayParts, array_of_member
+from service.wire.json_parts import ArrayParts, BodyLimits, array_of_member, items_of
 from service.wire.strict_json import BodyError, compact, find_fault, misfit
 
 T = TypeVar("T")

@@ -32,10 +32,9 @@ from client_core import (
     RecordTooLargeError,
     Result,
 )
-from service.admission.admission_control import Place, WaitingRoom
+from service.admission.admission_control import FAIR_SHARE, Place, WaitingRoom, is_one_too_many
 from service.admission.caller import Caller
 from service.admission.drain import Drain
-from service.admission.shares import FAIR_SHARE, is_one_too_many
 from service.base.producer_protocol import Producer
 from service.base.settings import Settings
 from service.observe.http_metrics import HttpMetrics

@@ -28,8 +28,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from client_core import EncodedHeaders, Headers, ProducerRecord
 from service.produce.record_list import RecordList
-from service.wire.json_items import NO_LIMITS, BodyLimits, items_of
-from service.wire.json_parts import LARGE_BYTES
+from service.wire.json_parts import LARGE_BYTES, NO_LIMITS, BodyLimits, items_of
 from service.wire.payload import DECODERS, Format, bytes_of_base64, bytes_of_text
 from service.wire.strict_json import MAX_INT32, BodyError, compact, misfit, refuse_unfit
 

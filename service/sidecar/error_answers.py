@@ -13,10 +13,9 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
-from service.admission.retry_after import RetryAfter
+from service.admission.admission_control import RetryAfter
 from service.wire.asgi import HeaderPairs, Scope
-from service.wire.error_formats import ErrorFaces
-from service.wire.errors import Problem, ProblemError, problem_of_body, problem_of_bug
+from service.wire.errors import ErrorFaces, Problem, ProblemError, problem_of_body, problem_of_bug
 from service.wire.responses import of_refusal
 from service.wire.strict_json import BodyError
 from service.wire.waiting import CALLER_GONE, CallerGoneError

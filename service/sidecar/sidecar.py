@@ -13,9 +13,8 @@ from urllib.parse import unquote_to_bytes
 from fastapi import Depends, Request
 
 from client_core import ProducerConfig
-from service.admission.admission_control import WaitingRoom
+from service.admission.admission_control import RetryAfter, WaitingRoom
 from service.admission.drain import Drain
-from service.admission.retry_after import RetryAfter
 from service.base.producer_protocol import Producer
 from service.base.settings import Settings
 from service.lookup.listing import Listing
@@ -33,7 +32,7 @@ from service.sidecar.status_report import StatusReport
 from service.watch.feed import ChangeFeed, make_feed
 from service.watch.notice import SnapshotNotice
 from service.wire.errors import refused
-from service.wire.json_items import BodyLimits
+from service.wire.json_parts import BodyLimits
 from service.wire.long_answers import Slices
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from client_core import Clock
 from service.base.disk import Disk
 from service.spool.dead_letters import Aside, aside_bytes_in, damaged_in, set_aside_in
 from service.spool.entry import Entry, EntryError, entry_of, next_frame
-from service.spool.folder import FolderError, SpoolFolder
-from service.spool.mark import read_mark
+from service.spool.folder import FolderError, SpoolFolder, read_mark
 from service.spool.requeue import Chosen, Requeue, Requeued
 from service.spool.segments import Segments, segments_in
 from service.spool.writer import SpoolWriter, WriterLimits

@@ -28,7 +28,7 @@ import msgspec
 
 from service.base.disk import Disk
 from service.spool.entry import SALT_BYTES, Entry, EntryError, entry_of, frame_of, new_salt, next_frame
-from service.spool.mark import Mark
+from service.spool.folder import Mark
 from service.spool.reader import Stored
 from service.spool.segments import Segment, Segments
 

@@ -39,9 +39,8 @@ from service.base.fast_metrics import counters
 from service.base.producer_protocol import Producer
 from service.spool.dead_letters import REASONS, Aside, Reason
 from service.spool.delivery_outcome import Verdict, verdict_of, verdict_of_refusal
-from service.spool.lane import CHUNK_BYTES, LANE_BYTES, Lane
-from service.spool.lanes import UNREADABLE, Lanes, View
-from service.spool.mark import Mark, write_mark
+from service.spool.folder import Mark, write_mark
+from service.spool.lanes import CHUNK_BYTES, LANE_BYTES, UNREADABLE, Lane, Lanes, View
 from service.spool.reader import Stored
 from service.spool.requeue import Chosen, PutBack, Requeue, Requeued
 from service.spool.segments import Segment, Segments

@@ -17,9 +17,8 @@ from service.base.producer_protocol import Producer
 from service.base.settings import SIDECAR_DEFAULTS, Settings, SettingsError
 from service.spool.dead_letters import Aside
 from service.spool.delivery import Delivery
-from service.spool.folder import FolderError, SpoolFolder
-from service.spool.lane import CHUNK_BYTES
-from service.spool.mark import read_mark
+from service.spool.folder import FolderError, SpoolFolder, read_mark
+from service.spool.lanes import CHUNK_BYTES
 from service.spool.requeue import Chosen, Requeued
 from service.spool.segments import Segments
 from service.spool.writer import SpoolWriter, Told, WriterLimits

@@ -2,14 +2,227 @@
 
 The guards, FastAPI's handlers and the routes find the face by the request's path, so that a refusal at the
 door has the shape that the caller can read. Pure.
+
+What went wrong, as HTTP: one table from Kafka's errors to statuses, and RFC 9457 problem documents.
+
+    KafkaError + whether it was written  ──status_of──▶  400 403 404 413 422 500 503 504
+    KafkaError, BodyError, own refusals  ──────────────▶  Problem  ──▶  application/problem+json
+
+`kafka_error` and `code` are the row of Kafka's table. A time-out that the brokers explained ("there is no
+such topic") is answered with the explanation. Who calls: every route and fast path; pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
 
-from service.wire.errors import PROBLEM_TYPE, Problem
+import msgspec
+
+from client_core import (
+    Errors,
+    KafkaError,
+    Phase,
+    ProducerClosedError,
+    RecordFailure,
+    RecordTooLargeError,
+    SerializationError,
+    Written,
+)
+from service.wire.asgi import HeaderPairs
+from service.wire.strict_json import BodyError
+
+PROBLEM_TYPE: Final = b"application/problem+json"
+
+#: What a broker (or the client in its stead) decides for good. Everything else goes by `retriable` and
+#: `written`.
+STATUS_OF_ERROR: Final[Mapping[Errors, int]] = {
+    Errors.UNKNOWN_TOPIC_OR_PARTITION: 404,
+    Errors.UNKNOWN_TOPIC_ID: 404,
+    Errors.INVALID_TOPIC_EXCEPTION: 400,
+    Errors.TOPIC_AUTHORIZATION_FAILED: 403,
+    Errors.CLUSTER_AUTHORIZATION_FAILED: 403,
+    Errors.POLICY_VIOLATION: 403,
+    Errors.MESSAGE_TOO_LARGE: 413,
+    Errors.RECORD_LIST_TOO_LARGE: 413,
+    Errors.INVALID_RECORD: 422,
+    Errors.INVALID_TIMESTAMP: 422,
+    Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT: 422,
+    # Who the sidecar is was not accepted: nobody can produce until its operator mends that.
+    Errors.SASL_AUTHENTICATION_FAILED: 503,
+    Errors.UNSUPPORTED_SASL_MECHANISM: 503,
+    Errors.ILLEGAL_SASL_STATE: 503,
+    Errors.BROKER_NOT_AVAILABLE: 503,
+}
+
+#: Errors of the client's own, which no row of Kafka's table stands for.
+STATUS_OF_CLASS: Final[Mapping[type[KafkaError], int]] = {
+    ProducerClosedError: 503,
+    SerializationError: 422,
+}
+
+#: Where failures differ, the answer is the gravest: an unknown outcome before a refused one, ours before
+#: the caller's.
+_GRAVEST_FIRST: Final = (504, 503, 500)
+
+#: Seconds, where nothing better is known. A metadata refresh or a reconnect takes less.
+DEFAULT_RETRY_AFTER_S: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem document, before it is bytes. `headers` go beside it, not into it."""
+
+    status: int
+    detail: str
+    kafka_error: str | None = None
+    code: int | None = None
+    retriable: bool = False
+    written: str | None = None
+    phase: str | None = None
+    waited_ms: int | None = None
+    place: str | None = None
+    results: list[object] | None = None
+    headers: tuple[tuple[bytes, bytes], ...] = field(default=())
+
+    def body(self) -> bytes:
+        """The JSON of it; members that do not apply are left out."""
+        document: dict[str, object] = {
+            "type": "about:blank",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": self.detail,
+            "kafka_error": self.kafka_error,
+            "code": self.code,
+            "retriable": self.retriable,
+        }
+        for name in ("written", "phase", "waited_ms", "place", "results"):
+            value = getattr(self, name)
+            if value is not None:
+                document[name] = value
+        return msgspec.json.encode(document)
+
+    def all_headers(self) -> HeaderPairs:
+        """Its headers, with Retry-After where a status asks for one."""
+        headers = list(self.headers)
+        if self.status in (429, 503) and not any(name == b"retry-after" for name, _ in headers):
+            headers.append((b"retry-after", b"%d" % DEFAULT_RETRY_AFTER_S))
+        return headers
+
+
+class ProblemError(Exception):
+    """Ends a request with a problem document."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        super().__init__(problem.detail)
+
+
+def explained(error: KafkaError) -> KafkaError:
+    """The error that decides: what the brokers said, where a wait ended because of it."""
+    cause = error.__cause__
+    if error.error is Errors.REQUEST_TIMED_OUT and isinstance(cause, KafkaError):
+        return cause
+    return error
+
+
+def status_of(error: KafkaError, written: Written = Written.NO) -> int:
+    """The HTTP status of one failure. Nothing sent and retriable is 503; an unknown outcome is 504."""
+    if written is Written.NO:
+        error = explained(error)
+    status = STATUS_OF_CLASS.get(type(error)) or STATUS_OF_ERROR.get(error.error)
+    if status is not None and not (status in (404, 503) and written is Written.UNKNOWN):
+        return status
+    if written is Written.UNKNOWN and (error.retriable or status is not None):
+        return 504
+    return 503 if error.retriable else 500
+
+
+def gravest(statuses: Iterable[int]) -> int:
+    """The common status, else the gravest of 504, 503, 500 and the 4xx."""
+    present = set(statuses)
+    for status in _GRAVEST_FIRST:
+        if status in present:
+            return status
+    return max(present)
+
+
+def problem_of(error: KafkaError, *, phase: Phase | None = None, waited_ms: int | None = None) -> Problem:
+    """A failure of a request, or of the one record that it names."""
+    said = explained(error)
+    at = error.record_index if isinstance(error, RecordTooLargeError) else None
+    place = None if at is None else f"records[{at}]"
+    return Problem(
+        status=status_of(error),
+        detail=error.message if place is None else f"{place}: {error.message}",
+        kafka_error=said.error.name,
+        code=said.code,
+        retriable=said.retriable,
+        phase=None if phase is None else phase.value,
+        waited_ms=waited_ms,
+        place=place,
+    )
+
+
+def problem_of_failure(failure: RecordFailure) -> Problem:
+    """One record's failure, as a problem of its own."""
+    problem = problem_of(failure.error, phase=failure.phase, waited_ms=failure.waited_ms)
+    status = status_of(failure.error, failure.written)
+    said = failure.error if failure.written is Written.UNKNOWN else explained(failure.error)
+    return replace(
+        problem,
+        status=status,
+        kafka_error=said.error.name,
+        code=said.code,
+        retriable=said.retriable,
+        written=failure.written.value,
+    )
+
+
+def error_item(problem: Problem) -> dict[str, Any]:
+    """A failure among answers: the `{"error": …}` of one record or one look-up."""
+    item: dict[str, Any] = {
+        "kafka_error": problem.kafka_error,
+        "code": problem.code,
+        "message": problem.detail,
+        "retriable": problem.retriable,
+    }
+    for name in ("written", "phase", "waited_ms"):
+        value = getattr(problem, name)
+        if value is not None:
+            item[name] = value
+    return {"error": item}
+
+
+def problem_of_body(error: BodyError) -> Problem:
+    """A body that is refused; nothing of it was written."""
+    detail = f"{error.place}: {error.message}" if error.place else error.message
+    return Problem(status=error.status, detail=detail, place=error.place or None, written=Written.NO.value)
+
+
+def refused(
+    status: int,
+    detail: str,
+    *headers: tuple[bytes, bytes],
+    place: str | None = None,
+    retriable: bool = False,
+) -> ProblemError:
+    """A refusal of the sidecar's own, before Kafka had a say. `place` is put before the detail."""
+    said = detail if place is None else f"{place}: {detail}"
+    return ProblemError(Problem(status, said, retriable=retriable, place=place, headers=headers))
+
+
+def out_of_memory() -> ProblemError:
+    """Where a request does not fit into what memory is left, and nothing of it was taken on."""
+    return refused(503, "memory ran out while the request was taken in; send less at once", retriable=True)
+
+
+def problem_of_bug(written: str | None = None) -> Problem:
+    """Who is answered with it has met an error that no code foresaw; the log has the rest."""
+    detail = "the sidecar failed in a way that nobody foresaw; its log has the stack"
+    return Problem(500, detail, written=written)
 
 
 class Refusal(NamedTuple):

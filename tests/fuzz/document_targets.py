@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 from service.dialects.cloudevents.binary import record_of_binary
 from service.dialects.cloudevents.structured import record_of_envelope, records_of_batch
 from service.dialects.dapr.bulk_codec import parse_entries
-from service.dialects.dapr.envelope import CLOUD_EVENT, Trace
-from service.dialects.dapr.event_records import EventRecords
+from service.dialects.dapr.event_records import CLOUD_EVENT, EventRecords, Trace
 from service.dialects.dapr.event_records import Target as DaprTarget
 from service.dialects.dapr.publish_metadata import metadata_of_query
 from service.dialects.dapr.publish_metadata import understand as understand_metadata
 from service.dialects.rest_v2.records import parse_body
 from service.dialects.rest_v3.batch_codec import parse_batch
 from service.dialects.rest_v3.concatenated_json import ConcatenatedJson
-from service.dialects.rest_v3.posted_records import understand
-from service.lookup.lookups_codec import parse_lookups
-from service.produce.line_splitter import LineSplitter
+from service.dialects.rest_v3.posted_body import understand
+from service.native.leaders import parse_lookups
+from service.produce.ndjson import LineSplitter
 from service.produce.records_codec import LineCodec, parse_records
 from service.wire.errors import ProblemError
-from service.wire.json_items import BodyLimits
+from service.wire.json_parts import BodyLimits
 from service.wire.payload import Format
 from service.wire.strict_json import BodyError
 from tests.fuzz.json_texts import Tree, hostile_scalar, spoilt, tree, written

@@ -12,7 +12,7 @@ from service.base.watched_file import FileFaultError
 from service.cli.inject.container import Sidecar
 from service.cli.inject.faults import InjectError
 from service.cli.inject.manifests import Source, inject, uninject
-from service.cli.lines import LineTooLongError, portions
+from service.cli.produce import LineTooLongError, portions
 from service.process.advice_document import AdviceIgnoredError, parse_advice
 from tests.fuzz.json_texts import spoilt, tree, written
 from tests.fuzz.target import Target

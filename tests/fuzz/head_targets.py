@@ -7,22 +7,20 @@ from urllib.parse import parse_qsl
 
 from service.admission.guards import without_port
 from service.base.topic_names import fault_of_topic_name
-from service.dialects.cloudevents import syntax
+from service.dialects.cloudevents import attributes
 from service.dialects.rest_v2.media_types import check_accept
 from service.dialects.rest_v2.media_types import format_of as format_of_v2
-from service.dialects.rest_v3.request_body import utf8_reader
-from service.dialects.rest_v3.timestamps import ms_of_rfc3339, text_of_ms
-from service.listener.http_heads import RefusedError, check_coding, settled, without_offer
+from service.dialects.rest_v3.record_codec import ms_of_rfc3339, text_of_ms
+from service.dialects.rest_v3.requests import utf8_reader
+from service.listener.http_exchange import RefusedError, check_coding, settled, without_offer
 from service.produce.idempotency import key_of
-from service.produce.octet_stream import PARAMETERS, record_without_value
 from service.produce.produce_endpoint import topic_of_path
-from service.produce.produce_forms import form_of
-from service.produce.produce_query import parameters, times_of
+from service.produce.produce_forms import PARAMETERS, form_of, parameters, record_without_value, times_of
 from service.produce.producing import Times
 from service.wire.asgi import header_values
 from service.wire.errors import ProblemError
-from service.wire.freshness import matches, parse_version
-from service.wire.json_items import NO_LIMITS
+from service.wire.json_parts import NO_LIMITS
+from service.wire.responses import matches, parse_version
 from service.wire.strict_json import BodyError
 from service.wire.trace_context import MAX_STATE_BYTES, trace_context
 from tests.fuzz.mutation import EXTREMES
@@ -175,10 +173,10 @@ def _time(data: bytes) -> None:
 def _syntax(data: bytes) -> None:
     value = data.decode(errors="surrogateescape")
     for fault_of in (
-        syntax.fault_of_text,
-        syntax.fault_of_uri_reference,
-        syntax.fault_of_uri,
-        syntax.fault_of_time,
-        syntax.fault_of_media_type,
+        attributes.fault_of_text,
+        attributes.fault_of_uri_reference,
+        attributes.fault_of_uri,
+        attributes.fault_of_time,
+        attributes.fault_of_media_type,
     ):
         fault_of(value)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from client_core import events as e
-from service.events.event_fan_out import FanOut
 from service.events.inbox import CROWDED
 from service.events.produce_windows import ProduceWindow
+from service.process.app import FanOut
 from tests.speed.counted_calls import calls_of
 from tests.support.counted_work import python_calls
 from tests.support.event_log_rig import EventLogRig, finished

@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 from client_core.clock import FOREVER_MS
 from client_core.error_codes import Errors
 from client_core.events import NO_EVENTS, MetadataRefreshed, ProduceFinished
-from service.events.event_fan_out import FanOut
 from service.events.event_log import PAUSE_MS, EventLog, EventLogConfig
 from service.events.event_v1 import Origin
+from service.process.app import FanOut
 from tests.support.fake_producer import FakeProducer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from service.events.outbox import Outbox
-    from service.events.sink import Sink
+    from service.events.outbox import Outbox, Sink
 
 ORIGIN: Final = Origin("pod-1", "shop", 7)
 WINDOW_MS: Final = 10_000

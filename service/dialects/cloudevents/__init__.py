@@ -10,7 +10,7 @@ from __future__ import annotations
 from service.dialects.cloudevents.routes import events_router
 from service.dialects.dialect import Dialect
 from service.sidecar.sidecar import Sidecar
-from service.wire.error_formats import native
+from service.wire.errors import native
 from service.wire.schemas import ProblemAnswer
 
 

@@ -5,21 +5,22 @@ Shared by both content modes: a value comes here as its canonical string. Extens
 ValueErrors that say what is wrong, not where.
 
 Pure; any thread. Source: CloudEvents 1.0.2, "Context Attributes"; the partitioning extension.
+
+How the values of CloudEvents attributes may be spelled: URIs, times, media types, and text at all.
+
+Each function answers what is wrong with a value, or None. The patterns take their repetitions possessively,
+so that a hostile value costs one pass.
+
+Pure; any thread. Sources: RFC 3986 (URI), RFC 3339 (time), RFC 2046 with RFC 9110's tokens (media type),
+CloudEvents 1.0.2 "Type System".
 """
 
 from __future__ import annotations
 
+import calendar
 import re
 from collections.abc import Callable, Container, Mapping
 from typing import Final
-
-from service.dialects.cloudevents.syntax import (
-    fault_of_media_type,
-    fault_of_text,
-    fault_of_time,
-    fault_of_uri,
-    fault_of_uri_reference,
-)
 
 #: What every CloudEvent has, in the order in which a missing one is named.
 REQUIRED: Final = ("specversion", "id", "source", "type")
@@ -28,6 +29,82 @@ REQUIRED: Final = ("specversion", "id", "source", "type")
 PARTITION_KEY: Final = "partitionkey"
 
 _NAME: Final = re.compile(r"[a-z0-9]+")
+
+
+_PCHAR: Final = r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})"
+_USERINFO: Final = r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:]|%[0-9A-Fa-f]{2})*+@"
+_HOST: Final = r"(?:\[[0-9A-Fa-f:.vV]++\]|(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})*+)"
+_AUTHORITY: Final = rf"//(?:{_USERINFO})?+{_HOST}(?::[0-9]*+)?+"
+_PATHS: Final = rf"(?:/{_PCHAR}*+)*+"
+_TAIL: Final = rf"(?:\?(?:{_PCHAR}|[/?])*+)?+(?:\#(?:{_PCHAR}|[/?])*+)?+"
+#: The first segment of a relative reference has no colon: with one, what stands before it would be a scheme.
+_SEGMENT_WITHOUT_COLON: Final = r"(?:[A-Za-z0-9\-._~!$&'()*+,;=@]|%[0-9A-Fa-f]{2})++"
+
+_URI: Final = re.compile(
+    rf"[A-Za-z][A-Za-z0-9+.\-]*+:(?:{_AUTHORITY}{_PATHS}|/?+(?:{_PCHAR}++{_PATHS})?+){_TAIL}"
+)
+_RELATIVE: Final = re.compile(
+    rf"(?:{_AUTHORITY}{_PATHS}|{_SEGMENT_WITHOUT_COLON}{_PATHS}|/(?:{_PCHAR}++{_PATHS})?+|){_TAIL}"
+)
+
+_TIME: Final = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.\d++)?(?:[Zz]|[+-](\d\d):(\d\d))", re.ASCII
+)
+
+_TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"  # noqa: S105 - a pattern
+_QUOTED: Final = r'"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[\t -~])*+"'
+_MEDIA_TYPE: Final = re.compile(
+    rf"{_TOKEN}/{_TOKEN}(?:[ \t]*+;[ \t]*+(?:{_TOKEN}=(?:{_TOKEN}|{_QUOTED}))?+)*+[ \t]*+"
+)
+
+_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+_NONCHARACTERS: Final = "".join(
+    f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0, 0x110000, 0x10000)
+)
+_FORBIDDEN: Final = re.compile(f"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_NONCHARACTERS}]")
+
+
+def fault_of_text(value: str) -> str | None:
+    """Control characters, lone surrogates and noncharacters stand in no attribute."""
+    found = None if value.isascii() and value.isprintable() else _FORBIDDEN.search(value)
+    return None if found is None else f"the character U+{ord(found[0]):04X} may stand in no attribute"
+
+
+def fault_of_uri_reference(value: str) -> str | None:
+    """RFC 3986 section 4.1, and not empty."""
+    if value and (_URI.fullmatch(value) or _RELATIVE.fullmatch(value)):
+        return None
+    return "must be a URI-reference (RFC 3986), and not empty"
+
+
+def fault_of_uri(value: str) -> str | None:
+    """RFC 3986 section 3: with a scheme. A fragment may follow, as the specification's JSON schema has it."""
+    return None if _URI.fullmatch(value) else "must be a URI with a scheme (RFC 3986)"
+
+
+def fault_of_time(value: str) -> str | None:
+    """RFC 3339, on a day that the calendar has. A leap second may stand in any minute."""
+    found = _TIME.fullmatch(value)
+    if found is not None:
+        year, month, day, hour, minute, second, *offset = (int(part or 0) for part in found.groups())
+        if _is_day(year, month, day) and hour < 24 and minute < 60 and second <= 60:
+            off_hours, off_minutes = offset
+            if off_hours < 24 and off_minutes < 60:
+                return None
+    return "must be a time as RFC 3339 writes it, such as 2018-04-05T17:31:00Z"
+
+
+def fault_of_media_type(value: str) -> str | None:
+    """`type/subtype`, parameters or not."""
+    return None if _MEDIA_TYPE.fullmatch(value) else "must be a media type, such as application/json"
+
+
+def _is_day(year: int, month: int, day: int) -> bool:
+    if not 1 <= month <= 12:
+        return False
+    days = 29 if month == 2 and calendar.isleap(year) else _DAYS[month - 1]
+    return 1 <= day <= days
 
 
 def _fault_of_version(value: str) -> str | None:

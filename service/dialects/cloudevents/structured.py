@@ -27,7 +27,7 @@ from service.dialects.cloudevents.attributes import (
     missing_attribute,
 )
 from service.dialects.json_members import is_null, members_of, text_of, within
-from service.wire.json_items import NO_LIMITS, BodyLimits, items_of_body
+from service.wire.json_parts import NO_LIMITS, BodyLimits, items_of_body
 from service.wire.payload import bytes_of_base64
 from service.wire.strict_json import BodyError, compact
 

@@ -16,8 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from client_core import Errors
-from service.wire.error_formats import Refusal
-from service.wire.errors import Problem, ProblemError
+from service.wire.errors import Problem, ProblemError, Refusal
 
 
 class Code(NamedTuple):

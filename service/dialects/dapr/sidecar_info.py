@@ -13,9 +13,9 @@ from typing import Annotated, Any, Final
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
+from service.admission.admission_control import FAIR_SHARE, exceeds_share
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import ANYONE, Caller, caller_of
-from service.admission.shares import FAIR_SHARE, exceeds_share
 from service.base.version import pilotfish_version
 from service.dialects.dapr import errors
 from service.dialects.dapr.event_records import NO_CHARACTER

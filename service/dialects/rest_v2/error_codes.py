@@ -17,8 +17,7 @@ import msgspec
 
 from client_core import Errors
 from service.dialects.rest_v2.media_types import ANSWER_TYPE
-from service.wire.error_formats import Refusal
-from service.wire.errors import Problem, ProblemError
+from service.wire.errors import Problem, ProblemError, Refusal
 from service.wire.strict_json import MAX_INT32
 
 BAD_REQUEST: Final = 40002

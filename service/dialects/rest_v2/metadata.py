@@ -13,7 +13,7 @@ from fastapi import Request, Response
 
 from client_core import Errors, MetadataCache, TopicTable
 from service.admission.caller import caller_of
-from service.dialects.grown_topic import look_again
+from service.dialects.rest_proxy import look_again
 from service.dialects.rest_v2.answers import (
     brokers_body,
     names_pieces,
@@ -32,9 +32,8 @@ from service.lookup.lookups import NO_DEMANDS
 from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import HeaderPairs, header
 from service.wire.errors import Problem, ProblemError
-from service.wire.freshness import freshness_headers, version_text
 from service.wire.long_answers import LongBody
-from service.wire.responses import of_long
+from service.wire.responses import freshness_headers, of_long, version_text
 
 _TYPE: Final = ANSWER_TYPE.encode()
 

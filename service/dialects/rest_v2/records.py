@@ -20,7 +20,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from client_core import Headers, ProducerRecord
-from service.dialects.proxy_spellings import bytes_of_unpadded_base64, unquoted_number
+from service.dialects.rest_proxy import bytes_of_unpadded_base64, unquoted_number
 from service.dialects.rest_v2.error_codes import (
     BAD_REQUEST,
     INVALID_PAYLOAD,
@@ -31,8 +31,7 @@ from service.dialects.rest_v2.error_codes import (
 from service.produce.record_list import RecordList
 from service.produce.records_codec import MAX_TIMESTAMP_MS, record_headers, whole_number
 from service.wire.errors import ProblemError
-from service.wire.json_items import BodyLimits
-from service.wire.json_parts import LARGE_BYTES
+from service.wire.json_parts import LARGE_BYTES, BodyLimits
 from service.wire.payload import DECODERS, Format
 from service.wire.strict_json import MAX_INT32, BodyError, compact, refuse_unfit
 

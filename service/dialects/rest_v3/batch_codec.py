@@ -18,7 +18,7 @@ from service.dialects.json_members import members_of, text_of
 from service.dialects.rest_v3.errors import NOT_A_BATCH, problem_of_record, refused_with
 from service.dialects.rest_v3.record_codec import PAYLOAD, Posted, record_of
 from service.wire.errors import Problem, ProblemError
-from service.wire.json_items import NO_LIMITS, BodyLimits, items_of, items_of_member
+from service.wire.json_parts import NO_LIMITS, BodyLimits, items_of, items_of_member
 from service.wire.strict_json import BodyError, compact
 
 #: Source: api.v3.produce.batch.maximum.entries and ProduceBatchAction, kafka-rest.

@@ -18,12 +18,9 @@ from fastapi import APIRouter, Depends, Request, Response
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
 from service.dialects.rest_v3.batch_codec import Entry, parse_batch
-from service.dialects.rest_v3.delivery import deliver
-from service.dialects.rest_v3.delivery_reports import Awaited, Report, Reports
+from service.dialects.rest_v3.delivery_reports import Awaited, Report, Reports, deliver
 from service.dialects.rest_v3.errors import JSON
-from service.dialects.rest_v3.known_cluster import require_cluster
-from service.dialects.rest_v3.query import no_query
-from service.dialects.rest_v3.request_body import utf8_reader
+from service.dialects.rest_v3.requests import no_query, require_cluster, utf8_reader
 from service.dialects.rest_v3.schemas import BATCH_BODY, BatchAnswer, ClusterId, errors
 from service.observe.http_metrics import produce_outcome
 from service.produce.producing import Told

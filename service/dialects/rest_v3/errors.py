@@ -19,8 +19,7 @@ from typing import Final
 import msgspec
 
 from client_core import Errors
-from service.wire.error_formats import Refusal
-from service.wire.errors import Problem, ProblemError
+from service.wire.errors import Problem, ProblemError, Refusal
 from service.wire.strict_json import BodyError
 
 JSON: Final = b"application/json"

@@ -14,9 +14,8 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from client_core import MetadataCache, Node, PartitionInfo, TopicTable
 from service.admission.caller import caller_of
-from service.dialects.grown_topic import look_again
-from service.dialects.rest_v3.known_cluster import require_cluster
-from service.dialects.rest_v3.query import no_query
+from service.dialects.rest_proxy import look_again
+from service.dialects.rest_v3.requests import no_query, require_cluster
 from service.dialects.rest_v3.resources import (
     ClusterResources,
     Resource,
@@ -45,8 +44,7 @@ from service.lookup.lookups import NO_DEMANDS, missing
 from service.sidecar.sidecar import Sidecar, SidecarDep
 from service.wire.asgi import HeaderPairs
 from service.wire.errors import ProblemError, problem_of, refused
-from service.wire.freshness import freshness_headers
-from service.wire.responses import of_body, of_long
+from service.wire.responses import freshness_headers, of_body, of_long
 
 _CLUSTER: Final = "/v3/clusters/{cluster_id}"
 _TOPIC: Final = f"{_CLUSTER}/topics/{{topic}}"

@@ -20,8 +20,8 @@ from service.admission.guards import CLOSE
 from service.dialects.rest_v3.concatenated_json import ConcatenatedJson
 from service.dialects.rest_v3.delivery_reports import SEPARATOR, Awaited, Reports
 from service.dialects.rest_v3.errors import error_json
-from service.dialects.rest_v3.posted_records import PIECE_BYTES, RECORDS_AT_ONCE, understand
-from service.dialects.rest_v3.request_body import SPACE, ToUtf8, empty_body
+from service.dialects.rest_v3.posted_body import PIECE_BYTES, RECORDS_AT_ONCE, understand
+from service.dialects.rest_v3.requests import SPACE, ToUtf8, empty_body
 from service.produce.body_threads import is_light
 from service.produce.producing import Times, Told
 from service.produce.record_stream import IDLE, SHUTDOWN, RecordStream, converse

@@ -19,11 +19,9 @@ from service.admission.caller import caller_of
 from service.admission.guards import CLOSE
 from service.dialects.rest_v3.delivery_reports import Reports
 from service.dialects.rest_v3.errors import JSON
-from service.dialects.rest_v3.known_cluster import require_cluster
 from service.dialects.rest_v3.posted_body import PostedBody
 from service.dialects.rest_v3.posted_stream import PostedStream
-from service.dialects.rest_v3.query import no_query
-from service.dialects.rest_v3.request_body import utf8_reader
+from service.dialects.rest_v3.requests import no_query, require_cluster, utf8_reader
 from service.dialects.rest_v3.schemas import RECORDS_BODY, ClusterId, DeliveryReport, ErrorAnswer, errors
 from service.sidecar.sidecar import SidecarDep
 from service.wire.asgi import HeaderPairs, Message, Scope, header

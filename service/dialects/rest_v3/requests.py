@@ -1,16 +1,26 @@
 """How the body of a produce request is written: application/json, in UTF-8 or ISO-8859-1. Pure.
 
 Source: JsonStreamMessageBodyReader, kafka-rest, which takes the same two charsets.
+
+Which cluster a path speaks of: this one, or one that is not here. Event loop only.
+
+What may stand in a query here: nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Annotated, Final
 
+from fastapi import Query
+
+from service.admission.caller import Caller
 from service.dialects.rest_v3.errors import EMPTY_BODY, refused_with
-from service.wire.asgi import Scope, header
+from service.lookup.lookups import NO_DEMANDS
+from service.sidecar.sidecar import Sidecar
+from service.wire.asgi import Receive, Scope, header
 from service.wire.errors import ProblemError, refused
+from service.wire.schemas import NoQuery
 
 _JSON: Final = "application/json"
 
@@ -19,6 +29,25 @@ SPACE: Final = b" \t\r\n"
 
 #: From what came to UTF-8, piece by piece.
 ToUtf8 = Callable[[bytes], bytes]
+
+
+async def require_cluster(sidecar: Sidecar, cluster_id: str | None, receive: Receive, caller: Caller) -> str:
+    """The id of the cluster, which is the one asked for; None asks for whichever it is.
+
+    Waits for a first answer of the brokers. Raises ProblemError: 503 where none comes, 404 where this is
+    another cluster. `receive` must have given the whole body, or never give anything.
+    """
+    await sidecar.lookups.know_cluster(NO_DEMANDS, receive, caller)
+    known = sidecar.producer.cache.cluster_id
+    if cluster_id is None and known is None:
+        raise refused(503, "the brokers do not say which cluster they are", retriable=True)
+    if known is None or cluster_id not in (None, known):
+        raise refused(404, f"Cluster {cluster_id} cannot be found.")
+    return known
+
+
+async def no_query(_: Annotated[NoQuery, Query()]) -> None:
+    """Refuses parameters (422): one that nobody heeds would mislead its caller."""
 
 
 def utf8_reader(scope: Scope) -> ToUtf8:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.admission.admission_control import Place, WaitingRoom
+from service.admission.admission_control import Place, WaitingRoom, exceeds_share, is_one_too_many
 from service.admission.caller import ALL_TOPICS, ANYONE, Caller
-from service.admission.shares import exceeds_share, is_one_too_many
 from service.lookup.unknown_topics import UnknownTopics
 from service.wire.errors import ProblemError
 from tests.support.http_app import HttpApp, run, until

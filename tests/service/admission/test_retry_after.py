@@ -11,7 +11,7 @@ from service.wire.errors import Problem
 from tests.support.http_app import HttpApp
 
 if TYPE_CHECKING:
-    from service.admission.retry_after import RetryAfter
+    from service.admission.admission_control import RetryAfter
 
 FULL = Problem(503, "no memory", phase=Phase.BUFFER.value)
 NO_METADATA = Problem(503, "no metadata", phase=Phase.METADATA.value)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.cli.lines import (
+from service.cli.produce import (
     BYTES_PER_REQUEST,
     LINES_PER_REQUEST,
     MAX_LINE_BYTES,

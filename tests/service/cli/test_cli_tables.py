@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.cli.tables import render
+from service.cli.options import render
 
 
 def test_columns_are_as_wide_as_they_need_and_numbers_stand_to_the_right() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from client_core import Errors
 from client_core import events as e
-from service.events.event_fan_out import FanOut
+from service.process.app import FanOut
 from tests.support.http_app import HttpApp
 from tests.support.recorded_events import RecordedEvents
 

@@ -37,7 +37,7 @@ def test_nothing_of_it_is_loaded_then() -> None:
     program = (
         "import sys, service.process.server\n"
         "assert not [name for name in sys.modules if name.startswith('service.events.') "
-        "and name not in ('service.events.event_fan_out', 'service.events.event_metrics')]"
+        "and name not in ('service.process.app', 'service.events.event_metrics')]"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -12,8 +12,8 @@ import cramjam
 
 from client_core import KafkaProducer, SystemClock
 from service.base.settings import Settings
-from service.events.event_fan_out import FanOut
 from service.events.from_settings import make_event_log
+from service.process.app import FanOut
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.partition_log import StoredBatch, StoredRecord, records_of
 from tests.support.live_producer import PATIENCE_MS, PATIENCE_S, QUICK, submit

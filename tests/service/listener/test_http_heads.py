@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.admission.fetch_metadata import is_of_another_page
-from service.listener.http_heads import (
+from service.admission.guards import is_of_another_page
+from service.listener.http_exchange import (
     MAX_TARGET_BYTES,
     RefusedError,
     check_coding,

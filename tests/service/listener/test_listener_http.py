@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.listener.http_heads import MAX_TARGET_BYTES
+from service.listener.http_exchange import MAX_TARGET_BYTES
 from service.listener.http_protocol import MAX_HEAD_BYTES, MAX_PIPELINED
 from service.wire.asgi import ABORT, as_get, head_of
 from tests.support.http_app import HttpApp, until

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from service.lookup.lookups_codec import MAX_BODY_BYTES, MAX_LOOKUPS, LeaderLookup, parse_lookups
+from service.native.leaders import MAX_BODY_BYTES, MAX_LOOKUPS, LeaderLookup, parse_lookups
 from service.wire.strict_json import BodyError
 
 

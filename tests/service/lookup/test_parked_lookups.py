@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core import MetadataResult
-from service.lookup.parked_lookups import ParkedLookups
+from service.lookup.fast_lookups import ParkedLookups
 from service.wire.asgi import respond_with
 from tests.support.http_app import HttpApp, run, until
 

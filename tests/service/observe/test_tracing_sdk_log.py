@@ -9,7 +9,7 @@ import pytest
 import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-from service.observe.tracing.sdk_log import SdkLog
+from service.observe.tracing.otlp import SdkLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

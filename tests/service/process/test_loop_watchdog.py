@@ -12,9 +12,8 @@ import pytest
 
 from service.process.admin import AdminThread, make_registry
 from service.process.health import Health
-from service.process.loop_watchdog import EVENT_LOOP, POLL_LOOP, Standstills
+from service.process.loop_watchdog import EVENT_LOOP, POLL_LOOP, Standstills, ThreadStack
 from service.process.server import bound_socket
-from service.process.stacks import ThreadStack
 from tests.support.http_app import HttpApp, run, until
 from tests.support.plain_http import NO_TLS
 from tests.support.waiting import wait_until

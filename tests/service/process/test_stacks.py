@@ -7,7 +7,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from service.process.stacks import MAX_CALLS, MAX_THREADS, stacks
+from service.process.loop_watchdog import MAX_CALLS, MAX_THREADS, stacks
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from client_core import Errors, Phase, ProducerRecord, RecordFailure, RecordMetadata, Written
 from client_core.errors import error_for
 from service.admission.caller import Caller, TopicRules, set_caller
-from service.produce.line_splitter import LineSplitter
-from service.produce.ndjson import is_ndjson_stream
+from service.produce.ndjson import LineSplitter, is_ndjson_stream
 from service.produce.records_codec import LineCodec
 from service.wire.payload import Format
 from service.wire.strict_json import BodyError

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from client_core import ProducerRecord
 from service.dialects.rest_v2.records import parse_body
 from service.produce.records_codec import MAX_TIMESTAMP_MS, LineCodec, parse_records
-from service.wire.json_items import NO_LIMITS
-from service.wire.json_parts import LARGE_BYTES
+from service.wire.json_parts import LARGE_BYTES, NO_LIMITS
 from service.wire.payload import Format
 from service.wire.strict_json import MAX_DEPTH, MAX_INT32, BodyError, find_fault
 from tests.support.counted_work import calls_of

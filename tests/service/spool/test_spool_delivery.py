@@ -28,8 +28,7 @@ from service.base.settings import Settings
 from service.spool.dead_letters import set_aside_in
 from service.spool.delivery_outcome import MOST_ATTEMPTS
 from service.spool.entry import frame_of
-from service.spool.lane import CHUNK_BYTES, RECORD_BYTES
-from service.spool.lanes import WINDOW_BYTES
+from service.spool.lanes import CHUNK_BYTES, RECORD_BYTES, WINDOW_BYTES
 from service.spool.spool import make_spool, spool_config
 from tests.support.mock_clock import MockClock
 from tests.support.spooling import (

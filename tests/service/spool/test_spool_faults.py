@@ -24,7 +24,7 @@ from service.spool import dead_letters as aside_module
 from service.spool.dead_letters import REASONS, read_aside
 from service.spool.delivery import PAUSE_MS
 from service.spool.delivery_outcome import DETAIL_CHARACTERS, verdict_of, verdict_of_refusal
-from service.spool.lane import memory_bytes_of
+from service.spool.lanes import memory_bytes_of
 from service.spool.requeue import Requeue, Requeued
 from service.spool.segments import Segments
 from service.spool.spool_metrics import SpoolMetrics

@@ -8,7 +8,7 @@ import pytest
 
 from client_core import FOREVER_MS, TopicAuthorizationError
 from service.spool.delivery import MARK_EVERY_MS
-from service.spool.mark import Mark, read_mark
+from service.spool.folder import Mark, read_mark
 from tests.support.spooling import SpoolRig, aside, fail_values, failure, record, records, timed_out
 
 if TYPE_CHECKING:

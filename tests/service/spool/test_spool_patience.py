@@ -24,7 +24,7 @@ from client_core import (
     UnsupportedVersionError,
 )
 from service.spool.delivery_outcome import verdict_of
-from service.spool.patience import Patience
+from service.spool.lanes import Patience
 from service.spool.spool_metrics import SpoolMetrics
 from tests.support.spooling import (
     SpoolRig,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.watch.change_log import ChangeLog
 from service.watch.changes import PARTITIONS_PER_EVENT, PIECE, Change, changes_between
 from service.watch.snapshot import TopicTexts, snapshot_pieces, topic_pieces
+from service.watch.subscription import ChangeLog
 from tests.support.fake_producer import FakeProducer
 from tests.support.http_app import HttpApp
 from tests.support.metadata_responses import partition, topic

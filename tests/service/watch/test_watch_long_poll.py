@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from service.admission.caller import Caller, TopicRules
-from service.native.watch import wants_json
-from service.native.watch_schemas import ChangesAnswer, Snapshot
+from service.native.watch import ChangesAnswer, Snapshot, wants_json
 from tests.support.event_stream import watching
 from tests.support.http_app import HttpApp, until
 from tests.support.metadata_responses import partition, topic

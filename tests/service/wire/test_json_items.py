@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.wire.json_items import items_of
+from service.wire.json_parts import items_of
 from service.wire.strict_json import BodyError, compact
 
 _LEAF: st.SearchStrategy[object] = st.none() | st.integers() | st.text() | st.just([]) | st.just({})

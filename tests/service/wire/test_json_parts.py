@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.wire.json_items import BodyLimits, items_of_body
-from service.wire.json_parts import PART_BYTES, ArrayParts, array_of_body, array_of_member
+from service.wire.json_parts import (
+    PART_BYTES,
+    ArrayParts,
+    BodyLimits,
+    array_of_body,
+    array_of_member,
+    items_of_body,
+)
 from service.wire.strict_json import BodyError, compact
 
 if TYPE_CHECKING:

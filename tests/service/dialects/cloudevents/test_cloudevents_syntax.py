@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from service.dialects.cloudevents.attributes import check_name, check_value, missing_attribute
-from service.dialects.cloudevents.syntax import (
+from service.dialects.cloudevents.attributes import (
+    check_name,
+    check_value,
     fault_of_media_type,
     fault_of_text,
     fault_of_time,
     fault_of_uri,
     fault_of_uri_reference,
+    missing_attribute,
 )
 
 #: RFC 3986 sections 1.1.2 and 5.4, and the specification's own examples.

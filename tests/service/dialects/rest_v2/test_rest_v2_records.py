@@ -14,8 +14,7 @@ from service.dialects.rest_v2.error_codes import code_of
 from service.dialects.rest_v2.records import ProduceBody, parse_body
 from service.produce.records_codec import MAX_TIMESTAMP_MS
 from service.wire.errors import ProblemError
-from service.wire.json_items import NO_LIMITS
-from service.wire.json_parts import LARGE_BYTES
+from service.wire.json_parts import LARGE_BYTES, NO_LIMITS
 from service.wire.payload import Format
 from service.wire.strict_json import MAX_INT32
 

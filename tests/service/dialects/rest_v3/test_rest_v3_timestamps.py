@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.dialects.rest_v3.timestamps import LAST_MS, ms_of_rfc3339, text_of_ms
+from service.dialects.rest_v3.record_codec import LAST_MS, ms_of_rfc3339, text_of_ms
 
 
 @pytest.mark.parametrize(
