@@ -133,7 +133,7 @@ from client_core.metadata.topic_listing import (
 from client_core.metadata.topic_table import (
     TopicTable,
 )
-from client_core.network.certificate_expiry import (
+from client_core.network.ssl_context import (
     certificate_expires_at_s,
 )
 from client_core.producer.accumulator.backlog import (
@@ -183,7 +183,7 @@ from client_core.producer.results.ticket import (
     Ticket,
     Written,
 )
-from client_core.producer.sender.turn_times import (
+from client_core.producer.sender.io_thread import (
     LoopWork,
 )
 from client_core.producer.settings.config import (

@@ -22,7 +22,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "inject": ("service.cli.inject.command", "inject"),
     "leader": ("service.cli.commands", "leader"),
     "produce": ("service.cli.produce", "produce"),
-    "quit": ("service.cli.probes", "quit_command"),
+    "quit": ("service.cli.quit", "quit_command"),
     "serve": ("service.cli.serve", "serve"),
     "settings": ("service.cli.serve", "settings"),
     "spool": ("service.cli.spool", "spool"),

@@ -18,8 +18,8 @@ from client_core.client.node_connection_state import TRIAL_NODE_ID
 from client_core.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from client_core.client.client_request import ClientResponse
     from client_core.client.disconnection import Disconnection
+    from client_core.client.kafka_client import ClientResponse
     from client_core.client.metadata_updater import MetadataUpdater
     from client_core.client.node_connections import NodeConnections
     from client_core.client.request_sender import RequestSender

@@ -20,7 +20,7 @@ from client_core.protocol.request import StreamedRequestBuilder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from client_core.client.client_request import ClientRequest
+    from client_core.client.kafka_client import ClientRequest
 
 
 @dataclass(slots=True, eq=False)

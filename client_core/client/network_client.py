@@ -10,25 +10,31 @@ exception: it ends that connection alone, with the reason in the log and as the 
 
 I/O thread only, but for `wakeup`, `initiate_close`, `active`, `in_flight_request_count()` and
 `node_statuses`. Source: NetworkClient, Kafka 4.3.
+
+Whether a client works, is closing or is closed.
+
+    ACTIVE -> CLOSING (initiate_close, any thread) -> CLOSED (close); close may skip CLOSING
+
+One lock, since closing may be asked for while the I/O thread closes. Source: NetworkClient.State, Kafka 4.3.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+import threading
+from enum import Enum
+from typing import TYPE_CHECKING, Final
 
 from client_core.client import disconnection
 from client_core.client.api_versions import client_throttles
-from client_core.client.client_life import ClientLife, Life
-from client_core.client.client_request import ClientResponse
 from client_core.client.connection_ends import ConnectionEnds
 from client_core.client.credential_renewal import CredentialRenewal
-from client_core.client.least_loaded_node import choose_least_loaded
+from client_core.client.kafka_client import ClientResponse
 from client_core.client.metadata_updater import RefreshFailure
-from client_core.client.node_connections import NodeConnections
+from client_core.client.node_connections import NodeConnections, choose_least_loaded
 from client_core.client.request_sender import RequestSender
 from client_core.client.response_parsing import parse_response
-from client_core.errors import IllegalArgumentError, IllegalStateError, ProtocolError
+from client_core.errors import DisconnectError, IllegalArgumentError, IllegalStateError, ProtocolError
 from client_core.events import NO_EVENTS
 from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
 from client_core.protocol.request import throttle_time_ms
@@ -37,11 +43,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from client_core.client.client_request import ClientRequest, CompletionHandler
     from client_core.client.connection_status import ConnectionStatus
     from client_core.client.host_resolver import NodeResolver
     from client_core.client.in_flight_requests import InFlightRequest
-    from client_core.client.kafka_client import LeastLoadedNode
+    from client_core.client.kafka_client import ClientRequest, CompletionHandler, LeastLoadedNode
     from client_core.client.metadata_updater import MetadataUpdater
     from client_core.client.network_client_config import NetworkClientConfig
     from client_core.cluster import Node
@@ -50,7 +55,51 @@ if TYPE_CHECKING:
     from client_core.network.selectable import CredentialsVersion, Selectable
     from client_core.protocol.request import RequestBuilder
 
+
 _log = logging.getLogger(__name__)
+
+
+class Life(Enum):
+    """The states of a client."""
+
+    ACTIVE = "ACTIVE"
+    CLOSING = "CLOSING"
+    CLOSED = "CLOSED"
+
+
+_ALLOWED_MOVES: Final = {
+    Life.ACTIVE: frozenset({Life.CLOSING, Life.CLOSED}),
+    Life.CLOSING: frozenset({Life.CLOSED}),
+    Life.CLOSED: frozenset[Life](),
+}
+
+
+class ClientLife:
+    """One client's state. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._state = Life.ACTIVE
+
+    def __str__(self) -> str:
+        return self._state.value
+
+    @property
+    def is_active(self) -> bool:
+        return self._state is Life.ACTIVE
+
+    def move_to(self, state: Life) -> bool:
+        """Changes the state; whether the move was allowed: of several who ask for one, one is told so."""
+        with self._lock:
+            is_allowed = state in _ALLOWED_MOVES[self._state]
+            if is_allowed:
+                self._state = state
+            return is_allowed
+
+    def ensure_active(self) -> None:
+        """Raises DisconnectError when closing has begun (NET-25)."""
+        if self._state is not Life.ACTIVE:
+            raise DisconnectError(f"NetworkClient is no longer active, state is {self._state.value}")
 
 
 class NetworkClient:

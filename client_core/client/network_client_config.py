@@ -2,14 +2,121 @@
 
 ProducerConfig builds one; nothing here reads a setting by name. Immutable, any thread.
 Source: ProducerConfig.configDef, CommonClientConfigs, MetadataRecoveryStrategy, Kafka 4.3.
+
+allowed.broker.hosts: the hosts that a client connects to, whatever its brokers advertise.
+
+    broker-1.kafka.svc          that name
+    *.kafka.svc                 every name that ends in .kafka.svc
+    10.1.2.3, 10.0.0.0/8        that address, these addresses
+
+A broker says in its metadata where the others are. One that lies has the client connect anywhere within its
+reach: to the metadata service of a cloud (169.254.169.254), or to a port of loopback. With this setting,
+
+    an address is allowed     if an entry holds it
+    a name is allowed         if an entry is or matches it, or no entry is a name; and each address that is
+                              connected to must be held by an entry, unless no entry is an address
+
+Hosts of bootstrap.servers are always allowed, at any address: whoever runs the client chose them. Ports are
+not looked at. Without the setting every host is allowed, as in Java, which has none like it. Immutable, any
+thread. Pure.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ipaddress
+import re
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TYPE_CHECKING, Final
 
-from client_core.client.allowed_hosts import EVERY_HOST, AllowedHosts
+from client_core.client.host_resolver import is_ip_address
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+
+SETTING: Final = "allowed.broker.hosts"
+
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+#: A name, or one behind `*.`. Underscores are no part of host names, and are in use all the same.
+_NAME: Final = re.compile(r"(?P<any>\*\.)?(?P<name>[0-9a-z_-]+(\.[0-9a-z_-]+)*)\.?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedHosts:
+    """What is allowed. `suffixes` begin with a dot; names and suffixes are in lower case."""
+
+    names: frozenset[str] = frozenset()
+    suffixes: tuple[str, ...] = ()
+    networks: tuple[_Network, ...] = ()
+    bootstrap: frozenset[str] = frozenset()
+
+    @staticmethod
+    def parse(entries: Iterable[str]) -> AllowedHosts:
+        """Raises ValueError, which names the entry and what is wrong with it."""
+        names: set[str] = set()
+        suffixes: list[str] = []
+        networks: list[_Network] = []
+        for entry in entries:
+            if "/" in entry or is_ip_address(entry):
+                networks.append(_network(entry))
+                continue
+            match = _NAME.fullmatch(entry)
+            if match is None or match["name"].rpartition(".")[2].isdigit():
+                raise ValueError(f"{entry!r} is neither a name, *.name, an address nor a range (CIDR)")
+            name = _canonical(match["name"])
+            if match["any"]:
+                suffixes.append(f".{name}")
+            else:
+                names.add(name)
+        return AllowedHosts(frozenset(names), tuple(suffixes), tuple(networks))
+
+    def with_bootstrap(self, hosts: Collection[str]) -> AllowedHosts:
+        """The same, with the hosts of bootstrap.servers."""
+        return replace(self, bootstrap=frozenset(map(_canonical, hosts)))
+
+    def refusal_of_host(self, host: str) -> str | None:
+        """Why this host must not be connected to, nor looked up; None if it may, as far as its name tells."""
+        name = _canonical(host)
+        if name in self.bootstrap or not (self.names or self.suffixes or self.networks):
+            return None
+        if is_ip_address(host):
+            return None if self._holds(host) else f"{host} is not in {SETTING}"
+        if name in self.names or name.endswith(self.suffixes) or not (self.names or self.suffixes):
+            return None
+        return f"{host} is not in {SETTING}"
+
+    def refusal_of_address(self, host: str, address: str) -> str | None:
+        """Why the host, which was resolved, must not be connected to at this address; None if it may."""
+        if not self.networks or _canonical(host) in self.bootstrap or self._holds(address):
+            return None
+        return f"{host} leads to {address}, which is not in {SETTING}"
+
+    def _holds(self, address: str) -> bool:
+        parsed = _unmapped(ipaddress.ip_address(address))
+        return any(parsed in network for network in self.networks if network.version == parsed.version)
+
+
+#: Java's behaviour, and the default.
+EVERY_HOST: Final = AllowedHosts()
+
+
+def _canonical(host: str) -> str:
+    return host.lower().removesuffix(".")
+
+
+def _network(entry: str) -> _Network:
+    try:
+        return ipaddress.ip_network(entry)
+    except ValueError as error:
+        raise ValueError(f"{entry!r} is no address and no range (CIDR): {error}") from error
+
+
+def _unmapped(address: _Address) -> _Address:
+    """An IPv4 address behind ::ffff: is that IPv4 address, to which the system connects."""
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 class MetadataRecoveryStrategy(Enum):

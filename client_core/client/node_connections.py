@@ -3,6 +3,21 @@
 Every change of a connection's state passes here, so that the state, the log line, the event and what other
 threads see change together. Not here: requests in flight, metadata, when to connect (`network_client.py`).
 I/O thread only, but for `statuses`. Source: the connection half of NetworkClient, Kafka 4.3.
+
+What of a node's connections is news: a broker that stays away is one line in the log, not one a second.
+
+    a connection that ended, or could not be made    news, once for each way in which that happens
+    ready                                            news, once; what fails from then on is news again
+    ready again and again without a served request   no news: it only seems to work
+
+Nothing is forgotten before a request is served or the node is ready after attempts that failed, so that a
+broker that accepts and hangs up each second fills no log either. What is no news is told at DEBUG.
+One owner, the I/O thread.
+
+The node to ask when any will do: decided from what is known, without doing anything about it.
+
+`NetworkClient.least_loaded_node` calls it with the nodes of the snapshot in an order that begins at random,
+so that clients spread over the brokers. I/O thread only. Source: NetworkClient.leastLoadedNode, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -12,14 +27,15 @@ from typing import TYPE_CHECKING, Final
 
 from client_core.client import disconnection
 from client_core.client.api_versions import ApiVersionsRequestBuilder, NodeApiVersions, version_to_ask_next
-from client_core.client.connection_news import ConnectionNews
 from client_core.client.connection_states import ClusterConnectionStates
 from client_core.client.connection_status import ConnectionFacts
+from client_core.client.kafka_client import LeastLoadedNode
 from client_core.client.node_connection_state import TRIAL_NODE_ID
 from client_core.error_codes import Errors
 from client_core.events import NodeConnecting, NodeDisconnected, NodeReady, NodeThrottled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable
     from random import Random
 
     from client_core.client.connection_status import ConnectionStatus
@@ -33,6 +49,7 @@ if TYPE_CHECKING:
     from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
     from client_core.protocol.request import RequestBuilder
 
+
 _log = logging.getLogger(__name__)
 
 #: How long the client waits for a look-up before it tries other nodes as well: most take less.
@@ -40,6 +57,105 @@ USUAL_LOOK_UP_MS: Final = 250
 
 #: More brokers than a cluster has.
 MOST_NODES: Final = 1_000
+
+
+#: A node may have several addresses, each of which fails in its own words.
+_MOST_WAYS: Final = 8
+
+
+class _Told:
+    """Of one node: the ways of failing that were told, and how often it has failed since it was ready."""
+
+    __slots__ = ("failures", "is_ready", "ways")
+
+    def __init__(self) -> None:
+        self.ways: set[tuple[str, str]] = set()
+        self.failures = 0
+        self.is_ready = False
+
+
+class ConnectionNews:
+    """What was told of each node that is not at work."""
+
+    def __init__(self) -> None:
+        #: By node id; empty while every node serves.
+        self.told: Final[dict[int, _Told]] = {}
+
+    def ended(self, node_id: int, ended: Disconnection, *, was_up: bool) -> int:
+        """The level at which the end of a connection is told; `was_up`: not of an attempt to make one."""
+        told = self.told.setdefault(node_id, _Told())
+        if not was_up:
+            told.failures += 1
+            told.is_ready = False
+        # Timeouts are worded with their milliseconds, which grow.
+        way = (ended.reason, "" if ended.timed_out else ended.detail)
+        if way in told.ways or len(told.ways) >= _MOST_WAYS:
+            return logging.DEBUG
+        told.ways.add(way)
+        return ended.log_level
+
+    def ready(self, node_id: int) -> tuple[int, int]:
+        """The level at which that is told, and how many attempts had failed before."""
+        told = self.told.setdefault(node_id, _Told())
+        if told.is_ready:
+            return logging.DEBUG, 0
+        failures = told.failures
+        told.is_ready, told.failures = True, 0
+        told.ways.clear()
+        return logging.INFO, failures
+
+    def forget(self, node_id: int) -> None:
+        """It serves, or is no node any more."""
+        self.told.pop(node_id, None)
+
+
+def choose_least_loaded(
+    nodes: Iterable[Node],
+    now_ms: int,
+    states: ClusterConnectionStates,
+    in_flight: InFlightRequests,
+    is_channel_ready: Callable[[int], bool],
+    slowly_resolving: Container[int],
+) -> LeastLoadedNode:
+    """The node to ask, if any, and whether any connection is ready.
+
+    Ready with nothing in flight, at once; else ready with the fewest in flight; else one that is being
+    prepared; else the one that may be connected to and was tried longest ago (NET-20). Never one that is
+    throttled, or in its backoff (NET-21).
+
+    The nodes in `slowly_resolving` come last: a resolver may hang, and the other nodes need not wait for it.
+    In Java the look-up blocks the whole client.
+
+    A connection is ready, too, while its broker wants a pause: such a cluster is there, and is no reason to
+    begin again with bootstrap.servers (UPD-11). Java has it otherwise, and drops all that it knows.
+    """
+    fewest: int | None = None
+    ready: Node | None = None
+    preparing: Node | None = None
+    connectable: Node | None = None
+    unresolved: Node | None = None
+    tried_ms: int | None = None
+    any_ready = False
+    for node in nodes:
+        if states.is_up(node.id) and is_channel_ready(node.id):
+            any_ready = True  # be it throttled, or too busy to be sent more
+            if states.is_ready(node.id, now_ms) and in_flight.can_send_more(node.id):
+                count = in_flight.count(node.id)
+                if count == 0:
+                    return LeastLoadedNode(node, True)
+                if fewest is None or count < fewest:
+                    fewest, ready = count, node
+        elif states.is_preparing_connection(node.id):
+            if node.id in slowly_resolving:
+                unresolved = node
+            else:
+                preparing = node
+        elif states.can_connect(node.id, now_ms):
+            last_ms = states.last_connect_attempt_ms(node.id)
+            if connectable is None or (tried_ms is not None and (last_ms is None or last_ms < tried_ms)):
+                connectable, tried_ms = node, last_ms
+    chosen = ready or preparing or connectable or unresolved
+    return LeastLoadedNode(chosen, any_ready or chosen is not None)
 
 
 class NodeConnections:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from client_core.client.client_request import ClientRequest, ClientResponse
 from client_core.client.in_flight_requests import InFlightRequest, InFlightRequests
+from client_core.client.kafka_client import ClientRequest, ClientResponse
 from client_core.error_codes import Errors
 from client_core.errors import UnsupportedVersionError
 from client_core.events import RequestCompleted
@@ -20,8 +20,8 @@ from client_core.protocol.header import encode_request_header
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from client_core.client.client_request import CompletionHandler
     from client_core.client.disconnection import Disconnection
+    from client_core.client.kafka_client import CompletionHandler
     from client_core.client.network_client_config import NetworkClientConfig
     from client_core.client.node_connections import NodeConnections
     from client_core.events import EventSink

@@ -22,8 +22,8 @@ from client_core.protocol.request import ResponseReader, StreamedRequestBuilder
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from client_core.client.client_request import ClientRequest
     from client_core.client.in_flight_requests import InFlightRequest
+    from client_core.client.kafka_client import ClientRequest
 
 _KIB: Final = 1024
 #: How large an answer may be. Metadata of two million partitions takes 84 MB. The configs of a hundred

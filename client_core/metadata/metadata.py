@@ -5,6 +5,12 @@ The I/O thread builds requests from it and applies the responses; any thread ask
 callback. Not here: when a request is due (`refresh_schedule.py`), which topics are wanted
 (`producer_metadata.py`), and how a request travels (`client/metadata_updater.py`). Source: Metadata, Kafka
 4.3.
+
+What went wrong with the last responses, kept until somebody is told: each error is raised once.
+
+Fatal is what keeps any metadata from coming (authentication, no common version); recoverable what a response
+says of single topics. Guarded by Metadata's lock. Source: Metadata.clearErrorsAndMaybeThrowException, Kafka
+4.3.
 """
 
 from __future__ import annotations
@@ -15,13 +21,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from client_core.backoff import ExponentialBackoff
-from client_core.errors import IllegalArgumentError, IllegalStateError, KafkaError
+from client_core.errors import (
+    IllegalArgumentError,
+    IllegalStateError,
+    InvalidTopicError,
+    KafkaError,
+    TopicAuthorizationError,
+)
 from client_core.events import NO_EVENTS, EventSink
-from client_core.metadata.leader_epochs import LastSeenEpochs
-from client_core.metadata.leadership_hints import take_hints
+from client_core.metadata.leader_epochs import LastSeenEpochs, take_hints
 from client_core.metadata.metadata_cache import ClusterAnswer, MetadataCache, RefreshTime
 from client_core.metadata.metadata_changes import changes_between
-from client_core.metadata.metadata_errors import MetadataErrors
 from client_core.metadata.metadata_request import MetadataRequestBuilder
 from client_core.metadata.refresh_schedule import RefreshReason, RefreshSchedule
 from client_core.metadata.topic_answers import sort_answers
@@ -31,12 +41,56 @@ if TYPE_CHECKING:
     from random import Random
 
     from client_core.cluster import Cluster, Node, TopicPartition
-    from client_core.metadata.leader_epochs import TopicDifference
-    from client_core.metadata.leadership_hints import LeaderIdAndEpoch
+    from client_core.metadata.leader_epochs import LeaderIdAndEpoch, TopicDifference
     from client_core.metadata.metadata_response import KnownTopics, MetadataResponse
     from client_core.metadata.topic_layout import PartitionMetadata
 
+
 _log = logging.getLogger(__name__)
+
+
+class MetadataErrors:
+    """The fatal error, and the topics that may not be seen or can't exist (META-19, META-20)."""
+
+    def __init__(self) -> None:
+        self.fatal: KafkaError | None = None
+        self._unauthorized_topics: frozenset[str] = frozenset()
+        self._invalid_topics: frozenset[str] = frozenset()
+
+    def answered(self, unauthorized: frozenset[str], invalid: frozenset[str]) -> None:
+        """What a response says takes the place of what nobody asked for yet.
+
+        Metadata can be had, so what kept it from coming is over. Java keeps a fatal error that nobody waited
+        for, and whoever waits next is told of it, be it hours later.
+        """
+        self.fatal = None
+        self._replace_recoverable(unauthorized, invalid)
+
+    def _replace_recoverable(self, unauthorized: frozenset[str], invalid: frozenset[str]) -> None:
+        self._unauthorized_topics = unauthorized
+        self._invalid_topics = invalid
+
+    def take_fatal(self) -> KafkaError | None:
+        """The fatal error, which is forgotten."""
+        fatal, self.fatal = self.fatal, None
+        return fatal
+
+    def take(self, topic: str | None = None) -> KafkaError | None:
+        """The gravest error, of one topic if given. All are forgotten, whomever they concern."""
+        unauthorized, invalid = self._unauthorized_topics, self._invalid_topics
+        self._replace_recoverable(frozenset(), frozenset())
+        if topic is not None:
+            unauthorized, invalid = unauthorized & {topic}, invalid & {topic}
+        fatal = self.take_fatal()
+        if fatal is not None:
+            return fatal
+        if unauthorized:
+            return TopicAuthorizationError(f"Not authorized to access topics: {_listed(unauthorized)}")
+        return InvalidTopicError(f"Invalid topics: {_listed(invalid)}") if invalid else None
+
+
+def _listed(topics: frozenset[str]) -> str:
+    return f"[{', '.join(sorted(topics))}]"
 
 
 @dataclass(frozen=True, slots=True)

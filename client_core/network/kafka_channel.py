@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from client_core.network.authenticator import Authenticator
-    from client_core.network.memory_pool import MemoryPool
+    from client_core.network.network_receive import MemoryPool
     from client_core.network.selectable import AnswerReader
     from client_core.network.transport_layer import TransportLayer
 

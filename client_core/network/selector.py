@@ -10,6 +10,16 @@ two changes of interest per request are spared; only what the system did not tak
 Reading comes before writing, as in Java.
 
 Who calls: NetworkClient, on the I/O thread; `wakeup` any thread. Source: Selector, Kafka 4.3.
+
+Which connection has been idle for too long: the least recently used one, if any.
+
+A dict in order of last use; the oldest is looked at no earlier than it can have expired. Pure: now_ms comes
+in. Owned by Selector, on the I/O thread. Source: Selector.IdleExpiryManager, Kafka 4.3 (SEL-14).
+
+What the network layer can be told: how long a connection may idle, and how much memory receiving takes.
+
+ProducerConfig builds one; the sizes of the socket buffers come with each `connect`, as in Kafka. Immutable,
+any thread.
 """
 
 from __future__ import annotations
@@ -19,6 +29,7 @@ import selectors
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -31,9 +42,8 @@ from client_core.errors import (
     KafkaError,
     explains,
 )
-from client_core.network.idle_expiry import IdleExpiry
 from client_core.network.kafka_channel import TURN_BYTES
-from client_core.network.memory_pool import MemoryPool
+from client_core.network.network_receive import MemoryPool
 from client_core.network.network_send import NetworkSend
 from client_core.network.selectable import ChannelState, ChannelStateName, CompletedReceive, CompletedSend
 from client_core.network.transport_layer import format_address, open_socket
@@ -43,8 +53,8 @@ if TYPE_CHECKING:
     from client_core.clock import Clock
     from client_core.network.channel_builder import ChannelBuilder
     from client_core.network.kafka_channel import KafkaChannel
-    from client_core.network.network_config import NetworkConfig
     from client_core.network.selectable import AnswerReader, CredentialsVersion
+
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +68,60 @@ _T = TypeVar("_T")
 
 #: Opens a socket to (address, send buffer, receive buffer) and says whether it is connected already.
 OpenSocket = Callable[[tuple[str, int], int, int], tuple[socket.socket, bool]]
+
+
+#: connections.max.idle.ms of Kafka's clients: a minute less than the broker's ten, so that it is the client
+#: who closes.
+DEFAULT_CONNECTIONS_MAX_IDLE_MS: Final = 540_000
+
+#: Java's clients set no limit. We do, for a peer that speaks another protocol announces gigabytes: "HTTP"
+#: read as a size is 1.2 GB. This is the limit while no request is waiting for an answer; each answer has one
+#: of its own (`AnswerReader.most_bytes`).
+DEFAULT_MAX_RECEIVE_BYTES: Final = 1024 * 1024
+
+#: Java's clients have no such pool. Answers are small but for metadata, which is read as it comes: 16 MiB
+#: never bind an honest cluster, and keep a hundred hostile brokers from taking a gigabyte.
+DEFAULT_RECEIVE_MEMORY_BYTES: Final = 16 * 1024 * 1024
+
+
+class IdleExpiry:
+    """The connections by last activity. Not thread-safe."""
+
+    def __init__(self, max_idle_ms: int, now_ms: int) -> None:
+        self.max_idle_ms = max_idle_ms
+        self._last_active_ms: dict[int, int] = {}
+        #: Nobody can have expired before this.
+        self.next_check_ms = now_ms + max_idle_ms
+
+    def touch(self, node_id: int, now_ms: int) -> None:
+        """Notes that a connection was active."""
+        last_active_ms = self._last_active_ms
+        if last_active_ms.get(node_id) != now_ms:
+            last_active_ms.pop(node_id, None)  # so that it is put last
+            last_active_ms[node_id] = now_ms
+
+    def forget(self, node_id: int) -> None:
+        self._last_active_ms.pop(node_id, None)
+
+    def expired(self, now_ms: int) -> int | None:
+        """The connection that has been idle longest, if that is longer than the limit; one a call at most."""
+        if now_ms <= self.next_check_ms:
+            return None
+        if not self._last_active_ms:
+            self.next_check_ms = now_ms + self.max_idle_ms
+            return None
+        node_id, last_active_ms = next(iter(self._last_active_ms.items()))
+        self.next_check_ms = last_active_ms + self.max_idle_ms
+        return node_id if now_ms > self.next_check_ms else None
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkConfig:
+    """Settings of Selector. None switches a limit off."""
+
+    connections_max_idle_ms: int | None = DEFAULT_CONNECTIONS_MAX_IDLE_MS
+    max_receive_bytes: int | None = DEFAULT_MAX_RECEIVE_BYTES
+    receive_memory_bytes: int = DEFAULT_RECEIVE_MEMORY_BYTES
 
 
 class Selector:

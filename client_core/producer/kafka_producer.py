@@ -28,7 +28,7 @@ from client_core.producer.accumulator.backlog import count_backlog
 from client_core.producer.accumulator.buffer_pool import BufferPool
 from client_core.producer.accumulator.record_accumulator import RecordAccumulator
 from client_core.producer.requests.blocking_calls import BlockingCalls
-from client_core.producer.requests.io_executor import CLOSED_WHILE_WAITING
+from client_core.producer.requests.least_loaded_call import CLOSED_WHILE_WAITING
 from client_core.producer.requests.lookup_requests import LookupRequests
 from client_core.producer.requests.pending_configs import PendingConfigs
 from client_core.producer.requests.pending_metadata import PendingLookups
@@ -42,10 +42,9 @@ from client_core.producer.requests.record_checks import (
 )
 from client_core.producer.requests.refreshes import RefreshFailures, metadata_status, node_statuses
 from client_core.producer.requests.submissions import CLOSED, Submissions
-from client_core.producer.results.completions import Completions
 from client_core.producer.results.future_record_metadata import FutureRecordMetadata, renew_lock
 from client_core.producer.results.status import ClientStatus, CloseReport
-from client_core.producer.results.ticket import CallInline, CancelTicket
+from client_core.producer.results.ticket import CallInline, CancelTicket, Completions
 from client_core.producer.sender import unclosed_producers
 from client_core.producer.sender.io_thread import IoThread, wake_now
 from client_core.producer.sender.sender import Sender
@@ -69,8 +68,7 @@ if TYPE_CHECKING:
     from client_core.producer.accumulator.backlog import Backlog
     from client_core.producer.results.producer_record import ProducerRecord
     from client_core.producer.results.ticket import CompletionSink, Done, Ticket
-    from client_core.producer.sender.io_thread import WakeSoon
-    from client_core.producer.sender.turn_times import LoopWork
+    from client_core.producer.sender.io_thread import LoopWork, WakeSoon
     from client_core.producer.settings.config import ProducerConfig
 
 _log: Final = logging.getLogger(__name__)

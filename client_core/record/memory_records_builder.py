@@ -31,8 +31,7 @@ from client_core.record.record_batch import (
     NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
 )
-from client_core.record.record_content import NULL, content_pieces, size_of_content
-from client_core.record.timestamp_runs import TimestampRuns
+from client_core.record.record_content import NULL, TimestampRuns, content_pieces, size_of_content
 from client_core.record.varint import (
     LENGTH_AND_ATTRIBUTES,
     NULL_KEY_AND_LENGTH,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
-from client_core.client.client_request import ClientRequest, ClientResponse, CompletionHandler
 from client_core.client.in_flight_requests import InFlightRequest
+from client_core.client.kafka_client import ClientRequest, ClientResponse, CompletionHandler
 from client_core.client.metadata_updater import (
     DefaultMetadataUpdater,
     ManualMetadataUpdater,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core import ConfigError, ProducerConfig
-from client_core.client.allowed_hosts import EVERY_HOST, AllowedHosts
+from client_core.client.network_client_config import EVERY_HOST, AllowedHosts
 from client_core.cluster import Node
 from tests.client.client_builders import NODE, Bench
 from tests.support.mock_resolver import MockResolver

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from client_core.client.client_life import ClientLife, Life
+from client_core.client.network_client import ClientLife, Life
 from client_core.errors import DisconnectError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from client_core.client.connection_news import ConnectionNews
 from client_core.client.disconnection import Disconnection, setup_timeout
+from client_core.client.node_connections import ConnectionNews
 from tests.client.client_builders import NODE, Bench
 
 if TYPE_CHECKING:

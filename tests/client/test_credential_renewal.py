@@ -25,7 +25,7 @@ from tests.client.client_builders import NODE, NODE_1, NODE_2, Bench, RecordingU
 from tests.support.mock_selector import MockSelector
 
 if TYPE_CHECKING:
-    from client_core.client.client_request import ClientResponse
+    from client_core.client.kafka_client import ClientResponse
     from client_core.cluster import Node
 
 NODES: Final = (NODE, NODE_1, NODE_2)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pytest
 
 from client_core.client.api_versions import ApiVersionsRequestBuilder, NodeApiVersions
-from client_core.client.client_request import ClientRequest
 from client_core.client.in_flight_requests import InFlightRequest
+from client_core.client.kafka_client import ClientRequest
 from client_core.client.response_parsing import parse_response
 from client_core.cluster import TopicPartition
 from client_core.errors import InvalidReceiveError, ProtocolError
@@ -24,9 +24,9 @@ from client_core.metadata.metadata import Metadata, MetadataConfig
 from client_core.metadata.metadata_request import MetadataRequestBuilder
 from client_core.metadata.metadata_response import MetadataResponse
 from client_core.network.network_receive import NetworkReceive
-from client_core.producer.sender.init_producer_id_request import InitProducerIdRequestBuilder
 from client_core.producer.sender.produce_request import PartitionRecords, ProduceRequestBuilder, leader_nodes
 from client_core.producer.sender.produce_request import partition_responses as verdicts
+from client_core.producer.sender.transaction_manager import InitProducerIdRequestBuilder
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.header import encode_request_header
 from client_core.protocol.messages.api_versions_response import ApiVersionsResponse

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from client_core.client.client_request import ClientResponse
-from client_core.client.kafka_client import LeastLoadedNode
+from client_core.client.kafka_client import ClientResponse, LeastLoadedNode
 from client_core.client.metadata_updater import (
     DefaultMetadataUpdater,
     ManualMetadataUpdater,

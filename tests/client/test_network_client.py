@@ -39,8 +39,7 @@ from tests.support.mock_selector import MockSelector
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from client_core.client.client_request import ClientResponse
-    from client_core.client.kafka_client import KafkaClient
+    from client_core.client.kafka_client import ClientResponse, KafkaClient
     from tests.support.mock_clock import MockClock
 
 THREE = (NODE, NODE_1, NODE_2)

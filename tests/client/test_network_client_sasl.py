@@ -21,7 +21,7 @@ from tests.support.mock_resolver import MockResolver
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from client_core.client.client_request import ClientResponse
+    from client_core.client.kafka_client import ClientResponse
 
 PLAIN = "PLAIN"
 

@@ -28,7 +28,7 @@ from tests.support.mock_selector import MockSelector
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from client_core.client.client_request import ClientResponse
+    from client_core.client.kafka_client import ClientResponse
     from client_core.errors import AuthenticationError
 
 NODE_3 = Node(3, "broker-3", 9092)

@@ -6,8 +6,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from client_core.client.api_versions import ApiVersionsRequestBuilder, NodeApiVersions
-from client_core.client.client_request import ClientRequest
 from client_core.client.in_flight_requests import InFlightRequest
+from client_core.client.kafka_client import ClientRequest
 from client_core.client.response_parsing import parse_response
 from client_core.cluster import TopicPartition
 from client_core.errors import InvalidReceiveError, ProtocolError, SchemaError
@@ -18,9 +18,9 @@ from client_core.metadata.topic_configs import TopicConfigsRequestBuilder
 from client_core.metadata.topic_listing import TopicListingRequestBuilder
 from client_core.metadata.topic_table import TopicTable
 from client_core.network.network_receive import NetworkReceive
-from client_core.producer.sender.init_producer_id_request import InitProducerIdRequestBuilder
 from client_core.producer.sender.produce_request import PartitionRecords, ProduceRequestBuilder, leader_nodes
 from client_core.producer.sender.produce_request import partition_responses as verdicts
+from client_core.producer.sender.transaction_manager import InitProducerIdRequestBuilder
 from client_core.protocol.header import decode_request_header, encode_request_header, encode_response_header
 from client_core.protocol.messages import metadata_response as wire
 from client_core.protocol.messages.api_versions_response import ApiVersionsResponse

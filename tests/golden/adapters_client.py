@@ -9,9 +9,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from client_core.client.client_request import ClientRequest
 from client_core.client.connection_states import ClusterConnectionStates
 from client_core.client.in_flight_requests import InFlightRequest, InFlightRequests
+from client_core.client.kafka_client import ClientRequest
 from client_core.clock import FOREVER_MS
 from client_core.errors import AuthenticationError, IllegalStateError
 from client_core.protocol.api_keys import ApiKey

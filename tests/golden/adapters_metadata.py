@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from client_core.cluster import Node, TopicPartition
 from client_core.errors import KafkaError
-from client_core.metadata.leadership_hints import LeaderIdAndEpoch
+from client_core.metadata.leader_epochs import LeaderIdAndEpoch
 from client_core.metadata.metadata import MetadataConfig
 from client_core.metadata.metadata_response import read_metadata_response
 from client_core.metadata.producer_metadata import ProducerMetadata

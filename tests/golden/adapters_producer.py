@@ -15,8 +15,8 @@ from client_core.backoff import ExponentialBackoff
 from client_core.clock import FOREVER_MS
 from client_core.cluster import Cluster, Node, PartitionInfo, TopicPartition
 from client_core.errors import BufferExhaustedError
+from client_core.producer.accumulator.batch_drain import DrainOrder
 from client_core.producer.accumulator.buffer_pool import BufferPool
-from client_core.producer.accumulator.drain_order import DrainOrder
 from client_core.producer.accumulator.record_accumulator import AccumulatorConfig, RecordAccumulator
 from client_core.producer.results.producer_record import ProducerRecord
 from client_core.record.codecs import compression_of

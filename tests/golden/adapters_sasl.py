@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from client_core.errors import IllegalSaslStateError, SaslAuthenticationError
-from client_core.network.sasl.scram_mechanism import ScramMechanism
-from client_core.network.sasl.scram_sasl_client import ScramSaslClient
+from client_core.network.sasl.scram_sasl_client import ScramMechanism, ScramSaslClient
 
 #: Our errors by Java's names.
 ERRORS: Final = {

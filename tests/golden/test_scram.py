@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from client_core.network.sasl.broker_words import in_one_line
+from client_core.network.sasl.sasl_client import in_one_line
 from tests.golden.adapters_sasl import ERRORS, challenges_before_the_failure, scram_client
 
 

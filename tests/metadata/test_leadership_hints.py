@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core.cluster import TopicPartition
-from client_core.metadata.leadership_hints import LeaderIdAndEpoch
+from client_core.metadata.leader_epochs import LeaderIdAndEpoch
 from client_core.metadata.metadata import Metadata
 from tests.metadata.metadata_builders import CONFIG, TP, answer, info
 from tests.metadata.test_refresh_schedule import Unjittered

@@ -19,7 +19,7 @@ from client_core.errors import (
     InvalidTopicError,
     TopicAuthorizationError,
 )
-from client_core.metadata.leadership_hints import LeaderIdAndEpoch
+from client_core.metadata.leader_epochs import LeaderIdAndEpoch
 from client_core.metadata.metadata import Metadata, MetadataConfig
 from client_core.metadata.metadata_response import MetadataResponse, read_metadata_response
 from tests.metadata.metadata_builders import CONFIG, TP, HoldingSome, answer, info, is_update_requested

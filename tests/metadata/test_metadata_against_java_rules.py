@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from client_core.cluster import TopicPartition
-from client_core.metadata.leadership_hints import LeaderIdAndEpoch
+from client_core.metadata.leader_epochs import LeaderIdAndEpoch
 from client_core.metadata.metadata import Metadata, MetadataConfig
 from client_core.metadata.metadata_response import read_metadata_response
 from client_core.protocol.messages import metadata_response as wire

@@ -8,7 +8,7 @@ import pytest
 
 from client_core.cluster import TopicPartition
 from client_core.events import BrokersChanged, Event, LeaderChange, LeadersChanged, PartitionCountChanged
-from client_core.metadata.leadership_hints import LeaderIdAndEpoch
+from client_core.metadata.leader_epochs import LeaderIdAndEpoch
 from client_core.metadata.metadata import Metadata, MetadataConfig
 from client_core.metadata.metadata_response import read_metadata_response
 from tests.metadata.test_refresh_schedule import Unjittered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from client_core.network.idle_expiry import IdleExpiry
+from client_core.network.selector import IdleExpiry
 
 
 def test_a_connection_expires_after_more_than_the_limit() -> None:

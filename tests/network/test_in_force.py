@@ -6,7 +6,7 @@ import pytest
 
 from client_core.errors import ConfigError
 from client_core.events import SecretReloaded
-from client_core.network.in_force import InForce
+from client_core.network.secret import InForce
 from tests.support.recorded_events import RecordedEvents
 
 

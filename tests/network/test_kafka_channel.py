@@ -15,7 +15,7 @@ from client_core.errors import (
 )
 from client_core.network.authenticator import Authenticator, PlaintextAuthenticator
 from client_core.network.kafka_channel import KafkaChannel
-from client_core.network.memory_pool import MemoryPool
+from client_core.network.network_receive import MemoryPool
 from client_core.network.network_send import NetworkSend
 from client_core.network.selectable import ChannelState, ChannelStateName
 from tests.network.fake_transport import FakeTransport, ScriptedAuthenticator

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from client_core.errors import InvalidReceiveError, ProtocolError, SchemaError
 from client_core.network.authenticator import PlaintextAuthenticator
 from client_core.network.kafka_channel import KafkaChannel
-from client_core.network.memory_pool import MemoryPool
+from client_core.network.network_receive import MemoryPool
 from client_core.network.network_send import NetworkSend
 from tests.network.fake_transport import FakeTransport
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_core.network.memory_pool import MemoryPool
+from client_core.network.network_receive import MemoryPool
 
 
 def test_what_is_reserved_is_missing_until_it_is_released() -> None:

@@ -17,11 +17,11 @@ from client_core.network.channel_builder import (
     LayeredChannelBuilder,
     NoAuthentication,
     PlaintextTransports,
+    security_channel_builder,
 )
 from client_core.network.sasl.sasl_authenticators import SaslAuthenticators
 from client_core.network.sasl.sasl_client_authenticator import SaslClientAuthenticator
 from client_core.network.secret import SecretSource
-from client_core.network.security_channel_builder import security_channel_builder
 from client_core.network.security_config import (
     PLAINTEXT,
     SaslConfig,

@@ -32,9 +32,8 @@ from client_core.errors import (
 )
 from client_core.network.channel_builder import PlaintextChannelBuilder
 from client_core.network.kafka_channel import KafkaChannel
-from client_core.network.network_config import NetworkConfig
 from client_core.network.selectable import ChannelStateName
-from client_core.network.selector import Selector
+from client_core.network.selector import NetworkConfig, Selector
 from client_core.network.transport_layer import PlaintextTransportLayer, open_socket
 from tests.network.fake_transport import FakeTransport, ScriptedAuthenticator
 from tests.support.mock_clock import MockClock
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from client_core.network.authenticator import Authenticator
-    from client_core.network.memory_pool import MemoryPool
+    from client_core.network.network_receive import MemoryPool
     from client_core.network.selectable import Selectable
     from client_core.network.transport_layer import TransportLayer
 

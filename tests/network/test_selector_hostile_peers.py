@@ -11,9 +11,8 @@ import pytest
 
 from client_core.errors import InvalidReceiveError
 from client_core.network.channel_builder import PlaintextChannelBuilder
-from client_core.network.network_config import NetworkConfig
 from client_core.network.selectable import ChannelState, ChannelStateName
-from client_core.network.selector import Selector
+from client_core.network.selector import NetworkConfig, Selector
 from tests.support.mock_clock import MockClock
 from tests.support.tcp_peers import (
     ScriptedPeer,

@@ -9,8 +9,7 @@ import pytest
 
 from client_core.network.channel_builder import PlaintextChannelBuilder
 from client_core.network.kafka_channel import TURN_BYTES
-from client_core.network.network_config import NetworkConfig
-from client_core.network.selector import Selector
+from client_core.network.selector import NetworkConfig, Selector
 from tests.support.mock_clock import MockClock
 from tests.support.tcp_peers import TcpPeer, frame
 from tests.support.waiting import patient

@@ -8,8 +8,7 @@ import pytest
 
 from client_core.clock import SystemClock
 from client_core.network.channel_builder import PlaintextChannelBuilder
-from client_core.network.network_config import NetworkConfig
-from client_core.network.selector import Selector
+from client_core.network.selector import NetworkConfig, Selector
 from tests.support.tcp_peers import ScriptedPeer, echo
 from tests.support.waiting import patient
 

@@ -14,7 +14,7 @@ from client_core.client import disconnection
 from client_core.errors import DisconnectError, KafkaError, SslAuthenticationError
 from client_core.network.authenticator import PlaintextAuthenticator
 from client_core.network.kafka_channel import KafkaChannel
-from client_core.network.memory_pool import MemoryPool
+from client_core.network.network_receive import MemoryPool
 from client_core.network.selectable import ChannelStateName
 from tests.network.tls_clients import MANY_STEPS, shake_hands, ssl_config, transport_over
 from tests.support.certificates import LONG_AGO, YESTERYEAR, Authority, self_signed, with_validity

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from client_core.network.channel_builder import LayeredChannelBuilder, NoAuthentication
-from client_core.network.network_config import NetworkConfig
-from client_core.network.selector import Selector
+from client_core.network.selector import NetworkConfig, Selector
 from client_core.network.ssl_context import SslContexts
 from client_core.network.ssl_transport_layer import SslTransports
 from tests.support.mock_clock import MockClock
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from client_core.network.channel_builder import ChannelBuilder, Transports
     from client_core.network.kafka_channel import KafkaChannel
-    from client_core.network.memory_pool import MemoryPool
+    from client_core.network.network_receive import MemoryPool
     from client_core.network.security_config import SslConfig
     from client_core.network.selectable import ChannelState, ChannelStateName
 

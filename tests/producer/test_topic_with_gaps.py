@@ -8,7 +8,7 @@ import pytest
 
 from client_core.cluster import Cluster, TopicPartition
 from client_core.metadata.metadata import Metadata, MetadataConfig
-from client_core.producer.accumulator.drain_order import DrainOrder
+from client_core.producer.accumulator.batch_drain import DrainOrder
 from client_core.producer.accumulator.partitioner import BuiltInPartitioner
 from tests.support.metadata_responses import partition, read, topic
 

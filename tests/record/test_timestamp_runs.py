@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_core.record.timestamp_runs import TimestampRuns
+from client_core.record.record_content import TimestampRuns
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30))

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from client_core.network.sasl.scram_mechanism import ScramMechanism
+from client_core.network.sasl.scram_sasl_client import ScramMechanism
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -158,7 +158,7 @@ def test_scram_knows_no_weak_hash() -> None:
 #: Where what must not be guessed is made: tokens, boot ids, SCRAM's nonce, ids of spans' requests.
 _MAKES_SECRETS: Final = {
     "service/admission/tokens_file.py": "secrets",
-    "client_core/network/sasl/scram_formatter.py": "secrets",
+    "client_core/network/sasl/scram_sasl_client.py": "secrets",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from client_core.producer.accumulator.topic_queues import WaitingQueues
-from client_core.producer.sender.in_flight_batches import InFlightBatches
+from client_core.producer.sender.batch_settlement import InFlightBatches
 from tests.soak.inventory import take_inventory
 from tests.soak.process_sizes import sizes_of
 from tests.support.producer_rig import ProducerRig
@@ -27,7 +27,7 @@ def test_containers_of_our_objects_are_measured_all_instances_together() -> None
     batches = [InFlightBatches(1_000) for _ in range(2)]
     for number, one in enumerate(batches):
         one._batches.update({("orders", n): [] for n in range(number + 3)})  # type: ignore[misc]
-    name = "client_core.producer.sender.in_flight_batches.InFlightBatches._batches"
+    name = "client_core.producer.sender.batch_settlement.InFlightBatches._batches"
     assert take_inventory().containers[name] - before.get(name, 0) == 3 + 4
 
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 from client_core import ProducerRecord
 from client_core.clock import SystemClock
 from client_core.network.channel_builder import PlaintextChannelBuilder
-from client_core.network.network_config import NetworkConfig
-from client_core.network.selector import Selector
+from client_core.network.selector import NetworkConfig, Selector
 from tests.speed.counted_calls import calls_of
 from tests.support.counted_work import CountedLocks, kept_blocks, python_calls
 from tests.support.producer_rig import ProducerRig

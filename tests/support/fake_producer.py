@@ -25,7 +25,7 @@ from client_core.producer.results.producer_record import ProducerRecord, RecordM
 from client_core.producer.results.results import ListingResult, MetadataResult, TopicConfigsResult
 from client_core.producer.results.status import BufferStatus, ClientStatus, CloseReport, MetadataStatus
 from client_core.producer.results.ticket import CallInline, CompletionSink, Done, RecordFailure, Result
-from client_core.producer.sender.turn_times import LoopWork, TurnTimes
+from client_core.producer.sender.io_thread import LoopWork, TurnTimes
 from tests.support.metadata_responses import node, read
 from tests.support.mock_clock import MockClock
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from client_core.errors import InvalidReceiveError
-from client_core.network.network_config import DEFAULT_MAX_RECEIVE_BYTES
 from client_core.network.network_receive import NetworkReceive
+from client_core.network.selector import DEFAULT_MAX_RECEIVE_BYTES
 from tests.support.mock_selector import MockSelector
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from client_core.client.api_versions import NodeApiVersions
-from client_core.client.client_request import ClientRequest, ClientResponse
-from client_core.client.kafka_client import LeastLoadedNode
+from client_core.client.kafka_client import ClientRequest, ClientResponse, LeastLoadedNode
 from client_core.clock import FOREVER_MS
 from client_core.errors import (
     AuthenticationError,
@@ -36,8 +35,8 @@ from tests.support.waiting import patient
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from client_core.client.client_request import CompletionHandler
     from client_core.client.connection_status import ConnectionStatus
+    from client_core.client.kafka_client import CompletionHandler
     from client_core.cluster import Node
     from client_core.metadata.metadata import Metadata
     from tests.support.mock_clock import MockClock

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.cluster import TopicPartition
 from client_core.error_codes import Errors
-from client_core.producer.sender.init_producer_id_request import InitProducerIdRequestBuilder
 from client_core.producer.sender.produce_request import ProduceRequestBuilder
+from client_core.producer.sender.transaction_manager import InitProducerIdRequestBuilder
 from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from client_core.protocol.messages.produce_response import (
     LeaderIdAndEpoch,
@@ -34,7 +34,7 @@ from tests.support.metadata_responses import metadata_response, node, partition,
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from client_core.client.client_request import ClientRequest
+    from client_core.client.kafka_client import ClientRequest
     from client_core.producer.sender.produce_request import PartitionRecords
     from tests.support.mock_client import MockClient
     from tests.support.mock_clock import MockClock

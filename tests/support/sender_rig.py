@@ -20,9 +20,9 @@ from client_core.producer.accumulator.producer_batch import ProducerIdAndEpoch
 from client_core.producer.accumulator.record_accumulator import AccumulatorConfig, RecordAccumulator
 from client_core.producer.results.future_record_metadata import FutureRecordMetadata
 from client_core.producer.results.producer_record import ProducerRecord
+from client_core.producer.sender.batch_settlement import SenderConfig
 from client_core.producer.sender.produce_request import ProduceRequestBuilder
 from client_core.producer.sender.sender import Sender
-from client_core.producer.sender.sender_config import SenderConfig
 from client_core.producer.sender.transaction_manager import TransactionManager
 from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from client_core.protocol.messages.produce_response import (

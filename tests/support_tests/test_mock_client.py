@@ -26,8 +26,7 @@ from tests.support.mock_clock import MockClock
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:
-    from client_core.client.client_request import ClientRequest, ClientResponse
-    from client_core.client.kafka_client import KafkaClient
+    from client_core.client.kafka_client import ClientRequest, ClientResponse, KafkaClient
 
 NODE = Node(0, "localhost", 9092)
 OTHER = Node(1, "localhost", 9093)

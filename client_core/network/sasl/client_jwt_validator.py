@@ -2,6 +2,8 @@
 
 The signature is the broker's to check. What is wrong is named, the token never shown. Pure. Source:
 ClientJwtValidator, ClaimValidationUtils, SerializedJwt, OAuthBearerUnsecuredJws.toMap, Kafka 4.3.
+
+A bearer token and what it says of itself. Immutable, any thread. Source: OAuthBearerToken, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -10,13 +12,14 @@ import base64
 import binascii
 import json
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from client_core.errors import SaslAuthenticationError
-from client_core.network.sasl.oauth_bearer_token import OAuthBearerToken
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 _EXPIRATION: Final = "exp"
 _ISSUED_AT: Final = "iat"
@@ -29,6 +32,23 @@ _SECTIONS: Final = 3
 _MOST_SECONDS: Final = (2**63 - 1) // 1000
 
 _MALFORMED: Final = "Malformed JWT provided; expected three sections (header, payload, and signature)"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class OAuthBearerToken:
+    """`value` is the secret. Times are milliseconds since 1970, as an issuer's clock has them."""
+
+    value: str
+    scopes: frozenset[str]
+    lifetime_ms: int  # when it ends; Java's name
+    principal_name: str
+    start_time_ms: int | None
+
+    def is_valid_at(self, wall_ms: int) -> bool:
+        return wall_ms < self.lifetime_ms
+
+    def __repr__(self) -> str:
+        return f"<OAuthBearerToken valid until {self.lifetime_ms}>"
 
 
 class ClientJwtValidator:

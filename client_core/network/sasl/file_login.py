@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from client_core.errors import ConfigError, SaslAuthenticationError
-from client_core.network.in_force import InForce
 from client_core.network.sasl.http_jwt_retriever import TOKEN_ENDPOINT_URL
-from client_core.network.secret import Secret, SecretSource
+from client_core.network.secret import InForce, Secret, SecretSource
 
 if TYPE_CHECKING:
     from client_core.clock import Clock
     from client_core.events import EventSink
-    from client_core.network.sasl.client_jwt_validator import ClientJwtValidator
-    from client_core.network.sasl.oauth_bearer_token import OAuthBearerToken
+    from client_core.network.sasl.client_jwt_validator import ClientJwtValidator, OAuthBearerToken
 
 
 class FileLogin:

@@ -10,18 +10,27 @@ that can't be had.
 
 `token` any thread, `close` any but its own. Source: ExpiringCredentialRefreshingLogin,
 OAuthBearerRefreshingLogin, Retry, Kafka 4.3. Java logs in before the client starts, and waits for it.
+
+When a token that expires is to be fetched again.
+
+    valid from                     refresh here: 80 to 85 % of its life        expires
+        ├───────────────────────────────────┼──────────────────────────────────────┤
+    now ├── min period ──┤  not before                    not after  ├── buffer ───┤
+
+Where the life is too short for period and buffer, the same part of what is left of it counts alone. Pure.
+Source: ExpiringCredentialRefreshingLogin.refreshMs, ExpiringCredentialRefreshConfig, Kafka 4.3.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from client_core.backoff import ExponentialBackoff
 from client_core.errors import DisconnectError, SaslAuthenticationError
 from client_core.events import SecretReloaded
-from client_core.network.sasl.expiring_credential_refresh import ExpiringCredentialRefresh
 from client_core.network.sasl.http_jwt_retriever import TOKEN_ENDPOINT_URL
 
 if TYPE_CHECKING:
@@ -29,9 +38,9 @@ if TYPE_CHECKING:
 
     from client_core.clock import Clock
     from client_core.events import EventSink
-    from client_core.network.sasl.client_jwt_validator import ClientJwtValidator
-    from client_core.network.sasl.oauth_bearer_token import OAuthBearerToken
+    from client_core.network.sasl.client_jwt_validator import ClientJwtValidator, OAuthBearerToken
     from client_core.network.security_config import OAuthBearerConfig
+
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +51,37 @@ _LONGEST_WAIT_MS: Final = 60_000
 #: What `close` gives the thread: a connection that is being made can't be cut short. Less than what
 #: KafkaProducer gives the I/O thread, which waits here.
 _CLOSE_TIMEOUT_S: Final = 2.0
+
+
+#: An issuer may go on giving the same token until it expires: it is not asked more often than this. Java asks
+#: ever faster then.
+_MIN_PAUSE_MS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiringCredentialRefresh:
+    """The settings sasl.login.refresh.*, applied."""
+
+    window_factor: float
+    window_jitter: float
+    min_period_ms: int
+    buffer_ms: int
+    random: Random
+
+    def refresh_ms(self, token: OAuthBearerToken, wall_ms: int) -> int:
+        """When to fetch the next token, on the same clock as `wall_ms`, which is now."""
+        return max(self._proposed_ms(token, wall_ms), wall_ms + _MIN_PAUSE_MS)
+
+    def _proposed_ms(self, token: OAuthBearerToken, wall_ms: int) -> int:
+        expires_ms = token.lifetime_ms
+        part = self.window_factor + self.window_jitter * self.random.random()
+        if wall_ms + self.min_period_ms + self.buffer_ms > expires_ms:
+            return wall_ms + int((expires_ms - wall_ms) * part)
+        start_ms = wall_ms if token.start_time_ms is None else token.start_time_ms
+        proposed_ms = start_ms + int((expires_ms - start_ms) * part)
+        if proposed_ms > expires_ms - self.buffer_ms:
+            return expires_ms - self.buffer_ms
+        return max(proposed_ms, wall_ms + self.min_period_ms)
 
 
 class JwtRetriever(Protocol):

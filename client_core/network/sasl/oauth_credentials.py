@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.errors import ConfigError
-from client_core.network.in_force import InForce
 from client_core.network.sasl.jaas_config import JAAS_CONFIG
 from client_core.network.sasl.oauth_bearer_sasl_client import validate_extensions
 from client_core.network.sasl.sasl_credentials import JaasOptions
-from client_core.network.secret import HIDDEN, Secret, text
+from client_core.network.secret import HIDDEN, InForce, Secret, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

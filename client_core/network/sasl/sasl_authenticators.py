@@ -18,11 +18,10 @@ from client_core.network.sasl.http_jwt_retriever import TOKEN_ENDPOINT_URL, Http
 from client_core.network.sasl.oauth_bearer_login import OAuthBearerLogin
 from client_core.network.sasl.oauth_bearer_sasl_client import OAuthBearerSaslClient
 from client_core.network.sasl.oauth_credentials import OAuthCredentials, sasl_extensions
-from client_core.network.sasl.plain_sasl_client import PlainSaslClient
+from client_core.network.sasl.sasl_client import PlainSaslClient
 from client_core.network.sasl.sasl_client_authenticator import SaslClientAuthenticator
 from client_core.network.sasl.sasl_credentials import OAUTHBEARER, PLAIN, PasswordLogin
-from client_core.network.sasl.scram_mechanism import ScramMechanism
-from client_core.network.sasl.scram_sasl_client import ScramSaslClient
+from client_core.network.sasl.scram_sasl_client import ScramMechanism, ScramSaslClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

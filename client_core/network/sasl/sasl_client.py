@@ -3,11 +3,57 @@
 A SaslClient knows tokens only: it neither frames nor sends them (`sasl_client_authenticator.py` does), and it
 lives for one authentication. Pure but for the nonce of SCRAM. Who calls: SaslClientAuthenticator, on the I/O
 thread. Source: javax.security.sasl.SaslClient.
+
+A broker's own words, fit for our errors and logs: one line, of some length.
+
+What a broker says of a refusal is shown to people as it is. It may be anything: line ends that begin a log
+line of their own, a terminal's escapes, megabytes. Pure. Called by `sasl_client_authenticator.py` and
+`scram_messages.py`.
+
+PLAIN: name and password in one token, in the clear. Use it over TLS only.
+
+    NUL, user name, NUL, password          in UTF-8; before the first NUL there could be another identity
+
+Source: com.sun.security.sasl.PlainClient, RFC 4616 (SASL-05).
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
+
+from client_core.errors import IllegalSaslStateError
+
+#: Kafka's own sentences are far shorter.
+_MOST_CHARACTERS: Final = 1_000
+
+
+def in_one_line(text: str, most_characters: int = _MOST_CHARACTERS) -> str:
+    """The text with blanks for what can't be printed, and without its end if it is long."""
+    shown = "".join(c if c.isprintable() else " " for c in text[:most_characters])
+    return shown if len(text) <= most_characters else f"{shown}..."
+
+
+class PlainSaslClient:
+    """One exchange of PLAIN."""
+
+    __slots__ = ("_token",)
+
+    def __init__(self, username: str, password: str) -> None:
+        self._token: bytes | None = f"\0{username}\0{password}".encode()
+
+    @property
+    def complete(self) -> bool:
+        """After the only token: what the broker thinks of it is not PLAIN's business."""
+        return self._token is None
+
+    def evaluate_challenge(self, challenge: bytes) -> bytes | None:
+        if self._token is None:
+            raise IllegalSaslStateError("Unexpected challenge: PLAIN authentication already completed")
+        token, self._token = self._token, None
+        return token
+
+    def __repr__(self) -> str:
+        return f"<PlainSaslClient {'COMPLETE' if self.complete else 'INITIAL'}>"
 
 
 class SaslClient(Protocol):

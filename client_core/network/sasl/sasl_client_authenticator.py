@@ -36,7 +36,7 @@ from client_core.errors import (
     UnsupportedSaslMechanismError,
     error_for,
 )
-from client_core.network.sasl.broker_words import in_one_line
+from client_core.network.sasl.sasl_client import in_one_line
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.header import decode_response_header, encode_request_header
 from client_core.protocol.messages.api_versions_request import ApiVersionsRequest

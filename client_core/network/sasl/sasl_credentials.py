@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from client_core.errors import ConfigError
-from client_core.network.in_force import InForce
 from client_core.network.sasl.jaas_config import JAAS_CONFIG, JaasConfig
-from client_core.network.secret import HIDDEN, Secret, text
+from client_core.network.secret import HIDDEN, InForce, Secret, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from client_core.errors import SaslAuthenticationError
-from client_core.network.sasl.broker_words import in_one_line
+from client_core.network.sasl.sasl_client import in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

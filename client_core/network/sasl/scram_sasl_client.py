@@ -5,17 +5,33 @@
 
 The messages are in `scram_messages.py`, the arithmetic in `scram_formatter.py`. Pure but for the nonce.
 Source: ScramSaslClient, Kafka 4.3; RFC 5802, RFC 7677 (SASL-04).
+
+The two variants of SCRAM that Kafka knows: which hash, and how many iterations are too few or too many.
+
+Immutable, any thread. Source: ScramMechanism, Kafka 4.3; RFC 5802, RFC 7677.
+
+The arithmetic of SCRAM: what is computed of password, salt and messages.
+
+    SaltedPassword  = PBKDF2(HMAC, password, salt, iterations)
+    ClientKey       = HMAC(SaltedPassword, "Client Key")
+    ClientProof     = ClientKey XOR HMAC(H(ClientKey), AuthMessage)
+    ServerKey       = HMAC(SaltedPassword, "Server Key")
+    ServerSignature = HMAC(ServerKey, AuthMessage)
+    AuthMessage     = client-first-bare "," server-first "," client-final-without-proof
+
+Passwords are hashed as their UTF-8 bytes, without SASLprep, as Java does (SASL-04). Pure. Source:
+ScramFormatter, Kafka 4.3; RFC 5802.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
+import secrets
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from client_core.errors import IllegalSaslStateError, SaslAuthenticationError
-from client_core.network.sasl import scram_formatter
-from client_core.network.sasl.scram_mechanism import MAX_ITERATIONS, MIN_ITERATIONS
+from client_core.errors import IllegalArgumentError, IllegalSaslStateError, SaslAuthenticationError
 from client_core.network.sasl.scram_messages import (
     ClientFinalMessage,
     ClientFirstMessage,
@@ -27,7 +43,87 @@ from client_core.network.sasl.scram_messages import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from client_core.network.sasl.scram_mechanism import ScramMechanism
+
+#: RFC 7677's least, and Kafka's.
+MIN_ITERATIONS: Final = 4096
+
+#: Kafka's own tools refuse more than 16,384. A broker may ask for two billion, which would keep the I/O
+#: thread for twenty minutes; 100,000 rounds of SHA-512 take about 0.06 s (measured: hashlib, one core).
+#: Java's client has no such bound.
+MAX_ITERATIONS: Final = 100_000
+
+
+#: Java's nonce has 130 random bits, written to base 36.
+_NONCE_BITS: Final = 130
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+class ScramMechanism(Enum):
+    """A SCRAM variant by Java's name of it."""
+
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+
+    @property
+    def mechanism_name(self) -> str:
+        """The name on the wire and in sasl.mechanism."""
+        return self.value
+
+    @property
+    def hash_name(self) -> str:
+        """The hash as hashlib calls it."""
+        return "sha256" if self is ScramMechanism.SCRAM_SHA_256 else "sha512"
+
+
+def salted_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
+    """The password as both sides work with it; takes some milliseconds per thousand iterations."""
+    return hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
+
+
+def client_proof(mechanism: ScramMechanism, salted: bytes, auth_message: bytes) -> bytes:
+    """What proves to the broker that we know the password, for these messages only."""
+    client_key = _hmac(mechanism, salted, b"Client Key")
+    stored_key = hashlib.new(mechanism.hash_name, client_key).digest()
+    return xor(client_key, _hmac(mechanism, stored_key, auth_message))
+
+
+def server_signature(mechanism: ScramMechanism, salted: bytes, auth_message: bytes) -> bytes:
+    """What the broker must show to prove that it knows the password."""
+    return _hmac(mechanism, _hmac(mechanism, salted, b"Server Key"), auth_message)
+
+
+def xor(first: bytes, second: bytes) -> bytes:
+    """Byte by byte. Raises IllegalArgumentError for two lengths."""
+    if len(first) != len(second):
+        raise IllegalArgumentError("Argument arrays must be of the same length")
+    return bytes(one ^ other for one, other in zip(first, second, strict=True))
+
+
+def sasl_name(username: str) -> str:
+    """A user name as it stands in a message: `=` and `,` have meanings there (SASL-04)."""
+    return username.replace("=", "=3D").replace(",", "=2C")
+
+
+def username_of(name: str) -> str:
+    """The user name behind `sasl_name`. Raises IllegalArgumentError for any other `=`; brokers use it."""
+    username = name.replace("=2C", ",")
+    if "=" in username.replace("=3D", ""):
+        raise IllegalArgumentError(f"Invalid username: {name}")
+    return username.replace("=3D", "=")
+
+
+def secure_random_string() -> str:
+    """A nonce that nobody can guess."""
+    number = secrets.randbits(_NONCE_BITS)
+    digits = ""
+    while number:
+        number, digit = divmod(number, len(_DIGITS))
+        digits = _DIGITS[digit] + digits
+    return digits
+
+
+def _hmac(mechanism: ScramMechanism, key: bytes, message: bytes) -> bytes:
+    return hmac.digest(key, message, mechanism.hash_name)
 
 
 class _State(Enum):
@@ -53,8 +149,8 @@ class ScramSaslClient:
     ) -> None:
         self._mechanism = mechanism
         self._password = password
-        nonce = scram_formatter.secure_random_string() if client_nonce is None else client_nonce
-        self._client_first = ClientFirstMessage(scram_formatter.sasl_name(username), nonce, extensions)
+        nonce = secure_random_string() if client_nonce is None else client_nonce
+        self._client_first = ClientFirstMessage(sasl_name(username), nonce, extensions)
         self._server_signature = b""  # what the broker's last message must hold
         self._state = _State.SEND_CLIENT_FIRST_MESSAGE
 
@@ -102,11 +198,11 @@ class ScramSaslClient:
             )
         client_final = ClientFinalMessage(server_first.nonce)
         exchange = auth_message(self._client_first, server_first, client_final)
-        salted = scram_formatter.salted_password(mechanism, self._password, server_first.salt, iterations)
+        salted = salted_password(mechanism, self._password, server_first.salt, iterations)
         self._password = ""
-        self._server_signature = scram_formatter.server_signature(mechanism, salted, exchange)
+        self._server_signature = server_signature(mechanism, salted, exchange)
         self._state = _State.RECEIVE_SERVER_FINAL_MESSAGE
-        return client_final.with_proof(scram_formatter.client_proof(mechanism, salted, exchange)).encode()
+        return client_final.with_proof(client_proof(mechanism, salted, exchange)).encode()
 
     def _check(self, server_final: ServerFinalMessage) -> None:
         if server_final.server_signature is None:

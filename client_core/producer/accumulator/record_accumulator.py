@@ -20,12 +20,10 @@ from typing import TYPE_CHECKING, Final
 from client_core.clock import FOREVER_MS
 from client_core.errors import IllegalStateError, KafkaError
 from client_core.producer.accumulator.batch_appender import BatchAppender
-from client_core.producer.accumulator.batch_drain import BatchDrain
-from client_core.producer.accumulator.drain_order import DrainOrder
+from client_core.producer.accumulator.batch_drain import BatchDrain, DrainOrder
 from client_core.producer.accumulator.incomplete_batches import IncompleteBatches
-from client_core.producer.accumulator.lost_leaders import LostLeaders
 from client_core.producer.accumulator.partition_sequences import is_later
-from client_core.producer.accumulator.partitioner import BuiltInPartitioner
+from client_core.producer.accumulator.partitioner import BuiltInPartitioner, LostLeaders
 from client_core.producer.accumulator.topic_queues import WaitingQueues
 from client_core.producer.results.status import BufferStatus, FailedRecords, Unacknowledged
 from client_core.record.compression import NO_COMPRESSION

@@ -14,8 +14,8 @@ from client_core.errors import KafkaError, ProducerClosedError
 from client_core.events import WaitFinished
 from client_core.latch import Latch
 from client_core.producer.requests.appending import append_blocking
-from client_core.producer.requests.blocking_metadata_wait import BlockingMetadataWait
-from client_core.producer.requests.io_executor import CLOSED_WHILE_WAITING
+from client_core.producer.requests.least_loaded_call import CLOSED_WHILE_WAITING
+from client_core.producer.requests.metadata_wait import BlockingMetadataWait
 from client_core.producer.requests.record_checks import check_topics, ensure_valid_size
 from client_core.producer.results.ticket import Phase
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.accumulator.buffer_pool import BufferPool
     from client_core.producer.accumulator.record_accumulator import RecordAccumulator
-    from client_core.producer.requests.io_executor import IoExecutor
+    from client_core.producer.requests.least_loaded_call import IoExecutor
     from client_core.producer.requests.ordering_gate import HeldBackTopics
-    from client_core.producer.results.completions import Completions
     from client_core.producer.results.future_record_metadata import FutureRecordMetadata
     from client_core.producer.results.producer_record import ProducerRecord
+    from client_core.producer.results.ticket import Completions
     from client_core.producer.settings.config import ProducerConfig
 
 #: What a flush is called in WaitFinished.

@@ -3,19 +3,22 @@
 The list of all topics (`pending_metadata.py`) and the configs of topics (`pending_configs.py`) are asked for
 so. What was lost with its connection, or was refused for now, is to be sent again after a growing pause, for
 as long as somebody waits. I/O thread only. Source: KafkaAdminClient.Call, Kafka 4.3, as far as it is needed.
+
+What requests need of the I/O thread: work that it does for them, and whether they run on it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from client_core.backoff import ExponentialBackoff
-    from client_core.client.client_request import ClientResponse
-    from client_core.client.kafka_client import KafkaClient
+    from client_core.client.kafka_client import ClientResponse, KafkaClient
     from client_core.errors import KafkaError
+    from client_core.producer.requests.pending_request import PendingRequest
     from client_core.protocol.request import RequestBuilder
+
 
 #: Before a node is looked for again; retry.backoff.ms may be 0.
 _SHORTEST_PAUSE_MS: Final = 10
@@ -23,6 +26,31 @@ _SHORTEST_PAUSE_MS: Final = 10
 #: Gets the answer's message (None: there is none), why there is none as far as that is known, and the time.
 #: Says whether what was asked is settled; if not, it is to be asked again.
 Settle = Callable[[object | None, "KafkaError | None", int], bool]
+
+
+#: The message of ProducerClosedError where a call waits when the producer is closed. Source: KafkaProducer.
+CLOSED_WHILE_WAITING: Final = "Producer closed while send in progress"
+
+
+class IoExecutor(Protocol):
+    """The I/O thread, as requests see it. Any thread."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on the I/O thread: in a callback."""
+        ...
+
+    def take(self, request: PendingRequest, *, wake: bool) -> None:
+        """Hands a request over to be watched and, where it must wait, parked."""
+        ...
+
+    def do(self, command: Callable[[int], None]) -> None:
+        """Has `command(now_ms)` done at the next turn."""
+        ...
+
+    def wakeup(self) -> None:
+        """Lets the present or the next poll return."""
+        ...
 
 
 class LeastLoadedCall:

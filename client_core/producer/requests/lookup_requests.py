@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from client_core.clock import Clock
-    from client_core.producer.requests.io_executor import IoExecutor
+    from client_core.producer.requests.least_loaded_call import IoExecutor
     from client_core.producer.requests.pending_configs import PendingConfigs
     from client_core.producer.requests.pending_metadata import PendingLookups
     from client_core.producer.results.ticket import Done, Ticket

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Final
 from client_core.errors import KafkaError, ProducerClosedError, TimeoutError
 from client_core.events import WaitFinished
 from client_core.producer.requests.appending import Appended, append
-from client_core.producer.requests.deadlines import Deadlines
+from client_core.producer.requests.deadlines import Deadlines, StandingAside, TopicQueue, topic_waits
 from client_core.producer.requests.metadata_wait import Fail, Known, judge_metadata_wait, metadata_timeout
 from client_core.producer.requests.ordering_gate import HeldBackTopics
 from client_core.producer.requests.pending_request import PendingRequest
-from client_core.producer.requests.topic_waits import StandingAside, TopicQueue, topic_waits
 from client_core.producer.results.results import Wait
 from client_core.producer.results.status import Unacknowledged
 from client_core.producer.results.ticket import Phase, RecordFailure, Written

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from client_core.backoff import ExponentialBackoff
     from client_core.client.kafka_client import KafkaClient
     from client_core.metadata.producer_metadata import ProducerMetadata
-    from client_core.producer.results.completions import Completions
-    from client_core.producer.results.ticket import Done
+    from client_core.producer.results.ticket import Completions, Done
 
 #: How many topics one request asks for at most: a topic's configs take about 2 KB of the answer.
 MAX_TOPICS_PER_REQUEST: Final = 100

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from client_core.client.kafka_client import KafkaClient
     from client_core.metadata.metadata_cache import MetadataCache
     from client_core.metadata.producer_metadata import ProducerMetadata
-    from client_core.producer.results.completions import Completions
-    from client_core.producer.results.ticket import Done
+    from client_core.producer.results.ticket import Completions, Done
 
 
 class Kind(Enum):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from client_core.errors import IllegalStateError
 from client_core.producer.requests.appending import Appended, append
-from client_core.producer.requests.blocking_metadata_wait import mark_used
+from client_core.producer.requests.metadata_wait import mark_used
 from client_core.producer.requests.parked_requests import ParkedRequests
 from client_core.producer.results.ticket import Phase, RecordFailure, Written
 
@@ -27,11 +27,10 @@ if TYPE_CHECKING:
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.accumulator.buffer_pool import BufferPool
     from client_core.producer.accumulator.record_accumulator import RecordAccumulator
-    from client_core.producer.requests.io_executor import IoExecutor
+    from client_core.producer.requests.least_loaded_call import IoExecutor
     from client_core.producer.requests.pending_metadata import PendingLookups
     from client_core.producer.requests.pending_request import PendingRequest
-    from client_core.producer.results.completions import Completions
-    from client_core.producer.results.ticket import Done
+    from client_core.producer.results.ticket import Completions, Done
 
 
 #: In Java's words (PROD-08).

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from client_core.errors import KafkaError
     from client_core.producer.results.ticket import Written
-    from client_core.record.timestamp_runs import TimestampRuns
+    from client_core.record.record_content import TimestampRuns
 
 
 class RecordOwner(Protocol):

@@ -3,13 +3,27 @@
 Exactly one of these, whatever was said, so that every record's owner hears once and the batch's memory
 comes back once (BAT-01). By an answer of a broker, or by what the client says in its stead: timed out,
 disconnected, expired. I/O thread only. Source: Sender.completeBatch, Sender.failBatch, Kafka 4.3.
+
+What of failing batches is news: a partition that fails is told once for each error, until it works again.
+
+When a broker dies, each batch of each partition that it led fails, and goes on failing at each retry: that is
+a thousand lines for one event. What is no news is told at DEBUG. One owner, the I/O thread.
+
+The batches that are on their way to a broker, by partition, and when the first of them will be too old.
+
+They are looked at only when the earliest expiry has come, and then all of them: a batch that is sent again
+stands behind younger ones. I/O thread only; the length is a plain read. Source: Sender.inFlightBatches.
+
+The part of ProducerConfig that Sender and the settlement of its batches use.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from client_core.clock import FOREVER_MS
 from client_core.error_codes import Errors
 from client_core.errors import (
     ClusterAuthorizationError,
@@ -21,21 +35,137 @@ from client_core.errors import (
 )
 from client_core.events import BatchRetried, BatchSplit, ProduceFinished
 from client_core.producer.results.ticket import Written
-from client_core.producer.sender.failure_log_limiter import ProduceNews
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from client_core.cluster import TopicPartition
     from client_core.events import EventSink
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.accumulator.producer_batch import ProducerBatch
     from client_core.producer.accumulator.record_accumulator import RecordAccumulator
-    from client_core.producer.sender.in_flight_batches import InFlightBatches
     from client_core.producer.sender.produce_request import PartitionResponse
-    from client_core.producer.sender.sender_config import SenderConfig
     from client_core.producer.sender.transaction_manager import TransactionManager
 
+
 _log: Final = logging.getLogger(__name__)
+
+#: Lines about failures in a minute. Who looks for the other partitions finds them in metrics and status.
+MOST_LINES: Final = 20
+WINDOW_MS: Final = 60_000
+#: Partitions, and topics with large batches, that are remembered; one that is gone never works again.
+_MOST_REMEMBERED: Final = 1_000
+
+
+class ProduceNews:
+    """The partitions whose failures were told."""
+
+    def __init__(self) -> None:
+        #: By partition, the errors that were told of it; empty while everything works.
+        self.told: Final[dict[TopicPartition, set[tuple[Errors, bool]]]] = {}
+        self._told_too_large: Final[dict[str, None]] = {}
+        self._window_ms = 0
+        self._lines = 0
+
+    def failed(self, partition: TopicPartition, error: Errors, now_ms: int, *, for_good: bool = False) -> int:
+        """The level at which to tell of a batch that failed: it is tried again, or given up for good."""
+        told = self.told.get(partition)
+        if told is not None and (error, for_good) in told:
+            return logging.DEBUG
+        if not self._has_room(now_ms):
+            return logging.DEBUG
+        if told is None:
+            if len(self.told) >= _MOST_REMEMBERED:
+                del self.told[next(iter(self.told))]
+            told = self.told[partition] = set()
+        told.add((error, for_good))
+        return logging.WARNING
+
+    def succeeded(self, partition: TopicPartition) -> None:
+        """A batch was acknowledged."""
+        if self.told.pop(partition, None) is not None:
+            _log.info("Produce to %s works again", partition)
+
+    def too_large(self, topic: str) -> int:
+        """The level at which to tell that a batch is split: that goes on until somebody changes a setting."""
+        if topic in self._told_too_large or len(self._told_too_large) >= _MOST_REMEMBERED:
+            return logging.DEBUG
+        self._told_too_large[topic] = None
+        return logging.WARNING
+
+    def _has_room(self, now_ms: int) -> bool:
+        if now_ms - self._window_ms >= WINDOW_MS:
+            self._window_ms, self._lines = now_ms, 0
+        self._lines += 1
+        if self._lines == MOST_LINES + 1:
+            _log.warning("Produce fails for more partitions than are named in a minute (%d)", MOST_LINES)
+        return self._lines <= MOST_LINES
+
+
+class InFlightBatches:
+    """What was sent and is not settled."""
+
+    def __init__(self, delivery_timeout_ms: int) -> None:
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._batches: dict[TopicPartition, list[ProducerBatch]] = {}
+        self._count = 0
+        #: No batch expires before this. It may be too early: `expired` sets it right whenever it has come.
+        self.next_expiry_ms = FOREVER_MS
+
+    def __len__(self) -> int:
+        return self._count
+
+    def of(self, topic_partition: TopicPartition) -> Sequence[ProducerBatch]:
+        return tuple(self._batches.get(topic_partition, ()))
+
+    def add(self, batch: ProducerBatch) -> None:
+        self._batches.setdefault(batch.topic_partition, []).append(batch)
+        self._count += 1
+        self.next_expiry_ms = min(self.next_expiry_ms, batch.created_ms + self._delivery_timeout_ms)
+
+    def remove(self, batch: ProducerBatch) -> None:
+        """Takes a batch out, if it is there."""
+        batches = self._batches.get(batch.topic_partition)
+        if batches is None or batch not in batches:
+            return
+        batches.remove(batch)
+        self._count -= 1
+        if not batches:
+            del self._batches[batch.topic_partition]
+
+    def clear(self) -> None:
+        self._batches.clear()
+        self._count = 0
+        self.next_expiry_ms = FOREVER_MS
+
+    def expired(self, now_ms: int) -> list[ProducerBatch]:
+        """The batches that are too old; they stay in here until they are removed."""
+        if now_ms < self.next_expiry_ms:
+            return []
+        expired: list[ProducerBatch] = []
+        self.next_expiry_ms = FOREVER_MS
+        for batches in self._batches.values():
+            for batch in batches:
+                if batch.has_reached_delivery_timeout(self._delivery_timeout_ms, now_ms):
+                    expired.append(batch)
+                else:
+                    expiry_ms = batch.created_ms + self._delivery_timeout_ms
+                    self.next_expiry_ms = min(self.next_expiry_ms, expiry_ms)
+        return expired
+
+
+@dataclass(frozen=True, slots=True)
+class SenderConfig:
+    """Times in ms, sizes in bytes. Immutable."""
+
+    acks: str
+    retries: int
+    max_request_bytes: int
+    request_timeout_ms: int
+    delivery_timeout_ms: int
+    retry_backoff_ms: int
+    guarantee_message_order: bool  # max.in.flight.requests.per.connection=1
+    whole_requests: bool  # not Kafka's: see KafkaProducer
 
 
 class BatchSettlement:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 from client_core.cluster import Node, TopicPartition
 from client_core.error_codes import Errors
 from client_core.errors import InvalidRecordError, UnsupportedCompressionTypeError
-from client_core.metadata.leadership_hints import LeaderIdAndEpoch
+from client_core.metadata.leader_epochs import LeaderIdAndEpoch
 from client_core.metadata.metadata_response import LONGEST_HOST
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.produce_request import (

@@ -24,9 +24,7 @@ from client_core.errors import (
 )
 from client_core.events import NO_EVENTS, BatchSent
 from client_core.producer.accumulator.producer_batch import ProducerIdAndEpoch
-from client_core.producer.sender.batch_settlement import BatchSettlement
-from client_core.producer.sender.in_flight_batches import InFlightBatches
-from client_core.producer.sender.init_producer_id_request import InitProducerIdRequestBuilder
+from client_core.producer.sender.batch_settlement import BatchSettlement, InFlightBatches
 from client_core.producer.sender.produce_request import (
     NOTHING_SAID,
     PartitionRecords,
@@ -35,7 +33,7 @@ from client_core.producer.sender.produce_request import (
     leader_nodes,
     partition_responses,
 )
-from client_core.producer.sender.transaction_manager import State
+from client_core.producer.sender.transaction_manager import InitProducerIdRequestBuilder, State
 from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from client_core.protocol.messages.produce_response import ProduceResponse
 
@@ -43,17 +41,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from uuid import UUID
 
-    from client_core.client.client_request import ClientResponse
-    from client_core.client.kafka_client import KafkaClient
+    from client_core.client.kafka_client import ClientResponse, KafkaClient
     from client_core.clock import Clock
     from client_core.cluster import Node, TopicPartition
     from client_core.events import EventSink
-    from client_core.metadata.leadership_hints import LeaderIdAndEpoch
+    from client_core.metadata.leader_epochs import LeaderIdAndEpoch
     from client_core.metadata.metadata_cache import MetadataCache
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.accumulator.producer_batch import ProducerBatch
     from client_core.producer.accumulator.record_accumulator import RecordAccumulator
-    from client_core.producer.sender.sender_config import SenderConfig
+    from client_core.producer.sender.batch_settlement import SenderConfig
     from client_core.producer.sender.transaction_manager import TransactionManager
 
 _log: Final = logging.getLogger(__name__)

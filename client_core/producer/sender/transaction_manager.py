@@ -13,6 +13,10 @@ Java's user does by making a new producer.
 
 Decides only: Sender does the sending. I/O thread only, but `producer_id`, a plain read. Source:
 TransactionManager, TxnPartitionMap, Kafka 4.3.
+
+InitProducerId as NetworkClient wants it: the request that gets an idempotent producer its id (IDM-01).
+
+Pure. Made by Sender. Source: InitProducerIdRequest.Builder, TransactionManager, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -29,6 +33,9 @@ from client_core.errors import (
     UnsupportedVersionError,
 )
 from client_core.producer.accumulator.partition_sequences import PartitionSequences, is_later
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.messages.init_producer_id_request import InitProducerIdRequest
+from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from client_core.record.record_batch import increment_sequence
 
 if TYPE_CHECKING:
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
     from client_core.backoff import ExponentialBackoff
     from client_core.cluster import TopicPartition
     from client_core.producer.accumulator.producer_batch import ProducerBatch, ProducerIdAndEpoch
+
 
 _log: Final = logging.getLogger(__name__)
 
@@ -52,6 +60,33 @@ MOST_LEFT: Final = 500
 
 #: Errors that say the broker's idea of the next sequence and ours have parted.
 _GAPS: Final = frozenset({Errors.OUT_OF_ORDER_SEQUENCE_NUMBER, Errors.UNKNOWN_PRODUCER_ID})
+
+
+#: Without a transactional id the broker looks at no timeout; Java sends the largest one.
+_TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1
+
+
+class InitProducerIdRequestBuilder:
+    """Asks for a new producer id, without a transactional id."""
+
+    @property
+    def api(self) -> ApiKey:
+        return ApiKey.INIT_PRODUCER_ID
+
+    @property
+    def oldest_allowed_version(self) -> int:
+        return ApiKey.INIT_PRODUCER_ID.min_version
+
+    @property
+    def latest_allowed_version(self) -> int:
+        return ApiKey.INIT_PRODUCER_ID.max_version
+
+    def encode(self, version: int) -> bytes:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS)
+        return request.encode(version)
+
+    def decode_response(self, body: bytes, version: int) -> InitProducerIdResponse:
+        return InitProducerIdResponse.decode(body, version)
 
 
 class State(Enum):

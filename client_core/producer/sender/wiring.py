@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from client_core.client.allowed_hosts import AllowedHosts
 from client_core.client.bootstrap_addresses import (
     ClientDnsLookup,
     check_host_names,
@@ -18,13 +17,16 @@ from client_core.client.bootstrap_addresses import (
 from client_core.client.host_resolver import BackgroundResolver, DefaultHostResolver
 from client_core.client.metadata_updater import DefaultMetadataUpdater
 from client_core.client.network_client import NetworkClient
-from client_core.client.network_client_config import MetadataRecoveryStrategy, NetworkClientConfig
+from client_core.client.network_client_config import (
+    AllowedHosts,
+    MetadataRecoveryStrategy,
+    NetworkClientConfig,
+)
 from client_core.metadata.metadata import MetadataConfig
-from client_core.network.network_config import NetworkConfig
-from client_core.network.security_channel_builder import security_channel_builder
-from client_core.network.selector import Selector
+from client_core.network.channel_builder import security_channel_builder
+from client_core.network.selector import NetworkConfig, Selector
 from client_core.producer.accumulator.record_accumulator import AccumulatorConfig
-from client_core.producer.sender.sender_config import SenderConfig
+from client_core.producer.sender.batch_settlement import SenderConfig
 from client_core.record.codecs import compression_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from client_core.client.allowed_hosts import AllowedHosts
+from client_core.client.network_client_config import AllowedHosts
 from client_core.producer.settings.config_def import (
     BOOLEAN,
     FILLED_LIST,

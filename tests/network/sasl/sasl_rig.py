@@ -16,11 +16,10 @@ from client_core.network.channel_builder import (
     NoAuthentication,
     PlaintextTransports,
 )
-from client_core.network.network_config import NetworkConfig
 from client_core.network.sasl import SaslAuthenticators
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import SaslConfig, SslConfig
-from client_core.network.selector import Selector
+from client_core.network.selector import NetworkConfig, Selector
 from client_core.network.ssl_context import SslContexts
 from client_core.network.ssl_transport_layer import SslTransports
 from tests.support.certificates import Authority

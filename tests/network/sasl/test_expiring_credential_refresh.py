@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_core.network.sasl.expiring_credential_refresh import ExpiringCredentialRefresh
-from client_core.network.sasl.oauth_bearer_token import OAuthBearerToken
+from client_core.network.sasl.client_jwt_validator import OAuthBearerToken
+from client_core.network.sasl.oauth_bearer_login import ExpiringCredentialRefresh
 
 NOW_MS = 1_700_000_000_000
 MINUTE_MS = 60_000

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from client_core.events import Event
-    from client_core.network.sasl.oauth_bearer_token import OAuthBearerToken
+    from client_core.network.sasl.client_jwt_validator import OAuthBearerToken
 
 URL_SETTING: Final = "sasl.oauthbearer.token.endpoint.url"
 MINUTE_MS: Final = 60_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from client_core.errors import IllegalSaslStateError
-from client_core.network.sasl.plain_sasl_client import PlainSaslClient
+from client_core.network.sasl.sasl_client import PlainSaslClient
 
 
 @pytest.mark.behaviour("SASL-05")

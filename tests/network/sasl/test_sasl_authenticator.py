@@ -21,14 +21,14 @@ from client_core.errors import (
     SchemaError,
     UnsupportedSaslMechanismError,
 )
-from client_core.network.sasl.plain_sasl_client import PlainSaslClient
+from client_core.network.sasl.sasl_client import PlainSaslClient
 from client_core.network.sasl.sasl_client_authenticator import (
     MAX_RESERVED_CORRELATION_ID,
     MIN_RESERVED_CORRELATION_ID,
     SaslClientAuthenticator,
     is_reserved,
 )
-from client_core.network.sasl.scram_mechanism import ScramMechanism
+from client_core.network.sasl.scram_sasl_client import ScramMechanism
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import SaslConfig
 from client_core.network.selectable import ChannelStateName

@@ -18,10 +18,9 @@ from client_core.errors import (
     UnknownServerError,
     UnsupportedSaslMechanismError,
 )
-from client_core.network.sasl.plain_sasl_client import PlainSaslClient
+from client_core.network.sasl.sasl_client import PlainSaslClient
 from client_core.network.sasl.sasl_client_authenticator import SaslClientAuthenticator
-from client_core.network.sasl.scram_mechanism import ScramMechanism
-from client_core.network.sasl.scram_sasl_client import ScramSaslClient
+from client_core.network.sasl.scram_sasl_client import ScramMechanism, ScramSaslClient
 from client_core.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from client_core.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from client_core.errors import IllegalSaslStateError, SaslAuthenticationError
-from client_core.network.sasl.scram_mechanism import MAX_ITERATIONS, ScramMechanism
-from client_core.network.sasl.scram_sasl_client import ScramSaslClient
+from client_core.network.sasl.scram_sasl_client import MAX_ITERATIONS, ScramMechanism, ScramSaslClient
 from tests.support.sasl_server_mechanisms import Refused, ScramServer
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from client_core.errors import DisconnectError
-from client_core.network.sasl.plain_sasl_client import PlainSaslClient
+from client_core.network.sasl.sasl_client import PlainSaslClient
 from client_core.network.sasl.sasl_client_authenticator import SaslClientAuthenticator
 from client_core.network.selectable import ChannelStateName
 from tests.network.sasl.sasl_rig import (

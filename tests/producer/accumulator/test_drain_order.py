@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from client_core.cluster import Cluster, Node, TopicPartition
-from client_core.producer.accumulator.drain_order import DrainOrder
+from client_core.producer.accumulator.batch_drain import DrainOrder
 from tests.golden.adapters_producer import Leaders, cluster_of
 
 T = "t"

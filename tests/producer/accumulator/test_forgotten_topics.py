@@ -10,7 +10,7 @@ from weakref import ref
 import pytest
 
 from client_core.cluster import TopicPartition
-from client_core.producer.accumulator.drain_order import DrainOrder
+from client_core.producer.accumulator.batch_drain import DrainOrder
 from client_core.producer.accumulator.partitioner import BuiltInPartitioner
 from client_core.producer.accumulator.topic_queues import WaitingQueues
 from client_core.producer.results.producer_record import ProducerRecord

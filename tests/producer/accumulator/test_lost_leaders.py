@@ -11,8 +11,7 @@ import pytest
 from client_core import NO_EVENTS, KafkaProducer, MetadataResult, ProducerRecord, RecordMetadata
 from client_core.clock import FOREVER_MS
 from client_core.events import NodeDisconnected, NodeReady
-from client_core.producer.accumulator.lost_leaders import LostLeaders
-from client_core.producer.accumulator.partitioner import BuiltInPartitioner, PartitionLoad
+from client_core.producer.accumulator.partitioner import BuiltInPartitioner, LostLeaders, PartitionLoad
 from client_core.protocol.api_keys import ApiKey
 from tests.producer.batches import RECORD, TOPIC, Bench, Leaders, Owner, numbered, queued
 from tests.support.live_producer import PATIENCE_S, look_up, producing, submit

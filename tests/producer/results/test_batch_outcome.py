@@ -4,7 +4,7 @@ import pytest
 
 from client_core.errors import IllegalStateError
 from client_core.producer.results.batch_outcome import BatchOutcome, FinalState, may_end, spans_between
-from client_core.record.timestamp_runs import TimestampRuns
+from client_core.record.record_content import TimestampRuns
 from tests.producer.batches import Owner
 
 

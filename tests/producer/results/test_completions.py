@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from client_core.producer.results.completions import Completions
 from client_core.producer.results.results import ProduceResult
-from client_core.producer.results.ticket import CallInline
+from client_core.producer.results.ticket import CallInline, Completions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,7 +19,7 @@ from client_core.producer.results.results import (
     TopicConfigsResult,
 )
 from client_core.producer.results.ticket import Phase, RecordFailure, Written
-from client_core.record.timestamp_runs import TimestampRuns
+from client_core.record.record_content import TimestampRuns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

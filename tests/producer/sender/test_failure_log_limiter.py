@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from client_core.cluster import TopicPartition
 from client_core.error_codes import Errors
-from client_core.producer.sender.failure_log_limiter import MOST_LINES, WINDOW_MS, ProduceNews
+from client_core.producer.sender.batch_settlement import MOST_LINES, WINDOW_MS, ProduceNews
 from tests.support.producer_rig import ProducerRig
 from tests.support.sender_rig import ORDERS_0, produced
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from client_core.clock import FOREVER_MS
 from client_core.producer.accumulator.producer_batch import ProducerBatch
-from client_core.producer.sender.in_flight_batches import InFlightBatches
+from client_core.producer.sender.batch_settlement import InFlightBatches
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from tests.support.sender_rig import ORDERS_0, ORDERS_1
 

@@ -9,7 +9,7 @@ import pytest
 from client_core.cluster import Node, TopicPartition
 from client_core.error_codes import Errors
 from client_core.errors import InvalidRecordError, UnsupportedCompressionTypeError
-from client_core.metadata.leadership_hints import LeaderIdAndEpoch
+from client_core.metadata.leader_epochs import LeaderIdAndEpoch
 from client_core.producer.sender.produce_request import (
     PartitionRecords,
     PartitionResponse,

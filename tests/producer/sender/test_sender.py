@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from client_core.client.client_request import ClientRequest, ClientResponse
+from client_core.client.kafka_client import ClientRequest, ClientResponse
 from client_core.cluster import TopicPartition
 from client_core.error_codes import Errors
 from client_core.errors import (

@@ -12,7 +12,7 @@ import pytest
 from client_core.cluster import Node, TopicPartition
 from client_core.error_codes import Errors
 from client_core.metadata.metadata import LeaderAndEpoch
-from client_core.producer.accumulator.lost_leaders import LostLeaders
+from client_core.producer.accumulator.partitioner import LostLeaders
 from client_core.protocol.messages.produce_response import NodeEndpoint
 from tests.support.metadata_responses import metadata_response, node, partition, topic, topic_id_of
 from tests.support.sender_rig import (

@@ -24,7 +24,7 @@ from tests.producer.sequence_rig import acknowledged_rig, drain, in_flight, mana
 from tests.support.sender_rig import ORDERS_0, ORDERS_1, produced, together
 
 if TYPE_CHECKING:
-    from client_core.client.client_request import ClientRequest
+    from client_core.client.kafka_client import ClientRequest
     from client_core.producer.accumulator.producer_batch import ProducerBatch
     from tests.support.sender_rig import SenderRig
 

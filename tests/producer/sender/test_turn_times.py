@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from client_core.network.channel_builder import PlaintextChannelBuilder
-from client_core.network.network_config import NetworkConfig
-from client_core.network.selector import Selector
-from client_core.producer.sender.turn_times import BOUNDS_MS, TurnTimes
+from client_core.network.selector import NetworkConfig, Selector
+from client_core.producer.sender.io_thread import BOUNDS_MS, TurnTimes
 from tests.support.mock_clock import MockClock
 from tests.support.producer_rig import ProducerRig
 

@@ -24,7 +24,7 @@ from client_core import (
 )
 from client_core.producer.results.batch_outcome import BatchOutcome
 from client_core.producer.results.results import BatchSpan, FailedSpan
-from client_core.record.timestamp_runs import TimestampRuns
+from client_core.record.record_content import TimestampRuns
 from service.base.settings import Settings
 from service.observe.tracing.otlp import make_span_traces
 from service.process.app import App

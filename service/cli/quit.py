@@ -1,0 +1,42 @@
+"""`pilotfish quit`: ends a running sidecar in order, as SIGTERM does.
+
+For the last line of a Job whose pod has the sidecar beside it as a container of its own: its kubelet sends
+SIGTERM to none before all have ended. A sidecar that is a native one (an init container that restarts) needs
+none of this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import click
+from pydantic import BaseModel
+
+from service.cli.options import asks_api
+from service.cli.sidecar import Sidecar, SidecarFailedError
+
+#: The sidecar answers before it begins to end.
+_TIMEOUT_S: Final = 10.0
+
+
+class _QuitAnswer(BaseModel):
+    shutting_down: bool
+
+
+@click.command("quit", short_help="Ends the sidecar, as SIGTERM does.")
+@asks_api
+def quit_command(sidecar: Sidecar) -> None:
+    """Ends the sidecar in order, as SIGTERM does, and does not wait for the end.
+
+    Needs the token of the sidecar's quit_token_file. Twice is once.
+    """
+    asked = replace(sidecar, timeout_s=_TIMEOUT_S)
+    status, body = asked.ask("POST", "/quitquitquit", b"")
+    if status == 404:
+        raise SidecarFailedError(
+            f"the sidecar at {asked.address} is ended by signals only; "
+            "start it with --quit-token-file to end it like this"
+        )
+    asked.answer_of(_QuitAnswer, status, body)
+    click.echo("shutting down")
