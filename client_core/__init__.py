@@ -133,9 +133,7 @@ from client_core.metadata.topic_listing import (
 from client_core.metadata.topic_table import (
     TopicTable,
 )
-from client_core.network.ssl_context import (
-    certificate_expires_at_s,
-)
+from client_core.network.certificate_expiry import certificate_expires_at_s
 from client_core.producer.accumulator.backlog import (
     Backlog,
     BatchCount,

@@ -28,7 +28,8 @@ from starlette.routing import Route
 
 from service.wire.asgi import HeaderPairs, header_values
 from service.wire.errors import Problem, Refusal, native
-from service.wire.responses import as_is, etag_of, matches
+from service.wire.freshness import etag_of, matches
+from service.wire.responses import as_is
 
 _PAGE: Final = Path(__file__).parent / "page"
 

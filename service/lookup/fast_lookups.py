@@ -40,7 +40,7 @@ from service.wire.asgi import (
     respond_with,
 )
 from service.wire.errors import Problem, ProblemError, native
-from service.wire.responses import matches
+from service.wire.freshness import matches
 from service.wire.waiting import CALLER_GONE, MAX_WAIT_MS, CallerGoneError
 
 #: What makes a query more than one plain parameter.

@@ -24,9 +24,9 @@ from client_core import MetadataCache, Node, TopicTable, partition_for_key
 from service.base.producer_protocol import Producer
 from service.lookup.answers import cluster_body, leader_body, partition_body, topic_body, topic_pieces
 from service.wire.asgi import HeaderPairs, header_lines
+from service.wire.freshness import CACHE_CONTROL, etag_of, freshness_headers, version_text
 from service.wire.long_answers import LongBody, Slices
-from service.wire.responses import CACHE_CONTROL, etag_of, freshness_headers, version_text
-from service.wire.strict_json import JSON
+from service.wire.media_type import JSON
 
 #: What every path about one topic begins with; the topic's name is the next segment.
 TOPICS: Final = b"/v1/topics/"

@@ -34,7 +34,7 @@ from service.base.topic_names import fault_of_topic_name
 from service.lookup.unknown_topics import UnknownTopics
 from service.wire.asgi import Receive
 from service.wire.errors import Problem, ProblemError, explained, problem_of, refused
-from service.wire.responses import parse_version
+from service.wire.freshness import parse_version
 from service.wire.waiting import MAX_WAIT_MS, wait_for_result
 
 

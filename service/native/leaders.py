@@ -28,18 +28,11 @@ from service.sidecar.sidecar import Sidecar, SidecarDep
 from service.wire.asgi import header
 from service.wire.errors import Problem, ProblemError, error_item, problem_of, problem_of_body
 from service.wire.long_answers import joined
+from service.wire.media_type import check_media_type
 from service.wire.payload import DECODERS, Format
 from service.wire.responses import of_long
 from service.wire.responses import problems as problem_responses
-from service.wire.strict_json import (
-    MAX_INT32,
-    SEARCHED_BYTES,
-    BodyError,
-    check_media_type,
-    compact,
-    misfit,
-    refuse_unfit,
-)
+from service.wire.strict_json import MAX_INT32, SEARCHED_BYTES, BodyError, compact, misfit, refuse_unfit
 
 router = APIRouter(tags=["metadata"])
 

@@ -29,8 +29,9 @@ from service.native.schemas import (
 from service.sidecar.sidecar import Sidecar, SidecarDep
 from service.wire.asgi import header_values
 from service.wire.errors import ProblemError, problem_of, refused
+from service.wire.freshness import freshness_headers
 from service.wire.payload import bytes_of_plain
-from service.wire.responses import freshness_headers, of_long, of_prepared, problems
+from service.wire.responses import of_long, of_prepared, problems
 from service.wire.schemas import Int32
 
 PartitionPath = Annotated[Int32, Path()]

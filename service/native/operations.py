@@ -15,7 +15,8 @@ from service.native.schemas import RefreshAnswer, RequeueAnswer, RequeueQuery
 from service.native.status_schemas import StatusAnswer
 from service.sidecar.sidecar import SidecarDep
 from service.wire.errors import refused
-from service.wire.responses import of_json, problems, version_text
+from service.wire.freshness import version_text
+from service.wire.responses import of_json, problems
 from service.wire.schemas import NoQuery, WaitQuery
 
 if TYPE_CHECKING:  # a sidecar without a spool loads none of it

@@ -15,10 +15,11 @@ from service.produce.ndjson import is_ndjson
 from service.produce.produce_endpoint import ROUTE, ProduceEndpoint
 from service.produce.produce_forms import DELIVERIES, DELIVERY
 from service.produce.records_codec import MAX_TIMESTAMP_MS
+from service.wire.media_type import JSON, NDJSON, OCTET_STREAM
 from service.wire.payload import Format
 from service.wire.responses import as_is, problems
 from service.wire.schemas import ProduceAnswer
-from service.wire.strict_json import JSON, MAX_INT32, NDJSON, OCTET_STREAM
+from service.wire.strict_json import MAX_INT32
 from service.wire.waiting import MAX_WAIT_MS
 
 _FORMATS: Final = [form.value for form in Format]

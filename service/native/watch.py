@@ -20,10 +20,10 @@ from service.watch.event_stream import MEDIA_TYPE, EventStream
 from service.watch.long_poll import LongPoll, number_of
 from service.wire.asgi import HeaderPairs, Receive, Scope, Send, header
 from service.wire.errors import refused
+from service.wire.media_type import JSON
 from service.wire.responses import of_chunks, problems
 from service.wire.schemas import FailedItem, Milliseconds, digits_only
 from service.wire.streaming import Outlet, StreamedAnswer, unless_gone
-from service.wire.strict_json import JSON
 from service.wire.waiting import MAX_WAIT_MS
 
 router = APIRouter(tags=["metadata"])

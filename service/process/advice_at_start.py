@@ -28,7 +28,7 @@ from client_core import Event, MetadataRefreshed, Result
 from service.base.producer_protocol import Producer
 from service.base.watched_file import FileFaultError, FileTooLargeError, read_file
 from service.process.advice_document import MAX_BYTES, Advice, AdviceIgnoredError, Outcome, parse_advice
-from service.wire.responses import rfc3339
+from service.wire.freshness import rfc3339
 
 _log: Final = logging.getLogger(__name__)
 

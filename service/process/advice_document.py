@@ -22,7 +22,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 
 from service.base.topic_names import fault_of_topic_name
-from service.wire.responses import rfc3339
+from service.wire.freshness import rfc3339
 
 VERSION: Final = 1
 

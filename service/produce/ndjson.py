@@ -34,9 +34,10 @@ from service.produce.record_stream import IDLE, Item, RecordStream, Streams, con
 from service.produce.records_codec import LineCodec
 from service.wire.asgi import HeaderPairs, Receive, Scope, header
 from service.wire.errors import Problem, problem_of_body, refused
+from service.wire.media_type import JSON, NDJSON, check_media_type, media_type_of
 from service.wire.payload import Format
 from service.wire.streaming import AskedBody, Outlet, StreamedAnswer
-from service.wire.strict_json import JSON, NDJSON, BodyError, check_media_type, media_type_of
+from service.wire.strict_json import BodyError
 from service.wire.waiting import CallerGoneError
 
 PARAMETERS: Final = ("key_format", "value_format")

@@ -31,16 +31,16 @@ from service.produce.records_codec import MAX_TIMESTAMP_MS, parse_records
 from service.wire.asgi import Scope, header, header_values
 from service.wire.errors import refused
 from service.wire.json_parts import BodyLimits
-from service.wire.payload import Format, bytes_of_plain
-from service.wire.strict_json import (
+from service.wire.media_type import (
     JSON,
-    MAX_INT32,
     NDJSON,
     OCTET_STREAM,
     check_encoding,
     check_media_type,
     media_type_of,
 )
+from service.wire.payload import Format, bytes_of_plain
+from service.wire.strict_json import MAX_INT32
 from service.wire.waiting import MAX_WAIT_MS
 
 _FORMS: Final = b", ".join((JSON, NDJSON, OCTET_STREAM)).decode()

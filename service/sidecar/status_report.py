@@ -21,7 +21,7 @@ from service.observe.http_metrics import PRODUCE_OUTCOMES, HttpMetrics
 from service.observe.slowness.collector import Failure, LeaderMove, NodeSlowness, Observed, Slowness
 from service.observe.slowness.judging import Picture, judge
 from service.observe.slowness.recent_times import NOTHING_RECENT, Second
-from service.wire.responses import rfc3339, version_text
+from service.wire.freshness import rfc3339, version_text
 
 _encode: Final = msgspec.json.Encoder().encode
 

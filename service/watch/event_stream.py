@@ -20,7 +20,7 @@ from service.watch.feed import CLUSTER_CHANGED, ChangeFeed
 from service.watch.snapshot import snapshot_pieces
 from service.watch.subscription import Start, Subscription
 from service.wire.errors import Problem
-from service.wire.responses import parse_version
+from service.wire.freshness import parse_version
 from service.wire.streaming import Outlet
 
 MEDIA_TYPE: Final = b"text/event-stream"

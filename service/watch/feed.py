@@ -40,7 +40,7 @@ from service.watch.snapshot import TopicTexts
 from service.watch.subscription import ChangeLog, Start, Subscription
 from service.wire.asgi import Message
 from service.wire.errors import Problem, ProblemError
-from service.wire.responses import rfc3339
+from service.wire.freshness import rfc3339
 
 #: How long a round holds the event loop before others have their turn: look-ups hardly notice.
 SLICE_S: Final = 0.002

@@ -21,7 +21,7 @@ from service.watch.event_stream import in_turns, number_to_resume, reset_data, s
 from service.watch.feed import ChangeFeed
 from service.watch.subscription import LoggedChange, Start, Subscription
 from service.wire.errors import Problem, refused
-from service.wire.responses import parse_version, version_text
+from service.wire.freshness import parse_version, version_text
 
 _encode: Final = msgspec.json.Encoder().encode
 _PLACE: Final = "query.min_version"

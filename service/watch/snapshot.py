@@ -16,7 +16,7 @@ from client_core import MetadataCache, TopicTable
 from service.lookup.answers import node_json, topic_id_text
 from service.watch.changes import PIECE, brokers_of, partition_json
 from service.wire.errors import Problem, error_item
-from service.wire.responses import rfc3339, version_text
+from service.wire.freshness import rfc3339, version_text
 
 _encode: Final = msgspec.json.Encoder().encode
 

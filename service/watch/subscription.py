@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from client_core import MetadataCache
 from service.admission.caller import Caller
 from service.watch.changes import Change
-from service.wire.responses import version_text
+from service.wire.freshness import version_text
 
 
 class LoggedChange:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, TypeVar
 from fastapi import Response
 
 from service.wire.asgi import HeaderPairs, Receive, Scope, Send
-from service.wire.responses import etag_digest, etag_of_digest
+from service.wire.freshness import etag_digest, etag_of_digest
 from service.wire.waiting import CallerGoneError
 
 T = TypeVar("T")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from service.dialects.cloudevents.binary import record_of_binary
 from service.dialects.cloudevents.structured import record_of_envelope, records_of_batch
 from service.dialects.dapr.bulk_codec import parse_entries
-from service.dialects.dapr.event_records import CLOUD_EVENT, EventRecords, Trace
+from service.dialects.dapr.envelope import CLOUD_EVENT, Trace
+from service.dialects.dapr.event_records import EventRecords
 from service.dialects.dapr.event_records import Target as DaprTarget
 from service.dialects.dapr.publish_metadata import metadata_of_query
 from service.dialects.dapr.publish_metadata import understand as understand_metadata

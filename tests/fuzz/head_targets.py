@@ -19,8 +19,8 @@ from service.produce.produce_forms import PARAMETERS, form_of, parameters, recor
 from service.produce.producing import Times
 from service.wire.asgi import header_values
 from service.wire.errors import ProblemError
+from service.wire.freshness import matches, parse_version
 from service.wire.json_parts import NO_LIMITS
-from service.wire.responses import matches, parse_version
 from service.wire.strict_json import BodyError
 from service.wire.trace_context import MAX_STATE_BYTES, trace_context
 from tests.fuzz.mutation import EXTREMES

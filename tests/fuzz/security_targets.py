@@ -20,6 +20,7 @@ from client_core.errors import (
 )
 from client_core.events import NO_EVENTS
 from client_core.network import ssl_pem
+from client_core.network.certificate_expiry import certificate_expires_at_s
 from client_core.network.sasl.client_jwt_validator import ClientJwtValidator
 from client_core.network.sasl.http_jwt_retriever import HttpJwtRetriever
 from client_core.network.sasl.jaas_config import JaasConfig
@@ -34,7 +35,6 @@ from client_core.network.sasl.scram_messages import ServerFinalMessage, ServerFi
 from client_core.network.sasl.scram_sasl_client import ScramMechanism, ScramSaslClient
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import OAuthBearerConfig, SaslConfig
-from client_core.network.ssl_context import certificate_expires_at_s
 from client_core.producer.settings.config import ProducerConfig
 from client_core.producer.settings.config_options import OPTIONS
 from client_core.protocol.api_keys import ApiKey

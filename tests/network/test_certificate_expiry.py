@@ -9,7 +9,7 @@ from cryptography import x509
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_core.network.ssl_context import certificate_expires_at_s
+from client_core.network.certificate_expiry import certificate_expires_at_s
 from tests.support.certificates import LONG_AGO, Authority, with_validity
 
 ISSUED = Authority().issue("localhost")

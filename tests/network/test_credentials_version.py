@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from client_core.events import CertificateLoaded, SecretReloaded
-from client_core.network.channel_builder import security_channel_builder
 from client_core.network.kafka_channel import KafkaChannel
 from client_core.network.network_receive import MemoryPool
 from client_core.network.network_send import NetworkSend
 from client_core.network.secret import SecretSource
+from client_core.network.security_channel_builder import security_channel_builder
 from client_core.network.security_config import (
     PLAINTEXT,
     OAuthBearerConfig,

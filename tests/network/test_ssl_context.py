@@ -16,9 +16,10 @@ import pytest
 
 from client_core.errors import ConfigError
 from client_core.events import CertificateLoaded, SecretReloaded
+from client_core.network.certificate_expiry import certificate_expires_at_s
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import SslConfig
-from client_core.network.ssl_context import SslContexts, certificate_expires_at_s
+from client_core.network.ssl_context import SslContexts
 from client_core.network.ssl_transport_layer import SslTransportLayer
 from tests.network.tls_clients import chain, key, key_password, shake_hands, ssl_config
 from tests.support.certificates import Authority, weak

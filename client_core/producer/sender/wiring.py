@@ -23,7 +23,7 @@ from client_core.client.network_client_config import (
     NetworkClientConfig,
 )
 from client_core.metadata.metadata import MetadataConfig
-from client_core.network.channel_builder import security_channel_builder
+from client_core.network.security_channel_builder import security_channel_builder
 from client_core.network.selector import NetworkConfig, Selector
 from client_core.producer.accumulator.record_accumulator import AccumulatorConfig
 from client_core.producer.sender.batch_settlement import SenderConfig

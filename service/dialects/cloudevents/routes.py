@@ -28,9 +28,10 @@ from service.produce.produce_answers import Answer, answer_of
 from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import HeaderPairs, header
 from service.wire.errors import ProblemError, problem_of_body, refused
+from service.wire.media_type import check_encoding
 from service.wire.responses import as_is, problems
 from service.wire.schemas import NoQuery, ProduceAnswer
-from service.wire.strict_json import BodyError, check_encoding
+from service.wire.strict_json import BodyError
 
 _FAMILY: Final = "application/cloudevents"
 _STRUCTURED: Final = "application/cloudevents+json"

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple, NoReturn
 import msgspec
 from msgspec import Raw
 
+from service.dialects.dapr.envelope import BINARY, CLOUD_EVENT, JSON, is_media_type
 from service.dialects.dapr.errors import ENTRIES, MISMATCH, TOO_MUCH, UNREADABLE, Code, fault
-from service.dialects.dapr.event_records import BINARY, CLOUD_EVENT, JSON, is_media_type
 from service.dialects.json_members import is_null, members_of, text_of
 from service.wire.json_parts import BodyLimits, items_of_body
 from service.wire.payload import bytes_of_base64

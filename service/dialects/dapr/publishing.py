@@ -21,16 +21,8 @@ from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
 from service.dialects.dapr import errors
 from service.dialects.dapr.bulk_codec import Entry, parse_entries
-from service.dialects.dapr.event_records import (
-    CLOUD_EVENT,
-    DEFAULT_CONTENT_TYPE,
-    JSON,
-    NO_CHARACTER,
-    EventRecords,
-    Target,
-    Trace,
-    is_media_type,
-)
+from service.dialects.dapr.envelope import CLOUD_EVENT, DEFAULT_CONTENT_TYPE, JSON, Trace, is_media_type
+from service.dialects.dapr.event_records import NO_CHARACTER, EventRecords, Target
 from service.dialects.dapr.publish_metadata import metadata_of_query, understand
 from service.observe.request_trace import REQUEST_TRACE
 from service.produce.body_threads import let_go
@@ -38,8 +30,9 @@ from service.produce.producing import Told, outcome_of
 from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import Scope, header
 from service.wire.errors import Problem, ProblemError, refused
+from service.wire.media_type import check_encoding
 from service.wire.responses import as_is
-from service.wire.strict_json import BodyError, check_encoding
+from service.wire.strict_json import BodyError
 from service.wire.trace_context import trace_context_of
 
 T = TypeVar("T")

@@ -32,8 +32,9 @@ from service.lookup.lookups import NO_DEMANDS
 from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import HeaderPairs, header
 from service.wire.errors import Problem, ProblemError
+from service.wire.freshness import freshness_headers, version_text
 from service.wire.long_answers import LongBody
-from service.wire.responses import freshness_headers, of_long, version_text
+from service.wire.responses import of_long
 
 _TYPE: Final = ANSWER_TYPE.encode()
 

@@ -44,7 +44,8 @@ from service.lookup.lookups import NO_DEMANDS, missing
 from service.sidecar.sidecar import Sidecar, SidecarDep
 from service.wire.asgi import HeaderPairs
 from service.wire.errors import ProblemError, problem_of, refused
-from service.wire.responses import freshness_headers, of_body, of_long
+from service.wire.freshness import freshness_headers
+from service.wire.responses import of_body, of_long
 
 _CLUSTER: Final = "/v3/clusters/{cluster_id}"
 _TOPIC: Final = f"{_CLUSTER}/topics/{{topic}}"

@@ -24,9 +24,9 @@ from client_core import Headers, ProducerRecord
 from service.dialects.json_members import is_null, members_of, text_of, within
 from service.dialects.rest_proxy import bytes_of_unpadded_base64, unquoted_number
 from service.produce.records_codec import MAX_HEADERS, in_one_where_many
+from service.wire.freshness import rfc3339
 from service.wire.json_parts import items_of
 from service.wire.payload import bytes_of_base64, bytes_of_json, bytes_of_text
-from service.wire.responses import rfc3339
 from service.wire.strict_json import MAX_INT32, BodyError
 
 _RECORD: Final = frozenset({"partition_id", "headers", "key", "value", "timestamp"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.wire.responses import etag_of, freshness_headers, matches, parse_version, rfc3339, version_text
+from service.wire.freshness import etag_of, freshness_headers, matches, parse_version, rfc3339, version_text
 
 
 def test_an_etag_is_of_the_bytes_alone() -> None:

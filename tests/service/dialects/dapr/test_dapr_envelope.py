@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from service.dialects.dapr.event_records import Origin, Trace, completed, time_text, wrapped
+from service.dialects.dapr.envelope import Origin, Trace, completed, time_text, wrapped
 from service.wire.strict_json import BodyError
 
 PARENT = "00-2583c3e5f33c8db92a2ba0e3488a6a63-328e7491ec6678de-01"

@@ -1,0 +1,81 @@
+"""How old an answer is, as HTTP says it: Age, the time of the last refresh, and our version.
+
+    Age: 17                                              whole seconds since the last response with this topic
+    Pilotfish-Metadata-Refreshed-At: 2026-01-31T09:26:53.589Z
+    Pilotfish-Metadata-Version: 5f2c9a10-42              <boot>-<n>: n counts the updates of this process
+
+A version of another process's boot means nothing here: `parse_version` tells them apart. ETags belong to an
+answer's bytes and to nothing else, so they outlive refreshes and restarts that change nothing. Pure.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Final
+
+from service.wire.asgi import HeaderPairs
+
+AGE: Final = b"age"
+REFRESHED_AT: Final = b"pilotfish-metadata-refreshed-at"
+VERSION: Final = b"pilotfish-metadata-version"
+
+#: Callers may keep an answer, but ask each time whether it still holds.
+CACHE_CONTROL: Final = (b"cache-control", b"no-cache")
+
+#: 64 bits: two answers of one path that share them by accident are not to be expected in the life of a
+#: cluster.
+_ETAG_BYTES: Final = 8
+
+
+def etag_of(body: bytes) -> bytes:
+    """A strong entity tag of these bytes."""
+    return b'"%s"' % blake2b(body, digest_size=_ETAG_BYTES).hexdigest().encode()
+
+
+def etag_digest() -> blake2b:
+    """What a body's pieces are fed to, one after the other; see `etag_of_digest`."""
+    return blake2b(digest_size=_ETAG_BYTES)
+
+
+def etag_of_digest(digest: blake2b) -> bytes:
+    """What `etag_of` says of the whole body."""
+    return b'"%s"' % digest.hexdigest().encode()
+
+
+def matches(if_none_match: bytes, etag: bytes) -> bool:
+    """Whether the caller already holds this answer (weak comparison, RFC 9110 section 13.1.2)."""
+    if if_none_match == etag:
+        return True
+    candidates = (part.strip() for part in if_none_match.split(b","))
+    return any(part == b"*" or part.removeprefix(b"W/") == etag for part in candidates)
+
+
+def freshness_headers(
+    version: bytes, refreshed_ms: int | None, refreshed_wall_ms: int | None, now_ms: int
+) -> HeaderPairs:
+    """The headers of an answer; without Age and time where nothing was ever refreshed."""
+    headers = [(VERSION, version)]
+    if refreshed_ms is not None:
+        headers.append((AGE, b"%d" % max((now_ms - refreshed_ms) // 1000, 0)))
+    if refreshed_wall_ms is not None:
+        headers.append((REFRESHED_AT, rfc3339(refreshed_wall_ms).encode()))
+    return headers
+
+
+def rfc3339(wall_ms: int) -> str:
+    """Milliseconds since 1970 as `2026-01-31T09:26:53.589Z`."""
+    at = datetime.fromtimestamp(wall_ms // 1000, tz=UTC)
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{wall_ms % 1000:03d}Z"
+
+
+def version_text(boot: str, update_version: int) -> str:
+    return f"{boot}-{update_version}"
+
+
+def parse_version(text: str) -> tuple[str, int]:
+    """`<boot>-<n>` taken apart; raises ValueError for anything else."""
+    boot, dash, number = text.rpartition("-")
+    if not dash or not boot or not (number.isascii() and number.isdigit()) or len(number) > 18:
+        raise ValueError("must be <boot>-<n>, as in Pilotfish-Metadata-Version")
+    return boot, int(number)

@@ -1,0 +1,31 @@
+"""Which bodies are read: JSON in UTF-8, not encoded otherwise, unless a route says more. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from service.wire.errors import refused
+
+JSON: Final = b"application/json"
+NDJSON: Final = b"application/x-ndjson"
+OCTET_STREAM: Final = b"application/octet-stream"
+
+
+def media_type_of(content_type: bytes | None) -> bytes:
+    """`Text/Plain; charset=x` → `text/plain`; empty where there is none."""
+    return (content_type or b"").partition(b";")[0].strip().lower()
+
+
+def check_media_type(content_type: bytes | None, encoding: bytes | None, allowed: bytes = JSON) -> None:
+    """Raises a 415 for any other type, for a charset that is not UTF-8 and for any content encoding."""
+    if content_type != allowed:
+        parameters = (content_type or b"").partition(b";")[2].strip().lower().replace(b'"', b"")
+        if media_type_of(content_type) != allowed or parameters not in (b"", b"charset=utf-8"):
+            raise refused(415, f"Content-Type must be {allowed.decode()}, in UTF-8")
+    check_encoding(encoding)
+
+
+def check_encoding(encoding: bytes | None) -> None:
+    """Raises a 415 for a body that is compressed."""
+    if encoding is not None and encoding.lower() != b"identity":
+        raise refused(415, "Content-Encoding is not supported")
