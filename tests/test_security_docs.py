@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from client_core import OPTIONS
-from service.base.settings import load_settings
+from service.base.settings_sources import load_settings
 
 ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ The bytes of records count until the client has none of them any more, whether o
 Where tokens are in use the callers share the room, so that none can take it from the others:
 
     own limits    those of the caller's token, if it has any
-    fair share    a caller may hold at most as much as is still free (`shares.py`)
+    fair share    a caller may hold at most as much as is still free
 
 A caller who holds nothing may bring one body, however large, while the room has space: its limits are on what
 piles up. Shares of bytes are measured against what the client can buffer as well (buffer.memory), since that

@@ -6,9 +6,9 @@
              domain socket, where a proxy may have brought it, none is our own: nobody has a page from there
     CORS     the pages of allowed origins may read the answers (`cors.py`), but submit no forms
     fetch    a request without an Origin that a page of another site makes a browser send, for an image or a
-             frame, is told by its Sec-Fetch-Site (`fetch_metadata.py`)
+             frame, is recognised by its Sec-Fetch-Site
     once     neither Host nor Origin may stand twice, or one would be judged and the other believed
-    quit     has a token of its own, and is answered while the sidecar shuts down (`quit.py`)
+    quit     has a token of its own, and is answered while the sidecar shuts down (`drain.py`)
     token    where tokens are in use, it says who calls (`access.py`); a few paths that hold no data are open
     path     an encoded slash is part of a name to us and none to routers: nobody may choose which
     length   a body larger than the limit is refused by its head, or while it is read; but a stream of records

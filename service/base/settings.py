@@ -1,40 +1,23 @@
-"""The sidecar's settings: its own, and Kafka's by Kafka's names.
+"""The sidecar's own settings, as fields with defaults, limits and descriptions; and Kafka's beside them.
 
-    flag                      environment                    file (TOML)
-    --api-port 8085           PILOTFISH_API_PORT=8085        api_port = 8085
-    --kafka linger.ms=0       PILOTFISH_KAFKA_LINGER_MS=0    [kafka]
-                                                             linger.ms = 0
-
-A flag beats the environment, the environment the file. A Kafka setting can also come from a file of its
-own, named by `PILOTFISH_KAFKA_…_FILE`. That of a password, key or certificate is handed on to the client as
-`….file`, which reads it again when it changes; any other is read here, once. A name that nobody knows is
-refused with the nearest one that somebody does.
-
-`Settings(...)` reads nothing but its arguments; `load_settings` is the one place that looks at the
-environment and at files. Called once, by __main__.
+`Settings(...)` reads nothing but its arguments; `settings_sources.py` reads flags, environment and files.
 """
 
 from __future__ import annotations
 
-import difflib
-import os
-import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 from pydantic_settings import (
     BaseSettings,
-    EnvSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    TomlConfigSettingsSource,
 )
 
-from client_core import OPTIONS, ConfigError, ProducerConfig
-from service.base.environment import CONFIG_VARIABLE, KAFKA_PREFIX, PREFIX, TOKEN_VARIABLE
+from client_core import OPTIONS, ProducerConfig
+from service.base.environment import PREFIX
 from service.base.topic_names import fault_of_topic_name
 
 #: What the sidecar sets otherwise than Kafka. Batches form by themselves while requests are in flight, so a
@@ -47,30 +30,6 @@ SIDECAR_DEFAULTS: Final[Mapping[str, str]] = {
 
 #: The dialects that can be spoken besides the native API.
 DIALECTS: Final = ("rest-v2", "rest-v3", "cloudevents", "dapr")
-
-#: What kubelet sets for a Service whose name begins with "pilotfish"; none of these is meant for us.
-_SERVICE_LINK: Final = re.compile(
-    r"(.*_)?SERVICE_(HOST|PORT(_\w+)?)|(.*_)?PORT(_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)?"
-)
-
-
-_NAME: Final = re.compile(r"[\w.-]*")
-
-#: What is shown of a number that is refused: no setting needs more.
-_SHOWN_BITS: Final = 128
-
-#: The settings whose file the client itself reads and watches: `sasl.password` to `sasl.password.file`.
-_WATCHED_FILES: Final[Mapping[str, str]] = {
-    option.name: option.file_name for option in OPTIONS if option.file_name is not None
-}
-_KAFKA_NAMES: Final = frozenset(option.name for option in OPTIONS)
-
-#: What to do where no broker was named.
-_NO_BROKERS: Final = " Say --kafka bootstrap.servers=HOST:9092, or --embedded to try it out."
-
-
-class SettingsError(Exception):
-    """One or more settings can't be used: a line for each, with its name and the reason."""
 
 
 def _split(value: object) -> object:
@@ -397,41 +356,6 @@ class Settings(BaseSettings):
 OWN_NAMES: Final = tuple(name for name in Settings.model_fields if name != "kafka")
 
 
-def load_settings(
-    flags: Mapping[str, object], kafka_flags: Sequence[str] = (), config_file: str | None = None
-) -> Settings:
-    """Flags over environment over file. Raises SettingsError with a line for each fault."""
-    file = _from_file(config_file or os.environ.get(CONFIG_VARIABLE))
-    environment, kafka_environment = _from_environment(os.environ)
-    try:
-        kafka_of_file = _flattened(file.pop("kafka", {}))
-    except RecursionError as e:  # a.a.a.a... is a table within a table each
-        raise SettingsError("kafka: its tables nest too deeply to be settings") from e
-    kafka = _over(_over(kafka_of_file, kafka_environment), _from_kafka_flags(kafka_flags))
-    return check_settings({**file, **environment, **flags}, kafka)
-
-
-def check_settings(own: Mapping[str, object], kafka: Mapping[str, str]) -> Settings:
-    """The settings of these values alone. Raises SettingsError with a line for each fault."""
-    try:
-        settings = Settings.model_validate({**own, "kafka": dict(kafka)})
-        settings.producer_config()
-    except ValidationError as e:
-        raise SettingsError("\n".join(_explained(error) for error in e.errors())) from e
-    except ConfigError as e:
-        # Its message names the setting already.
-        remedy = _NO_BROKERS if "bootstrap.servers" not in kafka and e.name == "bootstrap.servers" else ""
-        raise SettingsError(f"kafka: {e.message}{remedy}") from e
-    return settings
-
-
-def _over(lower: Mapping[str, str], upper: Mapping[str, str]) -> dict[str, str]:
-    """One source over another: a secret beats the file for it as well as itself, and the other way round."""
-    beaten = {file for name, file in _WATCHED_FILES.items() if name in upper}
-    beaten |= {name for name, file in _WATCHED_FILES.items() if file in upper}
-    return {**{name: value for name, value in lower.items() if name not in beaten}, **upper}
-
-
 def settings_table() -> str:
     """The sidecar's own settings as a Markdown table, for the docs."""
     lines = ["| flag | environment | default | what it does |", "|---|---|---|---|"]
@@ -468,128 +392,3 @@ def _shown(default: object) -> str:
     if isinstance(default, tuple):
         return ", ".join(map(str, default))
     return str(default)
-
-
-# -- the file ------------------------------------------------------------------------------------------------
-
-
-def _from_file(path: str | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    if not Path(path).is_file():
-        raise SettingsError(f"config: there is no file {path}")
-    try:
-        read = TomlConfigSettingsSource(Settings, toml_file=path)()
-    except (ValueError, RecursionError) as e:
-        raise SettingsError(f"config: {path} is not TOML: {e}") from e
-    for name in read:
-        if name not in Settings.model_fields:
-            raise SettingsError(f"{name} (in {path}): unknown setting{_hint(name, Settings.model_fields)}")
-    return read
-
-
-def _flattened(table: object, prefix: str = "") -> dict[str, str]:
-    """`linger.ms = 0` is a table in a table to TOML, `"linger.ms" = 0` is not: both mean linger.ms."""
-    if not isinstance(table, Mapping):
-        raise SettingsError("kafka: must be a table of Kafka's settings")
-    flat: dict[str, str] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            flat.update(_flattened(value, f"{prefix}{key}."))
-        else:
-            try:
-                flat[f"{prefix}{key}"] = _kafka_text(value)
-            except ValueError as e:  # thousands of digits, which TOML may write in hexadecimal
-                raise SettingsError(f"kafka: {prefix}{key}: {e}") from e
-    return flat
-
-
-def _kafka_text(value: object) -> str:
-    """A value as Kafka's properties files write it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return ",".join(_kafka_text(item) for item in value)
-    return str(value)
-
-
-# -- the environment -----------------------------------------------------------------------------------------
-
-
-def _from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    own = EnvSettingsSource(Settings)()
-    own.pop("kafka", None)
-    kafka: dict[str, str] = {}
-    for variable, value in sorted(environ.items()):
-        if not variable.startswith(PREFIX) or variable in (CONFIG_VARIABLE, TOKEN_VARIABLE):
-            continue
-        name = variable.removeprefix(PREFIX).lower()
-        if name in OWN_NAMES:
-            _refuse_service_link(variable, value)
-        elif _SERVICE_LINK.fullmatch(variable.removeprefix(PREFIX)):
-            continue
-        elif variable.startswith(KAFKA_PREFIX):
-            _take_kafka_variable(variable, value, kafka)
-        else:
-            raise SettingsError(f"{variable}: unknown setting{_hint(name, OWN_NAMES, PREFIX)}")
-    return own, kafka
-
-
-def _take_kafka_variable(variable: str, value: str, kafka: dict[str, str]) -> None:
-    name = variable.removeprefix(KAFKA_PREFIX).lower().replace("_", ".")
-    of_file = name.removesuffix(".file")
-    if of_file != name and of_file in _KAFKA_NAMES and of_file not in _WATCHED_FILES:
-        name = of_file
-        try:
-            value = Path(value).read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, ValueError) as e:
-            raise SettingsError(f"{variable}: can't read the file: {e}") from e
-    if name in kafka:
-        raise SettingsError(f"{variable}: kafka {name} is given both plainly and as a file; choose one")
-    kafka[name] = value
-
-
-def _refuse_service_link(variable: str, value: str) -> None:
-    if value.startswith(("tcp://", "udp://")):
-        raise SettingsError(
-            f"{variable}: {value} was put there by Kubernetes for a Service of that name; "
-            "set enableServiceLinks: false on the pod, or rename the Service"
-        )
-
-
-# -- flags, errors -------------------------------------------------------------------------------------------
-
-
-def _from_kafka_flags(flags: Sequence[str]) -> dict[str, str]:
-    kafka: dict[str, str] = {}
-    for flag in flags:
-        name, equals, value = flag.partition("=")
-        if not equals or not name:
-            shown = _NAME.match(flag)
-            assert shown is not None
-            # Whatever follows the name may be a secret.
-            raise SettingsError(f"--kafka {shown[0]}: must be name=value, such as linger.ms=0")
-        kafka[name.strip()] = value
-    return kafka
-
-
-def _explained(error: Any) -> str:
-    """One of pydantic's errors as `name: reason, got value`."""
-    name = ".".join(str(part) for part in error["loc"])
-    if error["type"] == "extra_forbidden":
-        return f"{name}: unknown setting{_hint(name, Settings.model_fields)}"
-    value = error["input"]
-    got = f", got {value!r}" if isinstance(value, str | float) or _is_short(value) else ""
-    return f"{name}: {error['msg']}{got}"
-
-
-def _hint(name: str, known: Sequence[str] | Mapping[str, object], prefix: str = "") -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    if not near:
-        return ""
-    return f"; did you mean {prefix}{near[0].upper()}?" if prefix else f"; did you mean {near[0]}?"
-
-
-def _is_short(value: object) -> bool:
-    """Whether it is a number that Python can spell: TOML's hexadecimal ones may have any length."""
-    return isinstance(value, int) and value.bit_length() <= _SHOWN_BITS

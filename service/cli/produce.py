@@ -1,7 +1,7 @@
 """`pilotfish produce`: values from the command line, or lines of a file or of standard input.
 
     values   one request, a table with a row per record
-    lines    a request per portion (lines.py), a line of output for each; which lines failed goes to stderr
+    lines    a request per chunk, a line of output for each; which lines failed goes to stderr
 
 It stops at the first portion of which nothing was acknowledged, and says which lines that leaves. Exit code 0
 when every record was acknowledged, 1 when not, 130 when interrupted.

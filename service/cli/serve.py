@@ -10,14 +10,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from service.base.settings import (
-    OWN_NAMES,
-    Settings,
-    SettingsError,
-    kafka_settings_table,
-    load_settings,
-    settings_table,
-)
+from service.base.settings import OWN_NAMES, Settings, kafka_settings_table, settings_table
+from service.base.settings_sources import SettingsError, load_settings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

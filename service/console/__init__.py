@@ -1,6 +1,6 @@
 """Pages for people: the console at `/` and the API's reference at `/docs`, whole from our own origin.
 
-`pages.py` says what is served where, `assets.py` how; `page/` is what the browser gets, as it is written
+`pages.py` says what is served where, and how; `page/` is what the browser gets, as it is written
 there: HTML, one style sheet and JavaScript modules, with no build step and no third party.
 """
 

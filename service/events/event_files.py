@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from service.base.disk import Disk
-from service.base.settings import SettingsError
+from service.base.settings_sources import SettingsError
 from service.events.event_v1 import Origin
 from service.events.outbox import Line, Outbox
 

@@ -4,14 +4,14 @@
                   the answers that are still due
     heads         have no limit of uvicorn's own, and are kept until they are complete: here is one, of bytes
                   and of time. So it is for what is neither head nor body: chunk extensions and trailers.
-                  What is wrong with a complete one says `http_heads.py`
+                  What is wrong with a complete one says `http_exchange.py`
     trailers      are dropped: uvicorn puts them among the headers that were judged already
     upgrades      are declined by going on as if none had been offered (RFC 9110 section 7.8). The parser ends
                   at such a head, and uvicorn would lose the body: Java's own HTTP client offers h2c with each
                   first request of a connection, produces among them
     pipelines     are bounded; who hangs up ends the request that runs, not only the last one of the queue
     last answers  can be read by callers who are still sending: what comes is thrown away for a moment
-                  (`http_endings.py`)
+                  (`http_exchange.py`)
     ready answers go out in one piece, their heads spelled already (`_answer`); uvicorn judges every header
     slow callers  are ended by one timer per connection that looks now and then (`connections.py`), so that a
                   request costs none; every wait of uvicorn's for a caller who takes nothing ends with it

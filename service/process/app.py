@@ -36,7 +36,8 @@ from service.admission.drain import Quit, QuitToken
 from service.admission.guards import Guards, hosts_of
 from service.base.completions import LoopCompletions
 from service.base.producer_protocol import Producer
-from service.base.settings import Settings, SettingsError
+from service.base.settings import Settings
+from service.base.settings_sources import SettingsError
 from service.base.version import pilotfish_version
 from service.console import DOCS, OPEN_PATHS, console_routes, docs_error_face
 from service.dialects.dialect import Dialect
@@ -369,7 +370,7 @@ def _make_api(
     faces: ErrorFaces,
     lifespan: Any,
 ) -> FastAPI:
-    shared = (metadata.router, metadata.router, leaders.router, watch.router, operations.router)
+    shared = (metadata.router, leaders.router, watch.router, operations.router)
     api = FastAPI(
         title="Pilotfish",
         version=pilotfish_version(),

@@ -20,7 +20,8 @@ from typing import Final
 
 from client_core import CloseReport, ConfigError
 from service.base.logs import set_up_logging
-from service.base.settings import Settings, SettingsError
+from service.base.settings import Settings
+from service.base.settings_sources import SettingsError
 from service.base.version import pilotfish_version
 from service.base.watched_file import FileFaultError
 from service.listener.api_server import ApiServer, connections_that_fit

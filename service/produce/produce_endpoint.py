@@ -1,7 +1,7 @@
 """POST /v1/topics/{topic}/records as plain ASGI: read, understand, submit, wait, answer.
 
     application/json            many records, answered as a whole   produce_forms.py, records_codec.py
-    application/octet-stream    one record, answered likewise       octet_stream.py
+    application/octet-stream    one record, answered likewise       produce_forms.py
     application/x-ndjson        a stream, answered as it goes       ndjson.py
 
 A body that is answered as a whole is validated whole before its first record is appended. The request then

@@ -3,11 +3,11 @@
     hear    what became of requests: delivered, set aside with a reason, or back to the front of its lane
     read    the next entries, each into the lane of its topic (lanes.py)
     send    one request for each topic that has none on its way
-    tidy    the mark (mark.py), then the files of which nothing is needed any more
+    tidy    the mark (folder.py), then the files of which nothing is needed any more
 
 A record is done when brokers have acknowledged it or it lies in the folder of what was set aside; only then
 the mark goes past it. What brokers refuse is tried again for `topic_wait_ms` before it is set aside
-(delivery_outcome.py, patience.py). A request ends with an answer, when its topic was not there for
+(delivery_outcome.py, lanes.py). A request ends with an answer, when its topic was not there for
 `topic_wait_ms`, or after the producer's delivery.timeout.ms; what expired is tried again in its order. So
 records whose topic was deleted while they were on their way hold the producer's memory no longer than that,
 and are then found to have no topic.

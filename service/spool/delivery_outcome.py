@@ -8,7 +8,7 @@
                                     halved until the record is alone
     refused                         any other error without a remedy, after some attempts
 
-All but the first end with the record set aside, once they have lasted for spool_topic_wait_ms (patience.py):
+All but the first end with the record set aside, once they have lasted for spool_topic_wait_ms (lanes.py):
 what a topic forbids or bounds, people change, and change back. At once is set aside what no such change would
 mend: a record that this client does not take, and a topic or partition for which it has waited as long.
 

@@ -3,7 +3,7 @@
     spool_folder/                                 0700
         lock                                      held (flock) while a sidecar or a requeue uses the folder
         <sequence>-<generation>.segment           segments.py
-        mark.json                                 mark.py
+        mark.json                                 how far delivery is
         aside/<sequence>.records, *.damaged       dead_letters.py
 
 The kernel lets go of the lock when its process ends, in whichever way.

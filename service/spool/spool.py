@@ -14,7 +14,8 @@ from typing import Any, Final
 from client_core import Clock, ConfigError, KafkaProducer, ProducerConfig, ProducerRecord
 from service.base.disk import Disk
 from service.base.producer_protocol import Producer
-from service.base.settings import SIDECAR_DEFAULTS, Settings, SettingsError
+from service.base.settings import SIDECAR_DEFAULTS, Settings
+from service.base.settings_sources import SettingsError
 from service.spool.dead_letters import Aside
 from service.spool.delivery import Delivery
 from service.spool.folder import FolderError, SpoolFolder, read_mark

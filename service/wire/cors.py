@@ -20,7 +20,7 @@ import re
 from collections.abc import Awaitable, Iterable
 from typing import Final
 
-from service.base.settings import SettingsError
+from service.base.settings_sources import SettingsError
 from service.wire.asgi import ANSWER, Answer, HeaderPairs, Message, Scope, Send, header, header_lines
 
 #: An origin as browsers send it (RFC 6454 section 6.2): no path, no slash at its end, no wildcard.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from service.base.settings import load_settings
+from service.base.settings_sources import load_settings
 from tests.deploy.chart_tools import (
     EXAMPLES,
     HELM_FOLDER,

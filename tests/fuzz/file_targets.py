@@ -7,7 +7,7 @@ import tempfile
 from typing import TYPE_CHECKING, Any, Final
 
 from service.admission.tokens_file import entry_text, parse_tokens
-from service.base.settings import SettingsError, check_settings, load_settings
+from service.base.settings_sources import SettingsError, check_settings, load_settings
 from service.base.watched_file import FileFaultError
 from service.cli.inject.container import Sidecar
 from service.cli.inject.faults import InjectError

@@ -7,15 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core.errors import CorruptRecordError, IllegalArgumentError, UnsupportedCompressionTypeError
-from client_core.record.codecs import (
-    GzipCompression,
-    Lz4Compression,
-    SnappyCompression,
-    ZstdCompression,
-    compression_for,
-    compression_of,
-)
+from client_core.record.codecs import compression_for, compression_of
 from client_core.record.compression import Codec, Compression
+from client_core.record.gzip_compression import GzipCompression
+from client_core.record.lz4_compression import Lz4Compression
+from client_core.record.snappy_compression import SnappyCompression
+from client_core.record.zstd_compression import ZstdCompression
 from tests.record.codec_cases import EVERY_CODEC, EVERY_LEVEL, PACKING_CODECS, PAYLOADS, codec_name
 
 ANY_BYTES = st.binary(max_size=300) | st.builds(

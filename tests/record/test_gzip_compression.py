@@ -6,7 +6,7 @@ import zlib
 import pytest
 
 from client_core.errors import CorruptRecordError
-from client_core.record.codecs import GzipCompression
+from client_core.record.gzip_compression import GzipCompression
 from tests.record.codec_cases import PAYLOADS
 
 

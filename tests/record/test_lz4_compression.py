@@ -8,7 +8,7 @@ import cramjam
 import pytest
 
 from client_core.errors import CorruptRecordError
-from client_core.record.codecs import Lz4Compression
+from client_core.record.lz4_compression import Lz4Compression
 from tests.record.codec_cases import PAYLOADS
 
 LZ4 = Lz4Compression()

@@ -4,7 +4,7 @@ import cramjam
 import pytest
 
 from client_core.errors import CorruptRecordError
-from client_core.record.codecs import SnappyCompression
+from client_core.record.snappy_compression import SnappyCompression
 from tests.record.codec_cases import PAYLOADS
 
 SNAPPY = SnappyCompression()

@@ -4,7 +4,7 @@ import cramjam
 import pytest
 
 from client_core.errors import CorruptRecordError
-from client_core.record.codecs import ZstdCompression
+from client_core.record.zstd_compression import ZstdCompression
 from tests.record.codec_cases import PAYLOADS
 
 ZSTD = ZstdCompression()

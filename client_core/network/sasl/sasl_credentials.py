@@ -2,7 +2,7 @@
 
 A secret may be a file that changes while the client runs; what it holds now counts for the next connection
 and the next re-authentication. What was right at the start and is wrong now leaves the last in force
-(`in_force.py`).
+(`secret.py`).
 
 Who calls: `sasl_authenticators.py` once, then the thread that authenticates or logs in. One owner. Source:
 JaasContext, PlainLoginModule, ScramLoginModule, ConfigOrJaas, Kafka 4.3.

@@ -3,7 +3,7 @@
     SEND_CLIENT_FIRST_MESSAGE -> RECEIVE_SERVER_FIRST_MESSAGE -> RECEIVE_SERVER_FINAL_MESSAGE -> COMPLETE
                 └────────────────────────┴──────────────────────────────┴──> FAILED
 
-The messages are in `scram_messages.py`, the arithmetic in `scram_formatter.py`. Pure but for the nonce.
+The messages are in `scram_messages.py`. Pure but for the nonce.
 Source: ScramSaslClient, Kafka 4.3; RFC 5802, RFC 7677 (SASL-04).
 
 The two variants of SCRAM that Kafka knows: which hash, and how many iterations are too few or too many.

@@ -15,7 +15,8 @@ from typing import Final
 
 from client_core import OPTIONS, ConfigError, parse_and_validate_addresses
 from service.base.environment import KAFKA_PREFIX, PREFIX
-from service.base.settings import OWN_NAMES, Settings, SettingsError, check_settings
+from service.base.settings import OWN_NAMES, Settings
+from service.base.settings_sources import SettingsError, check_settings
 from service.base.version import pilotfish_version
 from service.cli.inject.container import CONFIG_FOLDER, SECRETS_FOLDER, Sidecar
 from service.cli.inject.faults import AskedError

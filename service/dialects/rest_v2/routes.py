@@ -1,6 +1,6 @@
 """The paths of REST Proxy v2, and what the OpenAPI document says of them.
 
-Deliberately thin: `produce.py` and `metadata.py` do the work. Consumers, offsets of partitions and everything
+Deliberately thin: `records.py` and `metadata.py` do the work. Consumers, offsets of partitions and everything
 else of v2 that reads or administers is not here.
 
 Producing in REST Proxy v2: `POST /topics/{topic}` and `POST /topics/{topic}/partitions/{partition}`.

@@ -25,7 +25,8 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter
 
-from service.base.settings import Settings, SettingsError
+from service.base.settings import Settings
+from service.base.settings_sources import SettingsError
 from service.base.version import pilotfish_version
 from service.observe.tracing.span_queue import QueueLimits, SpanQueue
 from service.observe.tracing.spans import RequestSpans

@@ -26,7 +26,7 @@ from opentelemetry.sdk.environment_variables import (
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from service.base.settings import SettingsError
+from service.base.settings_sources import SettingsError
 
 _log: Final = logging.getLogger(__name__)
 

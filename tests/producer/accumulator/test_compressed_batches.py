@@ -16,16 +16,14 @@ from client_core.events import BatchSent, BatchSplit, NodeDisconnected, ProduceF
 from client_core.producer.sender.wiring import accumulator_config
 from client_core.producer.settings.config import ProducerConfig
 from client_core.protocol.api_keys import ApiKey
-from client_core.record.codecs import (
-    GzipCompression,
-    Lz4Compression,
-    SnappyCompression,
-    ZstdCompression,
-    compression_for,
-)
+from client_core.record.codecs import compression_for
 from client_core.record.compression import Codec
+from client_core.record.gzip_compression import GzipCompression
+from client_core.record.lz4_compression import Lz4Compression
 from client_core.record.memory_records_builder import LEAST_COMPRESSION_RATIO
 from client_core.record.record_batch import HEADER_SIZE, decode_record_batch
+from client_core.record.snappy_compression import SnappyCompression
+from client_core.record.zstd_compression import ZstdCompression
 from tests.producer.batches import TOPIC, Bench, Owner, record, tp, values_in
 from tests.record.codec_cases import PACKING_CODECS, codec_name
 from tests.support.fake_cluster import KAFKA_4_3, FakeCluster

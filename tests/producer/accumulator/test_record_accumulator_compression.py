@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from client_core.record.codecs import GzipCompression
 from client_core.record.compression import Codec
+from client_core.record.gzip_compression import GzipCompression
 from client_core.record.record_batch import HEADER_SIZE, decode_record_batch
 from tests.producer.batches import TOPIC, Bench, has_incomplete, has_undrained, queued, record, tp
 

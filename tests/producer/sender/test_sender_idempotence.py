@@ -12,9 +12,9 @@ import pytest
 from client_core.error_codes import Errors
 from client_core.errors import RecordTooLargeError, TimeoutError
 from client_core.events import BatchSplit
-from client_core.record.codecs import GzipCompression
 from client_core.record.compression import Codec
 from client_core.record.compression_ratio import IMPROVING_STEP
+from client_core.record.gzip_compression import GzipCompression
 from tests.support.metadata_responses import metadata_response
 from tests.support.sender_rig import (
     DELIVERY_TIMEOUT_MS,

@@ -15,7 +15,7 @@ import pytest
 
 from client_core import OPTIONS, ConfigError
 from service.base.logs import FORMATTERS
-from service.base.settings import SettingsError, load_settings
+from service.base.settings_sources import SettingsError, load_settings
 from service.base.watched_file import FileFaultError
 from service.cli.serve import serve
 from service.process.app import create_app

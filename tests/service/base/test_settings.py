@@ -9,14 +9,8 @@ from click.testing import CliRunner
 from pydantic import ValidationError
 
 from service.__main__ import main
-from service.base.settings import (
-    OWN_NAMES,
-    Settings,
-    SettingsError,
-    kafka_settings_table,
-    load_settings,
-    settings_table,
-)
+from service.base.settings import OWN_NAMES, Settings, kafka_settings_table, settings_table
+from service.base.settings_sources import SettingsError, load_settings
 from service.process.app import create_app
 
 if TYPE_CHECKING:

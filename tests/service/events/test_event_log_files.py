@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.base.settings import SettingsError
+from service.base.settings_sources import SettingsError
 from service.events.event_files import EventFiles, FileLimits
 from service.events.event_v1 import Origin
 from service.events.outbox import Line, Outbox

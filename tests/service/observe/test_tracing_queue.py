@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-from service.base.settings import SettingsError
+from service.base.settings_sources import SettingsError
 from service.observe.request_trace import TraceMetrics
 from service.observe.tracing.span_queue import QueueLimits, SpanQueue
 from tests.support.waiting import wait_until

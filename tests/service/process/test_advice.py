@@ -11,7 +11,8 @@ from prometheus_client import generate_latest
 
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.metadata_request import MetadataRequest
-from service.base.settings import Settings, SettingsError, load_settings
+from service.base.settings import Settings
+from service.base.settings_sources import SettingsError, load_settings
 from service.process.admin import make_registry
 from service.process.advice_at_start import SHORTEST_MAX_AGE_MS
 from service.process.advice_document import MAX_BYTES

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core import RecordMetadata, TopicAuthorizationError
-from service.base.settings import SettingsError
+from service.base.settings_sources import SettingsError
 from service.spool.delivery import PAUSE_MS
 from service.spool.writer import Spooled, SpoolFault, SpoolFullError
 from tests.support.crash_disk import SHORT, CrashDisk, State

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core import InvalidTopicError, NotEnoughReplicasError, ProducerRecord
-from service.base.settings import SettingsError
+from service.base.settings_sources import SettingsError
 from service.spool.entry import most_bytes_of
 from service.spool.requeue import Requeued
 from service.spool.writer import QUEUE_BYTES, SpoolClosedError, Spooled, SpoolFault, SpoolFullError

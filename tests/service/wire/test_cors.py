@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import service
-from service.base.settings import SettingsError
+from service.base.settings_sources import SettingsError
 from service.observe.http_metrics import OTHER as OTHER_ROUTE
 from service.process.admin import make_registry
 from service.wire.cors import EXPOSED_HEADERS, Cors, is_form

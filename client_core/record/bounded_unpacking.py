@@ -1,0 +1,48 @@
+"""Unpacking into no more memory than was agreed to, by codecs that can't be told when to stop.
+
+A zstd frame of 33 kB unpacks to a gigabyte, and neither zstd nor LZ4 has to say so beforehand. cramjam
+unpacks a frame at once, but can be given the room to do it in. The room is mapped memory, which costs pages
+only as far as it is written to: 64 MiB of it take 12 us more than a buffer that happens to fit. Pure; any
+thread.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING, Final
+
+import cramjam
+
+from client_core.errors import KafkaError
+from client_core.record.compression import corrupt, too_large
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from client_core.record.compression import Codec
+
+#: What cramjam says when the room is used up: Rust's words for a write that found no place.
+_NO_ROOM: Final = "failed to write whole buffer"
+
+
+def unpack_bounded(
+    codec: Codec, unpack_into: Callable[[bytes, mmap.mmap], int], packed: bytes, limit_bytes: int
+) -> bytes:
+    """What `unpack_into` makes of the packed bytes.
+
+    Raises CorruptRecordError if it can't, or if that is more than the limit.
+    """
+    try:
+        room = mmap.mmap(-1, max(limit_bytes, 1))  # there are no maps of nothing
+    except OSError as error:
+        raise KafkaError(f"There is no memory to unpack up to {limit_bytes} bytes: {error}") from error
+    with room:
+        try:
+            size = unpack_into(packed, room)
+        except cramjam.DecompressionError as error:
+            if _NO_ROOM in str(error):
+                raise too_large(codec, limit_bytes) from None
+            raise corrupt(codec, error) from None
+        if size > limit_bytes:
+            raise too_large(codec, limit_bytes)
+        return room[:size]
