@@ -43,7 +43,7 @@ class _OfCaller:
 class Labels:
     """Key-value pairs that callers have put there: each caller's own, up to so many bytes in all.
 
-    Callers with tokens share the room like all others (`admission/admission_control.py`), so that none fills it.
+    Callers with tokens share the room like all others (`admission_control.py`), so that none fills it.
     """
 
     def __init__(self, max_bytes: int) -> None:
