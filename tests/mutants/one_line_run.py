@@ -147,12 +147,26 @@ def _recorded(room: Room) -> tuple[coverage.CoverageData, dict[str, float]]:
     return lines, json.loads(durations.read_text(encoding="utf-8"))
 
 
-def _tests_of(mutant: Mutant, lines: coverage.CoverageData, durations_s: dict[str, float]) -> list[str]:
-    """The tests that reach the line and most of its file, quick first; any of its file for one of imports."""
+def _importing(path: str, files: Iterable[str]) -> list[str]:
+    """Those of the files that import from the module at `path`."""
+    statement = f"from {path.removesuffix('.py').replace('/', '.')} import "
+    return [file for file in sorted(files) if statement in (_ROOT / file).read_text(encoding="utf-8")]
+
+
+def reaching_tests(mutant: Mutant, lines: coverage.CoverageData, durations_s: dict[str, float]) -> list[str]:
+    """The tests that reach the line and most of its file, quick first.
+
+    For what runs at import those of the whole file, or of the files that import it if no test reaches it.
+    """
     by_line = lines.contexts_by_lineno(mutant.path)
     reached = {test for test in by_line.get(mutant.line, ()) if test in durations_s}
     if not reached:
         reached = {test for tests in by_line.values() for test in tests if test in durations_s}
+    if not reached:
+        for path in _importing(mutant.path, lines.measured_files()):
+            for line, tests in lines.contexts_by_lineno(path).items():
+                by_line.setdefault(line, []).extend(tests)
+                reached.update(test for test in tests if test in durations_s)
     if not reached:  # it describes: what it becomes is the OpenAPI document
         reached = {test for test in durations_s if "test_openapi_examples" in test}
     covered = Counter(test for tests in by_line.values() for test in tests)
@@ -281,7 +295,7 @@ def main() -> int:
         trials = [Trial(mutant, room.instead) for mutant in sample]
     else:
         lines, durations_s = _recorded(room)
-        trials = [Trial(mutant, _tests_of(mutant, lines, durations_s)) for mutant in sample]
+        trials = [Trial(mutant, reaching_tests(mutant, lines, durations_s)) for mutant in sample]
     for trial in trials:
         if results.by_key.get(trial.key, "found") != "found":
             results.print(trial)

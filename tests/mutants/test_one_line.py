@@ -6,8 +6,10 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
+import coverage
+
 from tests.mutants.one_line import mutants
-from tests.mutants.one_line_run import EQUIVALENT_PATH, ROOMS
+from tests.mutants.one_line_run import EQUIVALENT_PATH, ROOMS, reaching_tests
 from tests.mutants.one_line_session import replaced_code
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -36,6 +38,9 @@ def test_what_makes_no_difference_to_anybody_is_left_alone() -> None:
     assert _becoming("x = _I.unpack_from(b)[0]") == set()
     assert _becoming("@dataclass(frozen=True)\nclass A: pass") == set()
     assert _becoming("def f():\n    return False") == {"return True"}
+    assert _becoming('A = Literal["a", "b"]\nT = TypeVar("T")') == set()
+    assert _becoming("class A(Protocol):\n    def f(self, a: int = 1) -> int: ...") == set()
+    assert _becoming('x = cast("int", a < b)') == {'x = cast("int", a <= b)', 'x = cast("int", a >= b)'}
 
 
 def test_the_code_of_functions_is_replaced_and_what_runs_at_import_is_not() -> None:
@@ -47,6 +52,16 @@ def test_the_code_of_functions_is_replaced_and_what_runs_at_import_is_not() -> N
     at_import = ("A = 2", "A = 0", "def f(a, b=3):", "def f(a, b=1):")
     in_f = ("return a <= 3", "return a >= 3", "return a < 4", "return a < 2", "return None")
     assert functions == dict.fromkeys(at_import, ()) | dict.fromkeys(in_f, ("f",))
+
+
+def test_what_only_imports_run_is_given_the_tests_of_who_imports_it() -> None:
+    lines = coverage.CoverageData(no_disk=True)
+    for path, context in (("selector", "a test"), ("wakeup", "another"), ("selectable", "")):
+        lines.set_context(context)
+        lines.add_lines({f"client_core/network/{path}.py": [30]})
+    path = "client_core/network/selectable.py"
+    (mutant, *_) = mutants(path, (_ROOT / path).read_bytes())
+    assert reaching_tests(mutant, lines, {"a test": 1.0, "another": 1.0}) == ["a test"]
 
 
 def test_what_is_listed_as_equivalent_is_a_mutant_of_the_present_tree() -> None:
