@@ -394,3 +394,16 @@ def test_what_was_known_goes_on_being_served_after_a_rebootstrap(metadata: Metad
     assert metadata.answered_cache is known
     answer(metadata, 3, {"topic": 3})
     assert metadata.answered_cache is metadata.cache
+
+
+def test_a_lower_age_is_in_force_at_once(metadata: Metadata) -> None:
+    answer(metadata)
+    metadata.lower_max_age(400)
+    assert metadata.max_age_ms == 400
+    assert metadata.time_to_next_update(0) == 400
+    metadata.lower_max_age(500)
+    assert metadata.max_age_ms == 400
+
+
+def test_the_defaults_are_kafka_s() -> None:
+    assert MetadataConfig() == MetadataConfig(100, 1_000, 5 * 60_000, 5 * 60_000)
