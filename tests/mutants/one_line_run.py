@@ -10,6 +10,7 @@ kept in `.cache/mutants`, by the contents of sources and tests, and a second run
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import hashlib
 import importlib.abc
@@ -153,25 +154,37 @@ def _importing(path: str, files: Iterable[str]) -> list[str]:
     return [file for file in sorted(files) if statement in (_ROOT / file).read_text(encoding="utf-8")]
 
 
+def _runs_once(mutant: Mutant) -> bool:
+    """Whether the line is in a function that keeps what it returned: only its first caller reached it."""
+    for node in ast.walk(ast.parse((_ROOT / mutant.path).read_bytes())):
+        if isinstance(node, ast.FunctionDef) and node.lineno <= mutant.line <= (node.end_lineno or 0):
+            return any("cache" in ast.unparse(decorator) for decorator in node.decorator_list)
+    return False
+
+
 def reaching_tests(mutant: Mutant, lines: coverage.CoverageData, durations_s: dict[str, float]) -> list[str]:
     """The tests that reach the line and most of its file, quick first.
 
-    For what runs at import those of the whole file, or of the files that import it if no test reaches it.
+    For what runs at import, or once, those that reach the file, and those of test files that import it; if
+    there are none, those that reach a file that imports it.
     """
     by_line = lines.contexts_by_lineno(mutant.path)
+    importing: set[str] = set()
     reached = {test for test in by_line.get(mutant.line, ()) if test in durations_s}
-    if not reached:
+    if not reached or _runs_once(mutant):
+        files = _importing(mutant.path, {test.partition("::")[0] for test in durations_s})
+        importing = {test for test in durations_s if test.partition("::")[0] in files}
         reached = {test for tests in by_line.values() for test in tests if test in durations_s}
-    if not reached:
+    if not reached | importing:
         for path in _importing(mutant.path, lines.measured_files()):
             for line, tests in lines.contexts_by_lineno(path).items():
                 by_line.setdefault(line, []).extend(tests)
                 reached.update(test for test in tests if test in durations_s)
-    if not reached:  # it describes: what it becomes is the OpenAPI document
+    if not reached | importing:  # it describes: what it becomes is the OpenAPI document
         reached = {test for test in durations_s if "test_openapi_examples" in test}
     covered = Counter(test for tests in by_line.values() for test in tests)
     nearest = sorted(reached, key=lambda test: (-covered[test], test))[:_MOST_TESTS]
-    return sorted(nearest, key=lambda test: (durations_s[test], test))
+    return sorted(importing.union(nearest), key=lambda test: (durations_s[test], test))
 
 
 def _equivalent() -> set[tuple[str, str, str]]:

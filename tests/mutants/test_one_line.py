@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Final
 
 import coverage
+import pytest
 
-from tests.mutants.one_line import mutants
+from tests.mutants.one_line import Mutant, mutants
 from tests.mutants.one_line_run import EQUIVALENT_PATH, ROOMS, reaching_tests
 from tests.mutants.one_line_session import replaced_code
 
@@ -54,14 +55,36 @@ def test_the_code_of_functions_is_replaced_and_what_runs_at_import_is_not() -> N
     assert functions == dict.fromkeys(at_import, ()) | dict.fromkeys(in_f, ("f",))
 
 
-def test_what_only_imports_run_is_given_the_tests_of_who_imports_it() -> None:
+_A, _B, _C, _D = (f"tests/network/__init__.py::{name}" for name in "abcd")
+_TABLES: Final = "tests/network/test_large_answers.py::test_a"
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "expected"),
+    [
+        pytest.param("network/selectable", 27, {_A, _B, _C}, id="none reaches it, but files that import it"),
+        pytest.param("network/kafka_channel", 45, {_B, _TABLES}, id="a test file imports what it says"),
+        pytest.param("network/kafka_channel", 30, {_B}, id="a test reaches it"),
+        pytest.param("metadata/topic_layout", 131, {_C, _D}, id="a function is called once"),
+    ],
+)
+def test_a_mutant_is_given_the_tests_that_may_see_it(path: str, line: int, expected: set[str]) -> None:
     lines = coverage.CoverageData(no_disk=True)
-    for path, context in (("selector", "a test"), ("wakeup", "another"), ("selectable", "")):
+    reached = {
+        "network/selector": (_A, 30),
+        "network/kafka_channel": (_B, 30),
+        "network/channel_builder": (_C, 30),
+        "metadata/topic_layout": (_C, 131),
+        "network/selectable": ("", 27),
+    }
+    for file, (context, at) in reached.items():
         lines.set_context(context)
-        lines.add_lines({f"client_core/network/{path}.py": [30]})
-    path = "client_core/network/selectable.py"
-    (mutant, *_) = mutants(path, (_ROOT / path).read_bytes())
-    assert reaching_tests(mutant, lines, {"a test": 1.0, "another": 1.0}) == ["a test"]
+        lines.add_lines({f"client_core/{file}.py": [at]})
+    lines.set_context(_D)
+    lines.add_lines({"client_core/metadata/topic_layout.py": [150]})
+    mutant = Mutant(f"client_core/{path}.py", line, 0, 0, "", "", "")
+    durations_s = dict.fromkeys([_A, _B, _C, _D, _TABLES], 1.0)
+    assert set(reaching_tests(mutant, lines, durations_s)) == expected
 
 
 def test_what_is_listed_as_equivalent_is_a_mutant_of_the_present_tree() -> None:

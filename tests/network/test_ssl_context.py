@@ -446,10 +446,9 @@ def test_a_damaged_certificate_of_our_own_chain_is_told_by_its_place() -> None:
         signature_at = der.rindex(b"\x03", 0, signature_at)
     assert certificate_expires_at_s(damaged) == certificate_expires_at_s(der)
     error = complaint(identified(CLIENT.key, CLIENT.chain + ssl.DER_cert_to_PEM_cert(damaged)))
-    count = (CLIENT.chain.count("BEGIN") + 1,) * 2
-    assert error.message == (
-        "ssl.keystore.certificate.chain: certificate %d of %d can't be read: it is damaged" % count
-    )
+    count = CLIENT.chain.count("BEGIN") + 1
+    where = f"ssl.keystore.certificate.chain: certificate {count} of {count}"
+    assert error.message == f"{where} can't be read: it is damaged"
 
 
 def test_a_key_that_can_not_be_handed_over_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -340,9 +340,9 @@ def test_a_broker_that_lists_versions_below_zero_is_refused(api: bytes, version:
     """They were taken for versions to ask in, and the error spoke of our own limits."""
     authenticator = plain()
     say(authenticator, None)
+    listed = ID_0 + b"\x00\x00\x00\x00\x00\x01" + api + b"\x00\x00" + version.to_bytes(2, "big", signed=True)
     with pytest.raises(
         IllegalSaslStateError, match=rf"the broker lists Sasl[A-Za-z]+ up to version {version}"
     ):
-        said = b"\x00\x00\x00\x00\x00\x01" + api + b"\x00\x00"
-        say(authenticator, ID_0 + said + version.to_bytes(2, "big", signed=True))
+        say(authenticator, listed)
     assert not authenticator.complete
