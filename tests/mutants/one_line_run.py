@@ -163,28 +163,27 @@ def _runs_once(mutant: Mutant) -> bool:
 
 
 def reaching_tests(mutant: Mutant, lines: coverage.CoverageData, durations_s: dict[str, float]) -> list[str]:
-    """The tests that reach the line and most of its file, quick first.
+    """The tests that reach the line, quick first: of many those whose file imports it, and the nearest to it.
 
     For what runs at import, or once, those that reach the file, and those of test files that import it; if
     there are none, those that reach a file that imports it.
     """
     by_line = lines.contexts_by_lineno(mutant.path)
-    importing: set[str] = set()
+    files = _importing(mutant.path, {test.partition("::")[0] for test in durations_s})
+    importing = {test for test in durations_s if test.partition("::")[0] in files}
     reached = {test for test in by_line.get(mutant.line, ()) if test in durations_s}
     if not reached or _runs_once(mutant):
-        files = _importing(mutant.path, {test.partition("::")[0] for test in durations_s})
-        importing = {test for test in durations_s if test.partition("::")[0] in files}
-        reached = {test for tests in by_line.values() for test in tests if test in durations_s}
-    if not reached | importing:
+        reached = {test for tests in by_line.values() for test in tests if test in durations_s} | importing
+    if not reached:
         for path in _importing(mutant.path, lines.measured_files()):
             for line, tests in lines.contexts_by_lineno(path).items():
                 by_line.setdefault(line, []).extend(tests)
                 reached.update(test for test in tests if test in durations_s)
-    if not reached | importing:  # it describes: what it becomes is the OpenAPI document
+    if not reached:  # it describes: what it becomes is the OpenAPI document
         reached = {test for test in durations_s if "test_openapi_examples" in test}
     covered = Counter(test for tests in by_line.values() for test in tests)
-    nearest = sorted(reached, key=lambda test: (-covered[test], test))[:_MOST_TESTS]
-    return sorted(importing.union(nearest), key=lambda test: (durations_s[test], test))
+    nearest = sorted(reached, key=lambda test: (test not in importing, -covered[test], test))[:_MOST_TESTS]
+    return sorted(nearest, key=lambda test: (durations_s[test], test))
 
 
 def _equivalent() -> set[tuple[str, str, str]]:
