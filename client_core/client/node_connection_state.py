@@ -192,7 +192,6 @@ class NodeConnectionState:
 
     def clear_addresses(self) -> None:
         self._addresses = ()
-        self._address_index = 0
 
     def _resolve_addresses(self) -> None:
         addresses = resolve(self.host, self._resolver)

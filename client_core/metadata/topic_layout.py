@@ -216,9 +216,6 @@ def _flexible_stride(buf: bytes, first: int, count: int) -> int | None:
     if buf[tags_at:end:stride] != bytes(count):
         return None  # nobody sends any, yet they are allowed
     lengths = buf[in_sync_at:end:stride]
-    if lengths == lengths[:1] * count:
-        agree = buf[offline_at:end:stride] == buf[offline_at : offline_at + 1] * count
-        return stride if agree else None
     return stride if _lists_compensate(buf, in_sync_at, end, stride, lengths, in_sync + offline) else None
 
 
@@ -277,14 +274,17 @@ def _numbers_run(buf: bytes, first: int, end: int, stride: int, count: int) -> b
 
 @lru_cache(maxsize=32)
 def _number_columns(count: int) -> tuple[bytes, bytes, bytes, bytes]:
-    """The four bytes of the numbers 0 to count - 1, one column for each byte, most significant first."""
+    """The four bytes of the numbers 0 to count - 1, one column for each byte, most significant first.
+
+    The first column is all zeros, since MOST_PARTITIONS fits in three bytes.
+    """
 
     def column(run: int) -> bytes:
         """Byte values 0, 1, 2, ..., each `run` times."""
         return b"".join(bytes((value & 0xFF,)) * min(run, count) for value in range(count // run + 1))[:count]
 
     ones = (bytes(range(256)) * (count // 256 + 1))[:count]
-    return column(1 << 24), column(1 << 16), column(1 << 8), ones
+    return bytes(count), column(1 << 16), column(1 << 8), ones
 
 
 def _walk(

@@ -163,8 +163,7 @@ class NetworkReceive:
         the current one.
         """
         size = self.frame_bytes
-        if size is None:
-            return b"", False
+        assert size is not None
         left = _SIZE.size + size - self._taken_bytes
         end = min(self._start + left, len(self._data))
         begin = self._start if self._taken_bytes else self._start + _SIZE.size

@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: epoll takes an int of milliseconds; a select that ends early does no harm.
-_LONGEST_SELECT_MS: Final = 24 * 60 * 60 * 1000
+#: A day. epoll takes an int of milliseconds; a select that ends early does no harm.
+_LONGEST_SELECT_MS: Final = 86_400_000
 
 #: How soon a channel that waits for a token looks for it: a client that connects turns as often anyhow.
 _LOOK_FOR_CREDENTIALS_MS: Final = 50
@@ -416,7 +416,7 @@ class Selector:
         self._watch(channel)
         if channel.awaits_credentials:
             self._awaiting_credentials[channel.node_id] = channel
-        elif self._awaiting_credentials:
+        else:
             self._awaiting_credentials.pop(channel.node_id, None)
         if channel.has_bytes_buffered and channel.wants_to_read:
             self._due[channel.node_id] = channel

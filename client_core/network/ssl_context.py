@@ -175,12 +175,12 @@ class SslContexts:
                 context.load_cert_chain(path, password=password)
         except ssl.SSLError as error:
             raise _identity_refused(error, key, key_name, chain_name, password_name) from None
-        except UnicodeEncodeError:  # it holds the key
-            raise _damaged_key(key_name) from None
         except OSError as error:
             raise ConfigError(
                 f"{key_name}: can't hand it to OpenSSL: {error.strerror}", name=key_name
             ) from None
+        except UnicodeEncodeError:  # it holds the key
+            raise _damaged_key(key_name) from None
         return certificate_expires_at_s(chain[0])
 
     def __repr__(self) -> str:

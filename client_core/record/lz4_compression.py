@@ -35,13 +35,25 @@ _STORED: Final = 1 << 31
 _END: Final = _LENGTH.pack(0)
 _BLOCK_BYTES: Final = 64 * 1024
 
-#: The bit of the flags, the byte behind the magic, that says that a checksum follows each block.
+#: The flags are behind the magic; one bit says that a checksum follows each block.
+_FLAGS_AT: Final = 4
 _HAS_CHECKSUMS: Final = 0x10
 _CHECKSUM_BYTES: Final = 4
 
 #: The levels of liblz4's slow, thorough compressor, which takes any above 12 for 12.
 _LEAST_THOROUGH: Final = 2
 _MOST_THOROUGH: Final = 12
+
+
+def blocks_of(frame: bytes) -> Iterator[bytes]:
+    """The blocks of a frame of ours or of cramjam's, each with its length, without their checksums."""
+    between_bytes = _CHECKSUM_BYTES if frame[_FLAGS_AT] & _HAS_CHECKSUMS else 0
+    position = len(_HEAD)
+    while frame[position : position + _LENGTH.size] != _END:
+        (length,) = _LENGTH.unpack_from(frame, position)
+        end = position + _LENGTH.size + (length & ~_STORED)
+        yield frame[position:end]
+        position = end + between_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +91,7 @@ class Lz4Compression:
         level = min(max(self.level, _LEAST_THOROUGH), _MOST_THOROUGH)
         packer = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
         packer.compress(records)
-        frame = bytes(packer.finish())
-        between_bytes = _CHECKSUM_BYTES if frame[4] & _HAS_CHECKSUMS else 0
-        position = len(_HEAD)
-        while frame[position : position + _LENGTH.size] != _END:
-            (length,) = _LENGTH.unpack_from(frame, position)
-            end = position + _LENGTH.size + (length & ~_STORED)
-            yield frame[position:end]
-            position = end + between_bytes
+        return blocks_of(bytes(packer.finish()))
 
     def decompress(self, packed: bytes, /, limit_bytes: int = MAX_UNPACKED_BYTES) -> bytes:
         return unpack_bounded(self.codec, cramjam.lz4.decompress_into, packed, limit_bytes)

@@ -334,6 +334,7 @@ def test_what_the_broker_refuses_costs_no_connection_and_is_told_once() -> None:
     told = bench.sink.of(SecretReloaded)
     assert len(told) == 1
     assert "Authentication failed" in str(told[0])
+    assert "refused by node 0: " in str(told[0]), "the first trial was there"
     assert bench.recorded.disconnected == []
     assert bench.recorded.fatal is None, "nobody who waits for metadata is told"
 

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from client_core.client import disconnection
 from client_core.client.disconnection import Disconnection, from_channel
 from client_core.errors import DisconnectError, InvalidReceiveError, SaslAuthenticationError
 from client_core.network.selectable import ChannelState, ChannelStateName
@@ -67,3 +68,35 @@ def test_a_refusal_without_a_reason_is_a_refusal_all_the_same() -> None:
     ended = from_channel(ChannelState(ChannelStateName.AUTHENTICATION_FAILED))
     assert ended.authentication_error is not None
     assert ended.detail == "authentication failed due to: refused"
+
+
+@pytest.mark.parametrize(
+    ("ended", "reason", "log_level", "timed_out"),
+    [
+        (disconnection.protocol_error("why"), "protocol_error", logging.WARNING, False),
+        (disconnection.unreachable("why"), "refused", logging.WARNING, False),
+        (disconnection.unresolved("why", OSError()), "unresolved", logging.WARNING, False),
+        (disconnection.resolve_timeout("why", 5), "unresolved", logging.WARNING, True),
+        (disconnection.forbidden("why"), "forbidden", logging.WARNING, False),
+        (disconnection.setup_timeout(5), "setup_timeout", logging.INFO, True),
+        (disconnection.request_timeout(), "request_timeout", logging.INFO, True),
+        (disconnection.local("why"), "local", logging.INFO, False),
+        (disconnection.local("why", logging.DEBUG), "local", logging.DEBUG, False),
+    ],
+)
+def test_each_end_that_the_client_makes_has_its_reason_and_volume(
+    ended: Disconnection, reason: str, log_level: int, timed_out: bool
+) -> None:
+    assert (ended.reason, ended.log_level, ended.timed_out) == (reason, log_level, timed_out)
+    assert ended.detail
+    assert ended.authentication_error is None
+
+
+def test_what_the_resolver_says_is_kept() -> None:
+    assert (
+        disconnection.unresolved("a", OSError(5, "no such name")).detail
+        == "a can't be resolved: no such name"
+    )
+    assert (
+        disconnection.unresolved("a", OSError("found nothing")).detail == "a can't be resolved: found nothing"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from threading import Event, Thread, current_thread
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from client_core.client.host_resolver import (
     filter_preferred_addresses,
     resolve,
 )
+from tests.support.counted_work import kept_blocks
 from tests.support.mock_resolver import MockResolver
 
 if TYPE_CHECKING:
@@ -212,3 +214,20 @@ def test_a_thread_of_its_own_resolves_and_keeps_no_process_from_ending() -> None
     assert woken.wait(30)
     assert resolver.resolve("broker-1") == ("10.0.0.1",)
     assert [thread.daemon for thread in threads] == [True]
+
+
+def test_of_hosts_without_canonical_names_nothing_is_kept() -> None:
+    class Forgetful(MockResolver):
+        def resolve(self, host: str) -> Sequence[str]:
+            return ("10.0.0.1",)
+
+    threads = Threads(Forgetful("10.0.0.1"))
+
+    def look_up_many() -> None:
+        for number in range(300):
+            threads.resolver.resolve(f"broker-{number}")
+            threads.run_one()
+            threads.resolver.resolve(f"broker-{number}")
+        gc.collect()
+
+    assert kept_blocks(look_up_many) < 300

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core.client.metadata_news import MetadataNews
-from tests.support.metadata_responses import read
+from tests.support.metadata_responses import partition, read, topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 UNKNOWN = 3
+LISTENER_NOT_FOUND = 72
 
 
 @pytest.fixture
@@ -100,3 +101,21 @@ def test_ways_of_failing_that_never_end_are_told_and_remembered_in_bounded_numbe
     told()
     news.failed("expired", "error", "way 99", 2_000)
     assert len(told()) == 1
+
+
+def test_partitions_without_a_listener_are_counted_and_some_are_named(
+    told: Callable[[], list[tuple[str, str]]],
+) -> None:
+    news = MetadataNews()
+    described = [partition(p, error=LISTENER_NOT_FOUND if p > 0 else 0) for p in range(13)]
+    response = read(3, [topic("well", 1), topic("t", described)], errors={"gone": UNKNOWN})
+    news.response_came(response, 1, now_ms=0)
+    named = [f"t-{p}" for p in range(1, 11)]
+    said = f"12 partitions have leader brokers without a matching listener, including {named}"
+    assert told()[0] == ("WARNING", said)
+    news.response_came(response, 2, now_ms=1)
+    assert told() == []
+    news.response_came(read(3, [topic("well", 1)]), 3, now_ms=2)
+    assert told() == []
+    news.response_came(response, 4, now_ms=3)
+    assert told() == [("WARNING", said)]

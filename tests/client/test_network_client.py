@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -753,6 +754,33 @@ def test_a_frame_that_nobody_asked_for_ends_the_connection() -> None:
     assert bench.client.connection_failed(NODE)
     [status] = bench.client.node_statuses(bench.now_ms)
     assert status.last_error == "8 bytes came that no request had asked for"
+
+
+def test_frames_behind_one_that_ends_the_connection_are_not_read() -> None:
+    bench = Bench()
+    bench.ready()
+    for _ in range(2):
+        bench.send()
+    for _ in range(2):
+        bench.selector.receive(NODE.id, b"nonsense")
+    assert [response.disconnected for response in bench.poll()] == [True, True]
+    assert len(bench.sink.of(NodeDisconnected)) == 1
+
+
+@pytest.mark.parametrize(("known", "expected"), [((NODE,), True), ((NODE_1, NODE), True), ((NODE_1,), False)])
+def test_only_nodes_that_metadata_knows_count_as_connecting(known: tuple[Node, ...], expected: bool) -> None:
+    bench = Bench(RecordingUpdater(known))
+    bench.selector.hold_connect(NODE.id)
+    bench.client.ready(NODE, bench.now_ms)
+    assert bench.client.is_any_node_connecting() is expected
+
+
+def test_of_nodes_that_were_never_tried_the_first_in_a_random_order_is_chosen() -> None:
+    bench = Bench(RecordingUpdater(THREE))
+    chosen = [bench.client.least_loaded_node(bench.now_ms).node for _ in range(30)]
+    assert set(chosen) == set(THREE)
+    twin = Random(1)
+    assert chosen == [THREE[twin.randrange(3)] for _ in chosen]
 
 
 def test_an_unreadable_answer_of_one_node_leaves_the_others_alone() -> None:

@@ -499,3 +499,50 @@ def test_statuses_are_read_while_the_io_thread_goes_on() -> None:
     watcher.join(patient(30))
     assert not watcher.is_alive()
     assert failures == []
+
+
+def make_connections(selector: MockSelector, resolver: MockResolver | None = None) -> NodeConnections:
+    resolver = resolver or MockResolver("10.0.0.1")
+    return NodeConnections(selector, TEST_CONFIG, resolver, Random(0), RecordedEvents())
+
+
+def test_a_bug_while_connecting_is_no_disconnection() -> None:
+    class Broken(MockSelector):
+        def connect(self, *to: object) -> None:
+            raise ValueError("a bug")
+
+    with pytest.raises(ValueError, match="a bug"):
+        make_connections(Broken(MockClock())).connect(NODE, 0)
+
+
+@pytest.mark.parametrize("end", ["leave", "forget"])
+def test_a_node_that_is_left_or_forgotten_is_not_shown_any_more(end: str) -> None:
+    connections, in_flight = make_connections(MockSelector(MockClock())), InFlightRequests(5)
+    connections.connect(NODE, 0)
+    connections.publish()
+    assert [status.node_id for status in connections.statuses(0, in_flight)] == [NODE.id]
+    if end == "leave":
+        connections.leave(NODE.id, 0)
+    else:
+        connections.forget(NODE.id)
+    assert connections.has_changed
+    connections.publish()
+    assert connections.statuses(0, in_flight) == ()
+
+
+@pytest.mark.parametrize(
+    ("node_id", "called"),
+    [
+        (3, "Node 3"),
+        (-1, "Bootstrap server broker-0:9092"),
+        (TRIAL_NODE_ID, "The trial of other credentials at broker-0:9092"),
+    ],
+)
+def test_each_connection_has_a_name_for_people(
+    node_id: int, called: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    connections = make_connections(MockSelector(MockClock()))
+    connections.connect(Node(node_id, "broker-0", 9092), 0)
+    connections.end(node_id, 5, CLOSED, 0)
+    assert caplog.messages[-1].startswith(f"{called} can't be connected to (closed): it is gone; ")

@@ -58,3 +58,15 @@ def test_a_request_has_the_clients_timeout_unless_told_otherwise() -> None:
     assert (request.request_timeout_ms, request.created_ms, request.expect_response) == (1_000, 7, False)
     request = client.new_client_request(1, builder, 7, expect_response=True, request_timeout_ms=3)
     assert request.request_timeout_ms == 3
+
+
+def test_a_request_that_can_not_be_written_is_a_bug_and_no_mismatch() -> None:
+    class Broken(PlainBuilder):
+        def encode(self, version: int) -> bytes:
+            raise ValueError("a bug")
+
+    bench = Bench(discover_broker_versions=False)
+    bench.ready()
+    request = bench.client.new_client_request(0, Broken(), bench.now_ms, expect_response=True)
+    with pytest.raises(ValueError, match="a bug"):
+        bench.client.send(request, bench.now_ms)

@@ -69,6 +69,16 @@ def seen(response: MetadataResponse) -> list[object]:
     return [response.brokers, response.cluster_id, response.controller_id, response.error_code, topics]
 
 
+def test_a_topic_that_comes_in_many_pieces_is_tried_as_often_as_its_size_doubles() -> None:
+    described = [partition(p, replicas=range(1 + p % 3)) for p in range(2_000)]
+    body = metadata_message(1, [topic("t", described)]).encode(13)
+    reader = MetadataReader(len(body), 13)
+    with PythonCalls() as counted:
+        for at in range(0, len(body) - 50, 50):
+            reader.feed(body[at : at + 50])
+    assert counted.calls < len(body) // 50 * 2
+
+
 _VERSIONED = st.sampled_from(VERSIONS).flatmap(lambda version: st.tuples(st.just(version), messages(version)))
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from client_core.metadata.leader_epochs import LastSeenEpochs, compare
 from client_core.metadata.topic_table import TopicTable
+from tests.support.counted_work import python_calls, python_lines
 from tests.support.metadata_responses import partition, read, topic
 
 if TYPE_CHECKING:
@@ -90,6 +91,14 @@ def read_leadership(known: TopicTable, number: int) -> tuple[int, int]:
     found = known.metadata(number)
     assert found is not None
     return found.leader_and_epoch
+
+
+def test_tables_of_the_same_partitions_are_compared_as_a_whole() -> None:
+    """A broker that fails changes many topics at once: their partitions are not looked at one by one."""
+    regular = [leaders(*[(0, epoch)] * 500) for epoch in (5, 5)]
+    assert python_lines(lambda: compare(*regular)) < 100
+    odd = [table(*(partition(p, replicas=range(1 + p % 2)) for p in range(500))) for _ in range(2)]
+    assert python_calls(lambda: compare(*odd)) < 30
 
 
 # -- believing -----------------------------------------------------------------------------------------------
@@ -242,6 +251,13 @@ def test_an_epoch_that_was_told_is_what_counts(seen: LastSeenEpochs, cached: Top
     caught_up, progressed = seen.accept(leaders((2, 7), (1, 5)), believed, topic_id_changed=False)
     assert caught_up.leader_id(0) == 2
     assert not progressed
+
+
+def test_an_epoch_that_was_told_before_any_table_is_kept() -> None:
+    seen = LastSeenEpochs()
+    seen.put("t", 1, 7)
+    seen.accept(leaders((0, 5)), None, topic_id_changed=False)
+    assert [seen.get("t", number) for number in range(2)] == [5, 7]
 
 
 @pytest.mark.behaviour("META-22")

@@ -394,3 +394,30 @@ def test_what_was_known_goes_on_being_served_after_a_rebootstrap(metadata: Metad
     assert metadata.answered_cache is known
     answer(metadata, 3, {"topic": 3})
     assert metadata.answered_cache is metadata.cache
+
+
+def test_a_lower_age_is_in_force_at_once(metadata: Metadata) -> None:
+    answer(metadata)
+    metadata.lower_max_age(400)
+    assert metadata.max_age_ms == 400
+    assert metadata.time_to_next_update(0) == 400
+    metadata.lower_max_age(500)
+    assert metadata.max_age_ms == 400
+
+
+def test_the_defaults_are_kafka_s() -> None:
+    assert MetadataConfig() == MetadataConfig(100, 1_000, 5 * 60_000, 5 * 60_000)
+
+
+def test_who_waits_for_all_topics_sees_which_full_request_was_answered(metadata: Metadata) -> None:
+    assert metadata.full_requests == (0, 0)
+    metadata.new_metadata_request_and_version(0)
+    assert metadata.full_requests == (1, 0)
+    answer(metadata)
+    assert metadata.full_requests == (1, 1)
+
+
+def test_until_metadata_expires_each_turn_is_told_what_is_left(metadata: Metadata) -> None:
+    answer(metadata, now_ms=0)
+    assert [metadata.time_to_next_update(now_ms) for now_ms in (0, 0, 1)] == [1_000, 1_000, 999]
+    assert metadata.time_to_next_update(CONFIG.max_age_ms) == 0

@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from client_core.cluster import Node
 from client_core.errors import IllegalArgumentError, SchemaError
-from client_core.metadata.metadata_response import MetadataResponse, TopicFailure, read_metadata_response
+from client_core.metadata.metadata_response import (
+    MetadataReader,
+    MetadataResponse,
+    TopicFailure,
+    read_metadata_response,
+)
 from client_core.metadata.topic_table import TopicTable
 from client_core.protocol.messages import metadata_response as wire
 from client_core.protocol.primitives import FlexibleWriter, Writer
@@ -337,3 +342,9 @@ def test_the_longest_text_is_read_and_one_character_more_is_refused(
     read_metadata_response(metadata_response([brokers(longest)], []), 13)
     with pytest.raises(SchemaError, match=f"{longest + 1} characters of a .*, more than {longest}"):
         read_metadata_response(metadata_response([brokers(longest + 1)], []), 13)
+
+
+def test_a_response_that_ends_early_is_refused() -> None:
+    reader = MetadataReader(100, 13)
+    with pytest.raises(SchemaError, match="the response is not whole"):
+        reader.finish()

@@ -241,10 +241,20 @@ def test_configured_topics_never_expire(metadata: ProducerMetadata) -> None:
     assert metadata.topics == {"early", "late"}
 
 
+def test_a_topic_that_is_configured_later_is_not_asked_for_again(metadata: ProducerMetadata) -> None:
+    metadata.add("t", 0)
+    answer(metadata)
+    metadata.configure_topics(["t"])
+    assert not is_update_requested(metadata)
+    assert metadata.new_topics == frozenset()
+
+
 def test_topics_that_are_not_held_are_not_kept(metadata: ProducerMetadata) -> None:
     metadata.add("t", 0)
     answer(metadata, ["t", "stray"])
     assert set(metadata.cache.topics) == {"t"}
+    assert metadata.retain_topic("t", False, 0)
+    assert not metadata.retain_topic("stray", False, 0)
 
 
 def test_a_missing_topic_can_be_discarded(metadata: ProducerMetadata) -> None:
@@ -305,6 +315,26 @@ def test_equal_errors_in_a_row_are_counted(metadata: ProducerMetadata) -> None:
     assert metadata.topic_error("t") == TopicError(5, 1)
     answer(metadata)
     assert metadata.topic_error("t") is None
+
+
+def test_a_topic_is_missing_after_two_answers_that_say_so(metadata: ProducerMetadata) -> None:
+    metadata.add("t", 0)
+    found = []
+    for _ in range(2):
+        answer(metadata, [], errors={"t": MISSING})
+        found.append(metadata.is_missing("t"))
+        metadata.add("t", 0)  # somebody waits for it
+    assert found == [False, True]
+
+
+def test_only_who_denies_a_topic_that_was_there_puts_it_in_doubt(metadata: ProducerMetadata) -> None:
+    metadata.add("t", 0)
+    metadata.add("u", 0)
+    answer(metadata)
+    answer(metadata, ["u"], errors={"t": 5})
+    assert not metadata.is_in_doubt
+    answer(metadata, [], errors={"t": 5, "u": MISSING})
+    assert metadata.is_in_doubt
 
 
 def test_errors_of_topics_that_are_not_held_are_not_kept(metadata: ProducerMetadata) -> None:
@@ -391,6 +421,26 @@ def test_a_missing_look_up_that_is_produced_to_is_asked_for_at_once(metadata: Pr
     metadata.add("t", 0, may_create=True)
     assert metadata.time_to_next_update(0) == 0
     assert asked_for(metadata) == (["t"], True, True)
+
+
+def test_a_look_up_that_is_produced_to_is_asked_for_only_if_it_is_missing(metadata: ProducerMetadata) -> None:
+    for name in ("there", "ailing"):
+        metadata.add(name, 0, may_create=False)
+    asked_for(metadata)
+    answer(metadata, ["there"], errors={"ailing": 29})
+    for name in ("there", "ailing"):
+        metadata.add(name, 0)
+    assert not is_update_requested(metadata)
+
+
+def test_a_topic_to_create_that_is_discarded_is_not_asked_for(metadata: ProducerMetadata) -> None:
+    metadata.configure_topics(["other"])
+    metadata.add("t", 0, may_create=False)
+    asked_for(metadata)
+    answer(metadata, ["other"], errors={"t": MISSING})
+    metadata.add("t", 0)
+    metadata.discard("t")
+    assert asked_for(metadata)[0] == ["other"]
 
 
 def test_leave_to_create_is_not_taken_back_by_a_look_up(metadata: ProducerMetadata) -> None:

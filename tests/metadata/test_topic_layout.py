@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from client_core.errors import SchemaError
+from client_core.errors import SchemaError, TruncatedError
 from client_core.metadata.topic_layout import (
+    MOST_REPLICAS,
     LocatedPartitions,
     PartitionMetadata,
     epoch_at,
@@ -15,10 +16,12 @@ from client_core.metadata.topic_layout import (
     layout_of,
     leader_at,
     locate_partitions,
+    pass_over_partitions,
     read_partition,
 )
 from client_core.protocol.primitives import FlexibleWriter, Writer
 from tests.metadata.strategies import VERSIONS, Tags, write_partition
+from tests.support.counted_work import python_lines
 from tests.support.metadata_responses import partition
 
 if TYPE_CHECKING:
@@ -185,3 +188,66 @@ def test_faults_are_counted_once() -> None:
     assert faults.error_codes == {5, -1}
     assert faults.leaderless == 2
     assert faults.misses_epoch
+
+
+def test_the_most_replicas_that_one_byte_counts_keep_the_stride() -> None:
+    replicas = tuple(range(126))
+    assert located([partition(p, replicas=replicas, isr=(2,)) for p in range(3)]).stride > 0
+    whole, some = replicas[:125], replicas[:60]
+    assert located([partition(p, isr=whole, offline=()) for p in range(3)]).stride > 0
+    assert located([partition(p, isr=some, offline=replicas[60:125]) for p in range(3)]).stride > 0
+    assert located([partition(p, isr=replicas, offline=()) for p in range(3)]).stride == 0
+
+
+@pytest.mark.parametrize("count_at", [14, 23, 28], ids=["replicas", "in sync", "offline"])
+def test_a_list_of_replicas_that_is_null_is_refused(count_at: int) -> None:
+    buf = PARTITION_V13[:count_at] + b"\0" + PARTITION_V13[count_at + 1 :]
+    with pytest.raises(SchemaError):
+        locate_partitions(buf, 0, 1, layout_of(13))
+
+
+@pytest.mark.parametrize("version", [1, 8, 13])
+def test_a_partition_has_at_most_so_many_replicas(version: int) -> None:
+    most = partition(0, replicas=range(MOST_REPLICAS), isr=())
+    assert (located([most], version).stride > 0) == (version < 9)
+    more = partition(0, replicas=range(MOST_REPLICAS + 1), isr=())
+    with pytest.raises(SchemaError, match="10001 replicas of one partition, more than 10000"):
+        located([more], version)
+
+
+def test_partitions_fit_in_what_is_here_and_to_come() -> None:
+    buf, first = b"\x01" * 100, 80
+    layout = layout_of(13)
+    assert layout.fewest_partition_bytes == 18
+    with pytest.raises(TruncatedError):
+        locate_partitions(buf, first, 2, layout, to_come=16)
+    with pytest.raises(SchemaError, match="2 partitions do not fit in the 35 bytes left"):
+        locate_partitions(buf, first, 2, layout, to_come=15)
+
+
+def test_partitions_that_end_where_the_bytes_do_are_located() -> None:
+    buf = written([partition(p) for p in range(9)], 13)
+    assert locate_partitions(buf, 0, 9, layout_of(13), to_come=1).end == len(buf)
+
+
+def test_partitions_that_are_not_all_here_are_not_walked() -> None:
+    """Each piece of a large topic would otherwise walk all that came before it."""
+    buf = written([partition(p) for p in range(500)], 13)[:-1]
+
+    def locate() -> None:
+        with pytest.raises(TruncatedError):
+            locate_partitions(buf, 0, 500, layout_of(13), to_come=1)
+
+    assert python_lines(locate) < 200
+
+
+@pytest.mark.parametrize("version", [8, 13])
+def test_regular_partitions_are_passed_over_at_once(version: int) -> None:
+    buf = written([partition(p) for p in range(500)], version)
+    layout = layout_of(version)
+    pass_over_partitions(buf, 0, 500, layout)  # the columns of 500 numbers are kept from then on
+
+    def pass_over() -> None:
+        assert pass_over_partitions(buf, 0, 500, layout) == (0, len(buf))
+
+    assert python_lines(pass_over) < 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from client_core.errors import SchemaError
-from client_core.metadata.topic_listing import ListedTopic, TopicListingRequestBuilder
+from client_core.metadata.topic_listing import ListedTopic, TopicListing, TopicListingRequestBuilder
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.metadata_request import MetadataRequest
 from client_core.protocol.request import RequestBuilder, throttle_time_ms
@@ -16,7 +16,7 @@ BUILDER: RequestBuilder = TopicListingRequestBuilder()
 
 @pytest.mark.parametrize("version", range(4, 14))
 def test_it_asks_for_all_topics_and_creates_none(version: int) -> None:
-    request = MetadataRequest.decode(BUILDER.encode(version), version)
+    request = MetadataRequest.decode(TopicListingRequestBuilder().encode(version), version)
     assert request.topics is None
     assert not request.allow_auto_topic_creation
 
@@ -47,6 +47,8 @@ def test_it_lists_name_id_kind_and_size() -> None:
 def test_it_keeps_the_error_of_the_response() -> None:
     listing = BUILDER.decode_response(metadata_response(0, error_code=129), 13)
     assert getattr(listing, "error_code", None) == 129
+    assert TopicListing({}) == TopicListing({}, error_code=0, throttle_time_ms=0)
+    assert ListedTopic("t", None, False, 0) == ListedTopic("t", None, False, 0, 0, 0)
 
 
 def test_a_name_is_as_long_as_kafka_allows() -> None:

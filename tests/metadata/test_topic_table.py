@@ -98,3 +98,17 @@ def test_it_shows_what_is_laid_over() -> None:
     found = table(partition(0), partition(1))
     assert repr(found) == "<TopicTable t partitions=2>"
     assert repr(found.with_overlay({1: None})) == "<TopicTable t partitions=1 overlay=[1]>"
+
+
+def test_the_replication_factor_is_that_of_the_first_partition() -> None:
+    assert table().replication_factor == 0
+    assert table(partition(0, replicas=(0, 1)), partition(1)).replication_factor == 2
+
+
+def test_the_bytes_of_regular_tables_tell_whose_leader_changed() -> None:
+    old, same = table(partition(0), partition(1)), table(partition(0), partition(1, isr=(1,), offline=(0, 2)))
+    assert same.changed_leaders(old) == []
+    assert table(partition(0), partition(1, leader=2, epoch=4)).changed_leaders(old) == [(1, (0, 0), (2, 4))]
+    assert table(partition(0)).changed_leaders(old) is None
+    assert old.changed_leaders(old.with_overlay({0: HINT})) is None
+    assert old.with_overlay({0: HINT}).changed_leaders(old) is None

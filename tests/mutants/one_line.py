@@ -1,7 +1,8 @@
 """One-line mutants of a source file: the usual operators over `ast`, each a replacement of a span of text.
 
 The rest of the file stays as it is. Docstrings, annotations, logged texts, what is raised, asserts,
-`__repr__`, decorators of classes and blocks for type checkers are left alone: no behaviour hangs on them.
+`__repr__`, decorators of classes and what is there for type checkers alone (protocols, literals, names of
+type variables, types of casts) are left alone: no behaviour hangs on them.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ _CALCULATED: Final[dict[type[ast.operator], str]] = {
     ast.LShift: ">>",
     ast.RShift: "<<",
 }
+#: Calls whose first argument only type checkers read.
+_TYPING_CALLS: Final = frozenset({"TypeVar", "ParamSpec", "NewType", "cast"})
 _LOG_CALLS: Final = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
 
 
@@ -147,6 +150,8 @@ class _Mutator(ast.NodeVisitor):
             self._become(node, '""' if isinstance(value, str) else 'b""')
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
+        if isinstance(node.value, ast.Name) and node.value.id == "Literal":
+            return
         self.visit(node.value)
         # The tuple that struct unpacks has one value where it is asked for so: the first is the last.
         function = node.value.func if isinstance(node.value, ast.Call) else None
@@ -154,7 +159,12 @@ class _Mutator(ast.NodeVisitor):
             self.visit(node.slice)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        """Without its decorators: whether a dataclass is frozen keeps programmers from mistakes."""
+        """Without its decorators: whether a dataclass is frozen keeps programmers from mistakes.
+
+        Nobody calls what a protocol describes.
+        """
+        if any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases):
+            return
         for statement in node.body:
             self.visit(statement)
 
@@ -164,6 +174,10 @@ class _Mutator(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         function = node.func
         if isinstance(function, ast.Attribute) and function.attr in _LOG_CALLS:
+            return
+        if isinstance(function, ast.Name) and function.id in _TYPING_CALLS:
+            for argument in node.args[1:]:
+                self.visit(argument)
             return
         if isinstance(function, ast.Name) and function.id in ("min", "max"):
             self._become(function, "max" if function.id == "min" else "min")

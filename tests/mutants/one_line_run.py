@@ -10,6 +10,7 @@ kept in `.cache/mutants`, by the contents of sources and tests, and a second run
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import hashlib
 import importlib.abc
@@ -147,16 +148,41 @@ def _recorded(room: Room) -> tuple[coverage.CoverageData, dict[str, float]]:
     return lines, json.loads(durations.read_text(encoding="utf-8"))
 
 
-def _tests_of(mutant: Mutant, lines: coverage.CoverageData, durations_s: dict[str, float]) -> list[str]:
-    """The tests that reach the line and most of its file, quick first; any of its file for one of imports."""
+def _importing(path: str, files: Iterable[str]) -> list[str]:
+    """Those of the files that import from the module at `path`."""
+    statement = f"from {path.removesuffix('.py').replace('/', '.')} import "
+    return [file for file in sorted(files) if statement in (_ROOT / file).read_text(encoding="utf-8")]
+
+
+def _runs_once(mutant: Mutant) -> bool:
+    """Whether the line is in a function that keeps what it returned: only its first caller reached it."""
+    for node in ast.walk(ast.parse((_ROOT / mutant.path).read_bytes())):
+        if isinstance(node, ast.FunctionDef) and node.lineno <= mutant.line <= (node.end_lineno or 0):
+            return any("cache" in ast.unparse(decorator) for decorator in node.decorator_list)
+    return False
+
+
+def reaching_tests(mutant: Mutant, lines: coverage.CoverageData, durations_s: dict[str, float]) -> list[str]:
+    """The tests that reach the line, quick first: of many those whose file imports it, and the nearest to it.
+
+    For what runs at import, or once, those that reach the file, and those of test files that import it; if
+    there are none, those that reach a file that imports it.
+    """
     by_line = lines.contexts_by_lineno(mutant.path)
+    files = _importing(mutant.path, {test.partition("::")[0] for test in durations_s})
+    importing = {test for test in durations_s if test.partition("::")[0] in files}
     reached = {test for test in by_line.get(mutant.line, ()) if test in durations_s}
+    if not reached or _runs_once(mutant):
+        reached = {test for tests in by_line.values() for test in tests if test in durations_s} | importing
     if not reached:
-        reached = {test for tests in by_line.values() for test in tests if test in durations_s}
+        for path in _importing(mutant.path, lines.measured_files()):
+            for line, tests in lines.contexts_by_lineno(path).items():
+                by_line.setdefault(line, []).extend(tests)
+                reached.update(test for test in tests if test in durations_s)
     if not reached:  # it describes: what it becomes is the OpenAPI document
         reached = {test for test in durations_s if "test_openapi_examples" in test}
     covered = Counter(test for tests in by_line.values() for test in tests)
-    nearest = sorted(reached, key=lambda test: (-covered[test], test))[:_MOST_TESTS]
+    nearest = sorted(reached, key=lambda test: (test not in importing, -covered[test], test))[:_MOST_TESTS]
     return sorted(nearest, key=lambda test: (durations_s[test], test))
 
 
@@ -281,7 +307,7 @@ def main() -> int:
         trials = [Trial(mutant, room.instead) for mutant in sample]
     else:
         lines, durations_s = _recorded(room)
-        trials = [Trial(mutant, _tests_of(mutant, lines, durations_s)) for mutant in sample]
+        trials = [Trial(mutant, reaching_tests(mutant, lines, durations_s)) for mutant in sample]
     for trial in trials:
         if results.by_key.get(trial.key, "found") != "found":
             results.print(trial)

@@ -6,8 +6,11 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
-from tests.mutants.one_line import mutants
-from tests.mutants.one_line_run import EQUIVALENT_PATH, ROOMS
+import coverage
+import pytest
+
+from tests.mutants.one_line import Mutant, mutants
+from tests.mutants.one_line_run import EQUIVALENT_PATH, ROOMS, reaching_tests
 from tests.mutants.one_line_session import replaced_code
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -36,6 +39,9 @@ def test_what_makes_no_difference_to_anybody_is_left_alone() -> None:
     assert _becoming("x = _I.unpack_from(b)[0]") == set()
     assert _becoming("@dataclass(frozen=True)\nclass A: pass") == set()
     assert _becoming("def f():\n    return False") == {"return True"}
+    assert _becoming('A = Literal["a", "b"]\nT = TypeVar("T")') == set()
+    assert _becoming("class A(Protocol):\n    def f(self, a: int = 1) -> int: ...") == set()
+    assert _becoming('x = cast("int", a < b)') == {'x = cast("int", a <= b)', 'x = cast("int", a >= b)'}
 
 
 def test_the_code_of_functions_is_replaced_and_what_runs_at_import_is_not() -> None:
@@ -47,6 +53,38 @@ def test_the_code_of_functions_is_replaced_and_what_runs_at_import_is_not() -> N
     at_import = ("A = 2", "A = 0", "def f(a, b=3):", "def f(a, b=1):")
     in_f = ("return a <= 3", "return a >= 3", "return a < 4", "return a < 2", "return None")
     assert functions == dict.fromkeys(at_import, ()) | dict.fromkeys(in_f, ("f",))
+
+
+_A, _B, _C, _D = (f"tests/network/__init__.py::{name}" for name in "abcd")
+_TABLES: Final = "tests/network/test_large_answers.py::test_a"
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "expected"),
+    [
+        pytest.param("network/selectable", 27, {_A, _B, _C}, id="none reaches it, but files that import it"),
+        pytest.param("network/kafka_channel", 45, {_B, _TABLES}, id="a test file imports what it says"),
+        pytest.param("network/kafka_channel", 30, {_B}, id="a test reaches it"),
+        pytest.param("metadata/topic_layout", 131, {_C, _D}, id="a function is called once"),
+    ],
+)
+def test_a_mutant_is_given_the_tests_that_may_see_it(path: str, line: int, expected: set[str]) -> None:
+    lines = coverage.CoverageData(no_disk=True)
+    reached = {
+        "network/selector": (_A, 30),
+        "network/kafka_channel": (_B, 30),
+        "network/channel_builder": (_C, 30),
+        "metadata/topic_layout": (_C, 131),
+        "network/selectable": ("", 27),
+    }
+    for file, (context, at) in reached.items():
+        lines.set_context(context)
+        lines.add_lines({f"client_core/{file}.py": [at]})
+    lines.set_context(_D)
+    lines.add_lines({"client_core/metadata/topic_layout.py": [150]})
+    mutant = Mutant(f"client_core/{path}.py", line, 0, 0, "", "", "")
+    durations_s = dict.fromkeys([_A, _B, _C, _D, _TABLES], 1.0)
+    assert set(reaching_tests(mutant, lines, durations_s)) == expected
 
 
 def test_what_is_listed_as_equivalent_is_a_mutant_of_the_present_tree() -> None:

@@ -14,7 +14,7 @@ from client_core.errors import (
     SslAuthenticationError,
 )
 from client_core.network.authenticator import Authenticator, PlaintextAuthenticator
-from client_core.network.kafka_channel import KafkaChannel
+from client_core.network.kafka_channel import TURN_BYTES, KafkaChannel
 from client_core.network.network_receive import MemoryPool
 from client_core.network.network_send import NetworkSend
 from client_core.network.selectable import ChannelState, ChannelStateName
@@ -426,3 +426,14 @@ def test_close_closes_the_transport_and_leaves_the_state() -> None:
 
 def test_repr_says_node_state_and_address() -> None:
     assert repr(make(FakeTransport())) == "<KafkaChannel node=0 NOT_CONNECTED 10.0.0.1:9092>"
+
+
+def test_a_large_frame_is_read_so_many_bytes_a_turn() -> None:
+    size_bytes = 4 * TURN_BYTES
+    transport = FakeTransport([size_bytes.to_bytes(4, "big"), bytes(size_bytes)])
+    pool = MemoryPool(size_bytes)
+    channel = KafkaChannel(0, transport, PlaintextAuthenticator(), size_bytes, pool)
+    channel.finish_connect()
+    channel.prepare(0)
+    turns = [channel.read() for _ in range(6)]
+    assert turns == [4 + TURN_BYTES, TURN_BYTES, TURN_BYTES, TURN_BYTES, 0, 0]

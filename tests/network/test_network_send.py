@@ -58,6 +58,8 @@ def test_pieces_beyond_what_one_system_call_takes_follow_in_the_next_one() -> No
         send.write_to(transport)
     assert bytes(transport.written[4:]) == b"x" * 1500
     assert transport.writes == 3
+    send = NetworkSend(2, [b"x"] * 1500)
+    assert send.write_to(transport) == 4 + 511
 
 
 def test_pieces_are_let_go_of_once_they_are_written() -> None:

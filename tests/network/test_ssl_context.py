@@ -6,6 +6,7 @@ test_ssl_connections.py.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import ssl
@@ -431,3 +432,29 @@ def test_a_password_that_is_no_text_is_refused() -> None:
     encrypted = CLIENT.key_encrypted_with(PASSWORD)
     error = complaint(identified(encrypted, CLIENT.chain, "\udcff secret"))
     assert error.message == "ssl.key.password is not Unicode text"
+
+
+def test_a_damaged_certificate_of_our_own_chain_is_told_by_its_place() -> None:
+    der = ssl.PEM_cert_to_DER_cert(AUTHORITY.certificate)
+    signature_at = der.rindex(b"\x03")
+    while True:
+        damaged = der[:signature_at] + b"\x07" + der[signature_at + 1 :]
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=damaged)
+        except ssl.SSLError:
+            break
+        signature_at = der.rindex(b"\x03", 0, signature_at)
+    assert certificate_expires_at_s(damaged) == certificate_expires_at_s(der)
+    error = complaint(identified(CLIENT.key, CLIENT.chain + ssl.DER_cert_to_PEM_cert(damaged)))
+    count = CLIENT.chain.count("BEGIN") + 1
+    where = f"ssl.keystore.certificate.chain: certificate {count} of {count}"
+    assert error.message == f"{where} can't be read: it is damaged"
+
+
+def test_a_key_that_can_not_be_handed_over_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_descriptor(_: str) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "memfd_create", no_descriptor)
+    error = complaint(identified(CLIENT.key, CLIENT.chain))
+    assert error.message == "ssl.keystore.key: can't hand it to OpenSSL: Too many open files"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import select
 import socket
 import struct
@@ -208,3 +209,24 @@ def test_close_frees_the_descriptor_and_may_be_repeated(transport: PlaintextTran
 def test_ipv6_addresses_are_written_in_brackets() -> None:
     assert format_address(("127.0.0.1", 9092)) == "127.0.0.1:9092"
     assert format_address(("::1", 9092)) == "[::1]:9092"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (errno.ECONNREFUSED, "connection refused"),
+        (errno.ECONNRESET, "the peer reset the connection"),
+        (errno.EPIPE, "the peer closed the connection"),
+        (errno.ETIMEDOUT, "connection timed out"),
+        (errno.EHOSTUNREACH, "no route to host"),
+        (errno.ENETUNREACH, "network is unreachable"),
+        (errno.ENOBUFS, "no buffer space available"),
+    ],
+)
+def test_each_end_of_a_connection_has_its_sentence(code: int, said: str) -> None:
+    class Ended(socket.socket):
+        def recv(self, *_: int) -> bytes:
+            raise OSError(code, os.strerror(code))
+
+    with Ended() as ended, pytest.raises(DisconnectError, match=f"^{said}$"):
+        PlaintextTransportLayer(ended, "10.0.0.1:9092").read(10)

@@ -71,3 +71,8 @@ def test_a_second_stream_behind_the_first_is_refused() -> None:
     packed = GzipCompression().compress(b"records")
     with pytest.raises(CorruptRecordError, match=f"{len(packed)} bytes follow the stream"):
         GzipCompression().decompress(packed + packed)
+
+
+def test_a_limit_that_is_no_size_is_a_bug_and_no_corrupt_record() -> None:
+    with pytest.raises(OverflowError):
+        GzipCompression().decompress(GzipCompression().compress(b"records"), 1 << 70)

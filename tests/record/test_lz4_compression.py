@@ -8,7 +8,7 @@ import cramjam
 import pytest
 
 from client_core.errors import CorruptRecordError
-from client_core.record.lz4_compression import Lz4Compression
+from client_core.record.lz4_compression import Lz4Compression, blocks_of
 from tests.record.codec_cases import PAYLOADS
 
 LZ4 = Lz4Compression()
@@ -17,7 +17,7 @@ LEVELS = (1, 9, 17)
 STORED = 1 << 31
 
 
-def blocks_of(frame: bytes) -> list[tuple[bool, bytes]]:
+def read_blocks(frame: bytes) -> list[tuple[bool, bytes]]:
     """The blocks of a frame without checksums: whether they are stored as they are, and their bytes."""
     blocks, position = [], len(HEAD)
     while length := struct.unpack_from("<I", frame, position)[0]:
@@ -56,11 +56,11 @@ def test_a_frame_is_these_bytes() -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_block_stands_for_64_kib_and_is_stored_where_packing_gains_nothing(level: int) -> None:
     records = PAYLOADS[f"random of {2**16 + 1}"]
-    assert blocks_of(Lz4Compression(level).compress(records)) == [
+    assert read_blocks(Lz4Compression(level).compress(records)) == [
         (True, records[: 2**16]),
         (True, records[2**16 :]),
     ]
-    packed = blocks_of(Lz4Compression(level).compress(PAYLOADS[f"ones of {96 * 2**10}"]))
+    packed = read_blocks(Lz4Compression(level).compress(PAYLOADS[f"ones of {96 * 2**10}"]))
     unpacked = [bytes(cramjam.lz4.decompress_block(block, output_len=2**16)) for _, block in packed]
     assert [stored for stored, _ in packed] == [False, False]
     assert unpacked[0] == b"\x01" * 2**16
@@ -131,3 +131,14 @@ def test_a_block_larger_than_the_head_allows_is_refused(level: int, kind: str) -
 def test_another_version_or_a_reserved_flag_is_refused(flags: str) -> None:
     with pytest.raises(CorruptRecordError, match="lz4: ERROR_"):
         LZ4.decompress(HEAD[:4] + bytes.fromhex(flags) + HEAD[5:] + bytes(4))
+
+
+@pytest.mark.parametrize("checksum", ["none", "a byte of the flags that says something else"])
+def test_the_blocks_of_a_frame_are_the_same_with_checksums_and_without(checksum: str) -> None:
+    """cramjam puts a checksum behind each block; another version of it may not."""
+    blocks = [b"\x03\0\0\x80abc", b"\x02\0\0\x80de"]
+    plain, flagged = bytes.fromhex("04224d18 60 40 82"), bytes.fromhex("04224d18 70 40 82")
+    other = bytes.fromhex("04224d18 61 40 82")
+    head = plain if checksum == "none" else other
+    assert list(blocks_of(head + b"".join(blocks) + bytes(4))) == blocks
+    assert list(blocks_of(flagged + b"".join(block + b"sum." for block in blocks) + bytes(4))) == blocks

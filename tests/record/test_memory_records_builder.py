@@ -489,3 +489,19 @@ def test_the_records_of_a_built_batch_are_not_copied() -> None:
     for builder in (built, again):
         with pytest.raises(IllegalStateError, match="can't be copied"):
             builder.copy_to(MemoryRecordsBuilder(1 << 10), [range(1)])
+
+
+def test_the_upper_bound_allows_for_java_s_longest_overhead() -> None:
+    assert estimate_size_in_bytes_upper_bound(None, b"") == HEADER_SIZE + 21 + 1 + 1 + 1
+
+
+def test_records_of_one_timestamp_are_one_run_however_they_came() -> None:
+    builder, copy = MemoryRecordsBuilder(1 << 20), MemoryRecordsBuilder(1 << 20)
+    for _ in range(2):
+        builder.append(WALL_MS, None, b"a")
+        append_all(builder, [record(), record(b"b", b"k")])
+        assert builder.append_where_more_fits(record(), 5, WALL_MS)
+    assert builder.timestamps.before(100) == [(0, WALL_MS)]
+    builder.copy_to(copy, [range(2), range(3, 5), range(7, 8)])
+    assert copy.record_count == 5
+    assert copy.timestamps.before(100) == [(0, WALL_MS)]

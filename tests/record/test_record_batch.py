@@ -143,6 +143,14 @@ def test_a_record_of_a_batch_without_sequence_has_none() -> None:
     assert record.sequence is None
 
 
+def test_the_records_of_a_batch_are_not_shown() -> None:
+    builder = MemoryRecordsBuilder(1000)
+    builder.append(0, None, b"a secret")
+    shown = repr(decode_record_batch(builder.build()))
+    assert "record_count=1" in shown
+    assert "secret" not in shown
+
+
 def test_a_batch_may_stand_behind_another() -> None:
     first, second = batch_of(RawRecord().encoded()), batch_of()
     data = first + second

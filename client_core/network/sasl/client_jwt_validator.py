@@ -83,7 +83,7 @@ def _claims(payload: str) -> Mapping[str, object]:
     if not _BASE64_URL.fullmatch(payload):
         raise SaslAuthenticationError(f"{said}malformed Base64 URL encoded value")
     try:
-        decoded = base64.urlsafe_b64decode(payload.rstrip("=") + "==")
+        decoded = base64.urlsafe_b64decode(payload + "==")
     except binascii.Error:
         raise SaslAuthenticationError(f"{said}malformed Base64 URL encoded value") from None
     try:

@@ -67,6 +67,8 @@ def test_options(text: str, found: dict[str, str]) -> None:
     [
         ("", "Login module not specified in JAAS config"),
         ("  // nothing\n", "Login module not specified in JAAS config"),
+        ("7 required a=b;", "Login module not specified in JAAS config (character 1)"),
+        (" = required a=b;", "Login module not specified in JAAS config (character 2)"),
         (MODULE, "Login module control flag not specified in JAAS config"),
         (f"{MODULE} {{ a=b;", "Login module control flag is not available in the JAAS config"),
         (f"{MODULE} required a=b", "JAAS config entry not terminated by semi-colon"),

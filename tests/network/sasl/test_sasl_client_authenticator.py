@@ -333,11 +333,15 @@ def test_each_authentication_asks_for_the_credentials_anew() -> None:
     assert b"\0alice\0new" in (say(authenticator, ID_0 + HANDSHAKE_OK) or b"")
 
 
+@pytest.mark.parametrize("version", [-2, -1])
 @pytest.mark.parametrize("api", [b"\x00\x11", b"\x00\x24"])
-def test_a_broker_that_lists_versions_below_zero_is_refused(api: bytes) -> None:
+def test_a_broker_that_lists_versions_below_zero_is_refused(api: bytes, version: int) -> None:
     """They were taken for versions to ask in, and the error spoke of our own limits."""
     authenticator = plain()
     say(authenticator, None)
-    with pytest.raises(IllegalSaslStateError, match=r"the broker lists Sasl[A-Za-z]+ up to version -2"):
-        say(authenticator, ID_0 + b"\x00\x00\x00\x00\x00\x01" + api + b"\x00\x00\xff\xfe")
+    listed = ID_0 + b"\x00\x00\x00\x00\x00\x01" + api + b"\x00\x00" + version.to_bytes(2, "big", signed=True)
+    with pytest.raises(
+        IllegalSaslStateError, match=rf"the broker lists Sasl[A-Za-z]+ up to version {version}"
+    ):
+        say(authenticator, listed)
     assert not authenticator.complete

@@ -80,3 +80,14 @@ def test_nothing_is_said_after_a_failure() -> None:
 def test_repr_says_how_far_it_is_and_nothing_else() -> None:
     ours = client("hunter2", "alice")
     assert repr(ours) == "<ScramSaslClient SCRAM-SHA-512 SEND_CLIENT_FIRST_MESSAGE>"
+
+
+@pytest.mark.behaviour("SASL-04")
+def test_a_server_that_wants_a_weak_hash_is_refused() -> None:
+    ours = client()
+    nonce = (ours.evaluate_challenge(b"") or b"").partition(b",r=")[2].decode()
+    with pytest.raises(SaslAuthenticationError, match="iterations 4095 is less than the minimum 4096"):
+        ours.evaluate_challenge(f"r={nonce}x,s=AAE=,i=4095".encode())
+    ours = client()
+    nonce = (ours.evaluate_challenge(b"") or b"").partition(b",r=")[2].decode()
+    assert ours.evaluate_challenge(f"r={nonce}x,s=AAE=,i=4096".encode())
