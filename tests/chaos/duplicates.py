@@ -27,7 +27,7 @@ _OPEN_ENDED: Final = frozenset({Told.UNKNOWN, Told.UNANSWERED})
 class Rule(enum.Enum):
     """Why a record may be there twice."""
 
-    SIDECAR_ENDED = "the sidecar was killed with the request open, and has forgotten its idempotency key"
+    SIDECAR_ENDED = "the sidecar was killed during the request and lost its idempotency key"
     RETRIED = "its caller sent it again without an idempotency key, after an unknown outcome"
     SPOOL = "the spool sent it again, after a restart or an unknown outcome"
     BROKERS_FORGET = "a broker that was killed knows the last batch of a producer only"

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.chaos.duplicates import Rule
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -20,8 +22,11 @@ _COLUMNS: Final = (
     "longest without a success, ms",
     "Java's",
     "MB before, after",
-    "at least once, for",
+    "cause of duplicates",
+    "Java's duplicates",
 )
+#: A letter for each cause, which the legend above the tables explains.
+_CAUSES: Final = {rule.value: chr(ord("A") + index) for index, rule in enumerate(Rule)}
 
 
 def write(results: Mapping[str, Any], path: Path = RESULTS) -> None:
@@ -36,8 +41,9 @@ def chaos_tables(path: Path = RESULTS) -> str:
     text = (
         f"Measured on {results['date']}, {results['machine']}: {len(rows)} faults in "
         f"{results['seconds'] / 60:.0f} minutes, seed {results['seed']}, Kafka {results['kafka']}.\n"
-        f"{_stored_twice(rows)}\n"
+        f"{_stored_twice(rows)}\n\nCauses of duplicates:\n\n"
     )
+    text += "".join(f"- {letter}: {cause}.\n" for cause, letter in _CAUSES.items())
     for group in dict.fromkeys(row["group"] for row in rows):
         of_group = [row for row in rows if row["group"] == group]
         text += f"\n### {group[0].upper()}{group[1:]}\n\n{_table(of_group)}"
@@ -57,7 +63,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
             _whole(row["gap_ms"]),
             _whole(row["java_gap_ms"]),
             f"{_whole(row['before_mb'])}, {_whole(row['after_mb'])}",
-            _why_twice(row),
+            _causes(row),
+            _whole(row["java_duplicated"]),
         )
         lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     return "\n".join(lines) + "\n"
@@ -72,10 +79,12 @@ def _stored_twice(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _why_twice(row: Mapping[str, Any]) -> str:
-    """Why a record may be there twice, and how many of Java's were; nothing where it may not."""
-    why, javas = row["at_least_once"], row["java_duplicated"]
-    return f"{why} (Java's client: {javas} twice)" if why and javas is not None else str(why)
+def _causes(row: Mapping[str, Any]) -> str:
+    """Why records were stored twice, by the letters of the legend; nothing where none was."""
+    causes = str(row["at_least_once"])
+    for cause, letter in _CAUSES.items():
+        causes = causes.replace(cause, letter)
+    return causes
 
 
 def _whole(figure: float | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from tests.chaos.duplicates import Rule
 from tests.chaos.report import RESULTS, chaos_tables, write
 
 if TYPE_CHECKING:
@@ -40,19 +41,21 @@ def tables(folder: Path, *rows: dict[str, Any]) -> str:
 
 
 def test_a_row_has_its_figures_in_order(tmp_path: Path) -> None:
-    assert "\n| a storm | 1,234 | 1,200 | 34 | 0 | 0 | 9,101 | 9,055 | 70, 72 |  |\n" in tables(
+    assert "\n| a storm | 1,234 | 1,200 | 34 | 0 | 0 | 9,101 | 9,055 | 70, 72 |  | - |\n" in tables(
         tmp_path, row()
     )
 
 
-def test_what_was_not_withstood_stands_out_and_what_may_be_twice_says_why(tmp_path: Path) -> None:
+def test_what_was_not_withstood_is_marked_and_duplicates_have_their_cause(tmp_path: Path) -> None:
     text = tables(
         tmp_path, row(withstood=False, lost=2), row(duplicated=3, at_least_once="it is posted twice")
     )
     assert "| a storm: **not withstood** |" in text
-    assert "| 3 | 9,101 | 9,055 | 70, 72 | it is posted twice |" in text
-    beside_java = tables(tmp_path, row(duplicated=1, at_least_once="brokers forget", java_duplicated=4))
-    assert "| 1 | 9,101 | 9,055 | 70, 72 | brokers forget (Java's client: 4 twice) |" in beside_java
+    assert "| 3 | 9,101 | 9,055 | 70, 72 | it is posted twice | - |" in text
+    causes = f"2: {Rule.BROKERS_FORGET.value}; 1: {Rule.RETRIED.value}"
+    beside_java = tables(tmp_path, row(duplicated=3, at_least_once=causes, java_duplicated=4))
+    assert "| 3 | 9,101 | 9,055 | 70, 72 | 2: D; 1: B | 4 |" in beside_java
+    assert f"\n- B: {Rule.RETRIED.value}.\n" in beside_java
 
 
 def test_what_was_stored_twice_is_counted_for_both_clients(tmp_path: Path) -> None:
@@ -65,7 +68,7 @@ def test_what_was_stored_twice_is_counted_for_both_clients(tmp_path: Path) -> No
 
 def test_what_was_not_measured_is_a_dash(tmp_path: Path) -> None:
     text = tables(tmp_path, row(java_gap_ms=None, before_mb=None, after_mb=None))
-    assert "| 9,101 | - | -, - |  |" in text
+    assert "| 9,101 | - | -, - |  | - |" in text
 
 
 def test_each_group_has_its_heading_once(tmp_path: Path) -> None:

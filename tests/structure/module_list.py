@@ -1,4 +1,4 @@
-"""docs/modules.md: every module by its package, with the first line of its docstring.
+"""docs/modules.md: every module by its package, with the first sentence of its docstring in 15 words at most.
 
     python -m tests.structure.module_list            writes it
     python -m tests.structure.module_list --check    exits 1 where it is out of date
@@ -10,6 +10,7 @@ is in them.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,10 +22,11 @@ ROOT: Final = Path(__file__).parents[2]
 LIST: Final = ROOT / "docs" / "modules.md"
 _TOPS: Final = ("client_core", "service", "pipeline", "helm", "benchmarks", "tests")
 _GENERATED: Final = "client_core/protocol/messages"
+_WORDS: Final = 15
 _HEAD: Final = """# Modules
 
-Written by `make docs` from the first line of each module's docstring. How the packages depend on each other
-stands in [DESIGN.md](../DESIGN.md).
+Find the file that holds a behaviour: one line per module, the rest is in its docstring. `make docs` writes
+this page. [DESIGN.md](../DESIGN.md) shows how the packages depend on each other.
 """
 
 
@@ -47,10 +49,10 @@ def _package(folder: Path) -> str:
         if path.name != "__init__.py" and not path.name.startswith("test_")
     ]
     init = folder / "__init__.py"
-    about = first_line(init) if init.exists() else ""
+    about = summary(init) if init.exists() else ""
     if not modules:
         return ""
-    lines = "".join(f"- `{path.name}`: {first_line(path)}\n" for path in modules)
+    lines = "".join(f"- `{path.name}`: {summary(path)}\n" for path in modules)
     head = f"\n## `{folder.relative_to(ROOT).as_posix()}/`\n\n"
     return head + (f"{about}\n\n" if about else "") + lines
 
@@ -58,6 +60,22 @@ def _package(folder: Path) -> str:
 def first_line(path: Path) -> str:
     """The first line of a module's docstring, empty without one."""
     return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+
+
+def summary(path: Path) -> str:
+    """The first sentence of a module's docstring, cut to 15 words, at a colon where there is one."""
+    words = first_sentence(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split()
+    if len(words) <= _WORDS:
+        return " ".join(words)
+    kept = words[:_WORDS]
+    ends = [count for count, word in enumerate(kept, 1) if word[-1] in ":;" and count >= 4]
+    return " ".join(kept[: ends[-1]]).rstrip(":;") + "." if ends else " ".join(kept) + " …"
+
+
+def first_sentence(text: str) -> str:
+    """The text up to the first full stop that ends a sentence, on one line."""
+    paragraph = " ".join(text.partition("\n\n")[0].split())
+    return re.split(r"(?<=[.?!])\s+(?=[A-Z`])", paragraph, maxsplit=1)[0]
 
 
 def main() -> int:
