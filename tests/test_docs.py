@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
-    ROOT / name for name in ("README.md", "SECURITY.md", "CHANGELOG.md", "DESIGN.md", "benchmarks/README.md")
+    ROOT / name
+    for name in (
+        *("README.md", "SECURITY.md", "CHANGELOG.md", "DESIGN.md", "CONTRIBUTING.md"),
+        "benchmarks/README.md",
+    )
 ]
-PAGES += sorted((ROOT / "docs").glob("*.md"))
+PAGES += sorted((ROOT / "docs").glob("**/*.md"))
 METRIC = re.compile(r"^\| `(pilotfish_\w+)` \| (\w+)", re.MULTILINE)
 TYPE = re.compile(r"^# TYPE (pilotfish_\w+) (\w+)", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")

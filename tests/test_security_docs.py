@@ -14,7 +14,7 @@ from service.base.settings_sources import load_settings
 ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 BLOCK: Final = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-TABLES: Final = [*BLOCK.findall(PAGE), *BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))]
+TABLES: Final = BLOCK.findall(PAGE)
 VARIABLE: Final = re.compile(r"PILOTFISH_KAFKA_[A-Z_]+")
 VALUE: Final = re.compile(r'name: (PILOTFISH_KAFKA_[A-Z_]+), value: "([^"]*)"')
 
